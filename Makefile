@@ -1,0 +1,60 @@
+# Everything a contributor or the CI runs. `make` alone prints the targets.
+
+SHELL := bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Options for the command behind a target: make test ARGS="-k doctor"
+ARGS ?=
+
+# What pip says may not show the address of a package index.
+REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<address>|g' \
+	-e "s|host='[^']*'|host=<address>|g"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lint format test check bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv with everything needed; find or install Java
+	@scripts/ensure-java
+
+demo: setup ## Run the demonstration query on live synthetic streams
+	@$(BIN)/spillway demo $(ARGS)
+
+lint: setup ## Check format, lint and types
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m mypy
+
+format: setup ## Format the code and apply the safe fixes
+	@$(BIN)/python -m ruff format .
+	@$(BIN)/python -m ruff check --fix .
+
+test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: test ## Exactly what the CI runs
+
+bench: setup ## Compare with Spark's own join, side by side
+	@$(BIN)/spillway bench $(ARGS)
+
+clean: ## Remove caches and build results (.venv stays)
+	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf spark-warehouse metastore_db derby.log
+	@find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# The exact versions are those of Python 3.11 and newer; 3.10 resolves within pyproject's bounds.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+		echo "error: $(PYTHON) is not Python 3.10 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "error: $(PYTHON) cannot make virtual environments; install them (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing spillway and its development tools into $(VENV)"
+	@set -o pipefail; \
+	exact=$$($(BIN)/python -c 'import sys; print("-c constraints.txt" * (sys.version_info >= (3, 11)))'); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input $$exact -e '.[dev]' 2>&1 | $(REDACT)
+	@touch $@

@@ -1,0 +1,70 @@
+"""How commands speak: one JSON document on standard output, or text for people.
+
+With `--json`, standard output carries that document and nothing else: progress goes to standard
+error, and an error of the user is a document too. Every such error ends the command with exit 2.
+A command looks like this:
+
+    def inspect(checkpoint: str, json_output: JsonOption = False) -> None:
+        with guarded(json_output):
+            found = ...
+        if json_output:
+            emit_json(found)
+        else:
+            console_for(json_output).print(...)
+"""
+
+from __future__ import annotations
+
+import json as _json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from spillway.errors import SpillwayError
+
+USER_ERROR = 2
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")
+]
+
+
+def emit_json(obj: object) -> None:
+    """Print `obj` as the command's one document; NaN and infinity, unknown to JSON, are refused."""
+    typer.echo(_json.dumps(obj, indent=2, allow_nan=False))
+
+
+def console_for(json: bool) -> Console:
+    """Where text for people goes: standard output, or standard error when `--json` has the former.
+
+    Texts are printed as they are: square brackets in a path or a name are not markup.
+    """
+    return Console(stderr=json, markup=False, highlight=False)
+
+
+@contextmanager
+def guarded(json: bool) -> Iterator[None]:
+    """Report a `SpillwayError` of the block, or of the decorated function, and exit 2."""
+    try:
+        yield
+    except SpillwayError as error:
+        if json:
+            emit_json({"error": _parts(error)})
+        else:
+            Console(stderr=True, soft_wrap=True).print(_described(error))
+        raise typer.Exit(USER_ERROR) from error
+
+
+def _parts(error: SpillwayError) -> dict[str, str | None]:
+    return {"message": error.message, "detail": error.detail, "hint": error.hint}
+
+
+def _described(error: SpillwayError) -> Text:
+    """The three parts as `str(error)` has them, the first one marked as an error."""
+    text = Text.assemble(("error: ", "bold red"), str(error))
+    text.highlight_regex(r"(?m)^  (detail|hint):", "bold")
+    return text

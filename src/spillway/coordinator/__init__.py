@@ -1,0 +1,1 @@
+"""The coordinator: what is decided between two batches, and the log that makes it last."""

@@ -1,0 +1,176 @@
+"""A checkpoint directory: whose it is, what is committed in it, and its upkeep.
+
+    metadata.json     what the query is; written once, by the first start
+    log/              committed batches (coordinator/log.py)
+    manifests/        the slots' manifests; meaningful only when the log names them
+    runs/             run files; meaningful only when a manifest names them
+    lock              held by the running query where the filesystem is local
+
+Upkeep is bounded: a batch deletes what the batch before last stopped naming. Files of attempts that
+never committed are found once, when the query starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import IO, Any
+
+from spillway.coordinator.coordinator import Committed, References, initial
+from spillway.coordinator.log import Log
+from spillway.errors import QueryError, StateError
+from spillway.ids import SlotId
+from spillway.kernels.checksum import checksum
+from spillway.plan.join import refuse_other_query
+from spillway.routing.routing import Routing
+from spillway.state.manifest import (
+    Manifest,
+    combine,
+    decode_manifest,
+    empty_manifest,
+    newer_format,
+)
+from spillway.state.tiers import DurableTier
+
+FORMAT = 1
+#: Log records that are kept for people to read; a restart needs only the last.
+KEEP_LOG = 100
+
+
+class Checkpoint:
+    """The durable side of one query."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.durable = DurableTier(location)
+        self.log = Log(self.durable)
+        self._lock: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Makes sure no other query runs on this checkpoint; holds until released or dead."""
+        local = self.durable.local_path()
+        if local is None:
+            # Elsewhere the exclusive creation of log records keeps two queries apart.
+            return
+        local.mkdir(parents=True, exist_ok=True)
+        handle = open(local / "lock", "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip()
+            handle.close()
+            raise QueryError(
+                f"another query is running on the checkpoint at {self.location}",
+                detail=f"it is held by process {holder}" if holder else None,
+                hint="stop that query first, or give this one a checkpointLocation of its own",
+            ) from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        self._lock = handle
+
+    def release(self) -> None:
+        """Lets another query have the checkpoint."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def metadata(self) -> dict[str, Any] | None:
+        """What the first start wrote, or None in a new checkpoint."""
+        data = self.durable.read("metadata.json")
+        if data is None:
+            return None
+        head, _, body = bytes(data).partition(b"\n")
+        if head != f"{checksum(body):016x}".encode():
+            raise StateError(
+                f"the metadata of the checkpoint at {self.location} is damaged",
+                hint="restore the checkpoint directory from a copy",
+            )
+        found: dict[str, Any] = json.loads(body)
+        if found["format"] > FORMAT:
+            raise newer_format(f"the checkpoint at {self.location}", found["format"], FORMAT)
+        return found
+
+    def open(self, fingerprint: dict[str, Any], groups: int, version: str) -> dict[str, Any]:
+        """The metadata, written now if the checkpoint is new, compared if it is not."""
+        found = self.metadata()
+        if found is None:
+            found = {
+                "format": FORMAT,
+                "spillway": version,
+                "query_id": uuid.uuid4().hex,
+                "groups": groups,
+                "query": fingerprint,
+            }
+            body = json.dumps(found, indent=1).encode()
+            self.durable.replace("metadata.json", f"{checksum(body):016x}\n".encode() + body)
+        refuse_other_query(self.location, found["query"], fingerprint)
+        if found["groups"] != groups:
+            raise QueryError(
+                f"the checkpoint at {self.location} has {found['groups']} groups, "
+                f"this query asks for {groups}",
+                hint=f"use .adapt(groups={found['groups']}); the number of slots may change freely",
+            )
+        return found
+
+    def recover(self, streams: int, groups: int, slots: int) -> tuple[Committed, References]:
+        """The committed state, its groups spread over `slots`, and the files it refers to."""
+        state = self.log.latest() or initial(Routing.even(groups, slots), streams)
+        manifests = self._manifests(state, streams)
+        self._sweep(state, manifests)
+        if state.routing.slots != slots:
+            state, manifests = self._resized(state, manifests, streams, slots)
+        counts: dict[str, int] = {}
+        for manifest in manifests:
+            for name in manifest.runs():
+                counts[name] = counts.get(name, 0) + 1
+        return state, References(counts)
+
+    def manifest(self, name: str) -> Manifest:
+        """One manifest, refused if it is missing or damaged."""
+        data = self.durable.read(name)
+        if data is None:
+            raise StateError(
+                f"manifest {name} is missing",
+                detail=f"in {self.location}",
+                hint="restore the checkpoint directory from a copy",
+            )
+        return decode_manifest(bytes(data), name)
+
+    def discard(self, names: Sequence[str]) -> None:
+        """Deletes files that nothing names any more."""
+        for name in names:
+            self.durable.delete(name)
+
+    def _manifests(self, state: Committed, streams: int) -> list[Manifest]:
+        return [
+            self.manifest(name) if name else empty_manifest(SlotId(slot), streams)
+            for slot, name in enumerate(state.manifests)
+        ]
+
+    def _resized(
+        self, state: Committed, manifests: list[Manifest], streams: int, slots: int
+    ) -> tuple[Committed, list[Manifest]]:
+        routing = state.routing.resized(slots)
+        combined = [combine(manifests, SlotId(slot), routing, streams) for slot in range(slots)]
+        names: list[str | None] = []
+        for manifest in combined:
+            name = f"manifests/{state.batch:09d}-{manifest.slot}-{uuid.uuid4().hex[:12]}.json"
+            self.durable.write(name, manifest.encode())
+            names.append(name)
+        return replace(state, routing=routing, manifests=tuple(names)), combined
+
+    def _sweep(self, state: Committed, manifests: list[Manifest]) -> None:
+        """Deletes what attempts left behind that never committed."""
+        named = {name for name in state.manifests if name}
+        runs = {name for manifest in manifests for name in manifest.runs()}
+        orphans = [f"manifests/{n}" for n in self.durable.names("manifests")]
+        self.discard([name for name in orphans if name not in named])
+        self.discard([f"runs/{n}" for n in self.durable.names("runs") if n not in runs])
+        for batch in self.log.batches()[:-KEEP_LOG]:
+            self.log.forget(batch)

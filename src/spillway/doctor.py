@@ -1,0 +1,262 @@
+"""What the machine must have, what it has, and how to get what is missing.
+
+Every check looks at one thing and gives a `Check`; none changes anything, and none imports Spark,
+so they work on a machine where Spark does not. `fail` means queries cannot run, `warn` that they
+run but may be short of something. Where Spark has a rule of its own (which Java, which Python for
+the workers) the check follows that rule, not what a shell would find.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from spillway.errors import EnvironmentMissing
+
+Status = Literal["ok", "warn", "fail"]
+Which = Callable[[str], str | None]
+
+GIB = 1 << 30
+PYTHON_NEEDED = (3, 10)
+JAVA_NEEDED = 17
+#: Package -> (at least, below); the bounds of pyproject.toml, held equal to them by a test.
+PACKAGES = {
+    "pyspark": ("4.1", "5"),
+    "pyarrow": ("18", "27"),
+    "numpy": ("1.26", "3"),
+    "numba": ("0.60", "0.70"),
+    "pandas": ("2.2", "3"),
+}
+#: Containers get 64 MB of shared memory unless told otherwise, which holds next to no state.
+LOW_ROOM_BYTES = GIB
+#: Spark's driver takes a heap of 1 GiB by default; this leaves as much for the Python workers.
+LOW_MEMORY_BYTES = 2 * GIB
+
+JAVA_REMEDY = (
+    f"install Java {JAVA_NEEDED} or newer (Debian, Ubuntu: apt-get install "
+    f"openjdk-{JAVA_NEEDED}-jre-headless; macOS: brew install openjdk@{JAVA_NEEDED}), "
+    "or set JAVA_HOME to one"
+)
+_JAVA_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
+_WHO_ARE_YOU = "import sys; print(*sys.version_info[:2], sys.prefix)"
+_PROBE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: its name, how it stands, what was found, and what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that was started and told its version."""
+
+    path: str
+    version: str
+    major: int
+
+
+def examine(environ: Mapping[str, str] | None = None, which: Which = shutil.which) -> list[Check]:
+    """Every check, for this interpreter and this machine."""
+    environ = os.environ if environ is None else environ
+    return [
+        check_python(sys.version_info[:3]),
+        check_java(environ, which),
+        *(check_package(name) for name in PACKAGES),
+        check_worker_python(environ, which),
+        check_shared_memory(Path("/dev/shm")),
+        check_disk(Path(tempfile.gettempdir())),
+        check_cores(),
+        check_memory(memory_bytes()),
+    ]
+
+
+def healthy(checks: Iterable[Check]) -> bool:
+    """Whether queries can run: nothing failed."""
+    return all(check.status != "fail" for check in checks)
+
+
+def require_java(environ: Mapping[str, str] | None = None, which: Which = shutil.which) -> Java:
+    """The Java that Spark will start.
+
+    Raises:
+        EnvironmentMissing: There is none, or it is too old. Asked before a Spark session is made,
+            because Spark itself answers this with a page of stack trace.
+    """
+    environ = os.environ if environ is None else environ
+    home = environ.get("JAVA_HOME")
+    path = str(Path(home, "bin", "java")) if home else which("java")
+    if path is None:
+        raise _java_missing("no java on PATH, and JAVA_HOME is not set")
+    java = _ask_java(path)
+    if java is None:
+        raise _java_missing(f"{path} does not run" + (" (from JAVA_HOME)" if home else ""))
+    if java.major < JAVA_NEEDED:
+        raise _java_missing(f"{java.path} is Java {java.version}")
+    return java
+
+
+def check_python(version: tuple[int, int, int]) -> Check:
+    """The interpreter that runs this."""
+    found = f"{_dotted(version)} ({sys.executable})"
+    if version >= PYTHON_NEEDED:
+        return Check("Python", "ok", found)
+    return Check("Python", "fail", found, f"install Python {_dotted(PYTHON_NEEDED)} or newer")
+
+
+def check_java(environ: Mapping[str, str], which: Which = shutil.which) -> Check:
+    """The Java that Spark would start."""
+    try:
+        java = require_java(environ, which)
+    except EnvironmentMissing as missing:
+        return Check("Java", "fail", missing.message, missing.hint)
+    return Check("Java", "ok", f"{java.version} ({java.path})")
+
+
+def check_package(name: str, version_of: Callable[[str], str] = metadata.version) -> Check:
+    """An installed package, against the versions Spillway is made for."""
+    at_least, below = PACKAGES[name]
+    remedy = f"pip install '{name}>={at_least},<{below}'"
+    try:
+        version = version_of(name)
+    except metadata.PackageNotFoundError:
+        return Check(name, "fail", "not installed", remedy)
+    if _numbers(version) < _numbers(at_least):
+        return Check(name, "fail", f"{version}, older than {at_least}", remedy)
+    if _numbers(version) >= _numbers(below):
+        return Check(name, "warn", f"{version}, newer than any tried", remedy)
+    return Check(name, "ok", version)
+
+
+def check_worker_python(environ: Mapping[str, str], which: Which = shutil.which) -> Check:
+    """The Python that Spark starts its workers with: PYSPARK_PYTHON, or else python3 on PATH."""
+    name = "PYSPARK_PYTHON"
+    wanted = environ.get(name)
+    said = wanted or "not set, so Spark takes python3 from PATH"
+    remedy = f"export {name}={sys.executable}"
+    path = which(wanted or "python3")
+    answer = _answer([path, "-c", _WHO_ARE_YOU]) if path else None
+    if answer is None:
+        return Check(name, "fail" if wanted else "warn", f"{said}: it does not run", remedy)
+    theirs = answer.strip().split(" ", 2)
+    major, minor = map(str, sys.version_info[:2])
+    if theirs == [major, minor, sys.prefix]:
+        return Check(name, "ok", said)
+    # Spark refuses workers of another minor version; of the same one, packages may be missing.
+    hopeless = bool(wanted) and theirs[:2] != [major, minor]
+    other = f"{said}: another Python than this one, {'.'.join(theirs[:2])} in {theirs[2]}"
+    return Check(name, "fail" if hopeless else "warn", other, remedy)
+
+
+def check_shared_memory(path: Path) -> Check:
+    """Where the memory tier of the state lives; containers often give it 64 MB."""
+    name = "shared memory"
+    if not path.is_dir() or not os.access(path, os.W_OK):
+        remedy = (
+            f"on Linux, mount a tmpfs on {path}; without it, memory state is in a local directory"
+        )
+        return Check(name, "warn", f"{path} is not there, or not writable", remedy)
+    remedy = (
+        "give the container more: docker run --shm-size=4g; in Kubernetes, mount an emptyDir "
+        f"with medium: Memory on {path}"
+    )
+    return _check_room(name, path, remedy)
+
+
+def check_disk(path: Path) -> Check:
+    """Where Spark shuffles and where groups are spilled to."""
+    remedy = "free some, or point TMPDIR and SPARK_LOCAL_DIRS at a larger disk"
+    return _check_room("local disk", path, remedy)
+
+
+def check_cores() -> Check:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return Check("cores", "ok", str(len(affinity(0)) if affinity else os.cpu_count() or 1))
+
+
+def check_memory(available_bytes: int | None) -> Check:
+    """How much memory this process may use."""
+    if available_bytes is None:
+        return Check("memory", "ok", "unknown on this system")
+    found = _size(available_bytes)
+    if available_bytes >= LOW_MEMORY_BYTES:
+        return Check("memory", "ok", found)
+    remedy = f"give the machine or container {_size(LOW_MEMORY_BYTES)} or more"
+    return Check("memory", "warn", found, remedy)
+
+
+def memory_bytes(cgroup_limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """The machine's memory, or the container's share of it where that is less."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return None
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = cgroup_limit.read_text().strip()
+    except OSError:
+        return physical
+    return min(physical, int(limit)) if limit.isdigit() else physical
+
+
+def _check_room(name: str, path: Path, remedy: str) -> Check:
+    room = shutil.disk_usage(path)
+    found = f"{_size(room.free)} free of {_size(room.total)} ({path})"
+    if room.free >= LOW_ROOM_BYTES:
+        return Check(name, "ok", found)
+    return Check(name, "warn", found, remedy)
+
+
+def _ask_java(path: str) -> Java | None:
+    # JAVA_TOOL_OPTIONS makes Java print other lines before its version: search, do not match.
+    told = _JAVA_VERSION.search(_answer([path, "-version"]) or "")
+    return Java(path, told.group(1), int(told.group(2))) if told else None
+
+
+def _answer(command: list[str]) -> str | None:
+    """All a command prints, on either stream; nothing if it cannot be started or fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _java_missing(why: str) -> EnvironmentMissing:
+    return EnvironmentMissing(f"Spark needs Java {JAVA_NEEDED} or newer: {why}", hint=JAVA_REMEDY)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release numbers of a version; `4.1.0.dev1` gives (4, 1, 0)."""
+    release = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in release.group().split(".")) if release else ()
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count >> 20} MiB"

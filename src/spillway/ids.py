@@ -1,0 +1,14 @@
+"""The identifiers of the domain, as distinct types."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+SlotId = NewType("SlotId", int)
+GroupId = NewType("GroupId", int)
+#: A version of the state is the id of the batch that made it; -1 is the empty state.
+Version = NewType("Version", int)
+
+NO_VERSION = Version(-1)
+#: One more than the largest 32-bit hash: the hash domain is [0, HASH_END).
+HASH_END = 1 << 32

@@ -1,0 +1,88 @@
+"""Probing a sorted run: for every probing hash, the contiguous range of equal hashes in the run.
+
+A range is not yet a match: two keys may share a hash. `expand` turns ranges into pairs of rows in
+pieces of any size, so a hot key with millions of pairs never has to be held as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(cache=True, nogil=True)
+def match_ranges(
+    probe: NDArray[np.uint32],
+    h: NDArray[np.uint32],
+    first: NDArray[np.int32],
+    present: NDArray[np.uint64],
+    base: int,
+    shift: int,
+    begin: int,
+    end: int,
+) -> Any:
+    """Ranges of rows [begin, end) of `h` equal to a probing hash.
+
+    Returns (probing row, first row of its range, rows in it), only for ranges that are not empty.
+    """
+    n = probe.shape[0]
+    which = np.empty(n, np.int32)
+    start = np.empty(n, np.int32)
+    count = np.empty(n, np.int32)
+    found = 0
+    buckets = present.shape[0]
+    fine = max(shift - 6, 0)
+    for i in range(n):
+        x = probe[i]
+        distance = np.int64(x) - base
+        b = distance >> shift
+        if b < 0 or b >= buckets:
+            continue
+        if (present[b] >> np.uint64((distance >> fine) & 63)) & np.uint64(1) == 0:
+            continue
+        at = max(first[b], begin)
+        stop = min(first[b + 1], end)
+        while at < stop and h[at] < x:
+            at += 1
+        if at < stop and h[at] == x:
+            which[found] = i
+            start[found] = at
+            at += 1
+            while at < stop and h[at] == x:
+                at += 1
+            count[found] = at - start[found]
+            found += 1
+    return which[:found].copy(), start[:found].copy(), count[:found].copy()
+
+
+@njit(cache=True, nogil=True)
+def expand(
+    which: NDArray[np.int32],
+    start: NDArray[np.int32],
+    count: NDArray[np.int32],
+    range_at: int,
+    offset: int,
+    limit: int,
+) -> Any:
+    """At most `limit` pairs, from pair `offset` of range `range_at` on.
+
+    Returns (probing rows, run rows, next range, next offset).
+    """
+    left = np.empty(limit, np.int32)
+    right = np.empty(limit, np.int32)
+    n = 0
+    ranges = which.shape[0]
+    while range_at < ranges and n < limit:
+        take = min(int(count[range_at]) - offset, limit - n)
+        for i in range(take):
+            left[n + i] = which[range_at]
+            right[n + i] = start[range_at] + offset + i
+        n += take
+        offset += take
+        if offset == count[range_at]:
+            range_at += 1
+            offset = 0
+    return left[:n], right[:n], range_at, offset

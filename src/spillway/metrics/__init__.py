@@ -1,0 +1,1 @@
+"""What slots report and what users see of it."""

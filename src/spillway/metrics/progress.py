@@ -1,0 +1,87 @@
+"""What a user sees of one batch: the entries of `query.recentProgress`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.metrics.record import SlotRecord
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where the seconds of a batch went."""
+
+    #: Building the plan of the batch and its Spark DataFrame.
+    plan_s: float
+    #: Source, shuffle, transfer to Python and back, sink: the Spark job without the operator.
+    exchange_s: float
+    #: The operator in the slowest slot.
+    operator_s: float
+    #: The coordinator's log, and upkeep.
+    commit_s: float
+
+
+def progress(
+    batch: int,
+    streams: Sequence[str],
+    records: Mapping[int, SlotRecord],
+    phases: Phases,
+    watermark_us: int | None,
+    started_at_s: float,
+) -> dict[str, Any]:
+    """One entry of `recentProgress`, plain data."""
+    ordered = [records[slot] for slot in sorted(records)]
+    rows_in = [sum(r.rows_in[i] for r in ordered) for i in range(len(streams))]
+    late = [sum(r.rows_late[i] for r in ordered) for i in range(len(streams))]
+    return {
+        "batchId": batch,
+        "timestamp": iso_utc(round(started_at_s * 1e6)),
+        "rowsIn": dict(zip(streams, rows_in, strict=True)),
+        "rowsLate": dict(zip(streams, late, strict=True)),
+        "rowsOut": sum(r.rows_out for r in ordered),
+        "rowsExpired": sum(r.expired_rows for r in ordered),
+        "watermark": None if watermark_us is None else iso_utc(watermark_us),
+        "stateRows": sum(sum(r.state_rows) for r in ordered),
+        "stateBytes": sum(sum(r.state_bytes) for r in ordered),
+        "slots": [_slot(r, streams) for r in ordered],
+        "phases": {
+            "planMs": round(phases.plan_s * 1e3, 1),
+            "exchangeMs": round(phases.exchange_s * 1e3, 1),
+            "operatorMs": round(phases.operator_s * 1e3, 1),
+            "commitMs": round(phases.commit_s * 1e3, 1),
+        },
+        "batchMs": round(
+            1e3 * (phases.plan_s + phases.exchange_s + phases.operator_s + phases.commit_s), 1
+        ),
+        "operatorCpuMs": round(sum(r.cpu_s for r in ordered) * 1e3, 2),
+    }
+
+
+def iso_utc(time_us: int) -> str:
+    """A time in microseconds as ISO text in UTC.
+
+    Example:
+        >>> iso_utc(1_500_000)
+        '1970-01-01T00:00:01.500Z'
+    """
+    seconds, rest = divmod(time_us, 1_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"
+
+
+def _slot(record: SlotRecord, streams: Sequence[str]) -> dict[str, Any]:
+    return {
+        "slot": record.slot,
+        "stateRows": dict(zip(streams, record.state_rows, strict=True)),
+        "stateBytes": dict(zip(streams, record.state_bytes, strict=True)),
+        "layers": dict(zip(streams, record.layers, strict=True)),
+        "rowsIn": sum(record.rows_in),
+        "rowsOut": record.rows_out,
+        "rowsMerged": record.merged_rows,
+        "busyMs": round(record.busy_s * 1e3, 1),
+        "cpuMs": {name: round(s * 1e3, 2) for name, s in record.phases_s.items()},
+        "restored": len(record.restored),
+        "worker": record.worker,
+    }

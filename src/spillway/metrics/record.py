@@ -1,0 +1,40 @@
+"""The slot record: the light answer of one slot to one batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SlotRecord:
+    """One per slot and attempt; the coordinator takes the first that arrives for a slot."""
+
+    batch: int
+    slot: int
+    #: Name of the manifest this attempt wrote; empty for an operator without state.
+    manifest: str
+    #: Rows that came in, per stream, late ones included.
+    rows_in: tuple[int, ...]
+    #: Rows that came too late and were dropped, per stream.
+    rows_late: tuple[int, ...]
+    rows_out: int
+    #: Largest event time seen in the batch, per stream, microseconds.
+    max_times: tuple[int | None, ...]
+    #: State after the batch, per stream.
+    state_rows: tuple[int, ...]
+    state_bytes: tuple[int, ...]
+    layers: tuple[int, ...]
+    expired_rows: int
+    merged_rows: int
+    #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.
+    busy_s: float
+    cpu_s: float
+    #: The processor seconds by phase: sort, join, store, compact, commit.
+    phases_s: dict[str, float]
+    #: Run files this slot's state names now and did not before, and the reverse.
+    added: tuple[str, ...]
+    dropped: tuple[str, ...]
+    #: Runs that had to come from the durable tier.
+    restored: tuple[str, ...]
+    #: Which process of which host did it.
+    worker: str

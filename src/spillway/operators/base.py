@@ -1,0 +1,145 @@
+"""What every operator is, and the sorted rows of a batch that all of them take.
+
+An operator is a function of values: it reads segments of state, is given the sorted new rows, and
+yields result batches of bounded size. It never touches a file, a clock or Spark, and it does not
+write state; the slot task adds the new rows after the operator has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.order import order_by_stream_and_hash
+from spillway.routing.groups import group_of
+from spillway.state.run import HASH_COLUMN, RunData, as_numpy
+from spillway.state.slot import SlotState
+
+#: Weight of older batches in the measured selectivities.
+_DECAY = 0.8
+
+
+@dataclass(frozen=True)
+class StreamColumns:
+    """One stream's columns: what is stored of it, and which of that is what."""
+
+    name: str
+    #: Names of the columns the user sees, the first so many of the stored ones.
+    visible: tuple[str, ...]
+    #: For each stored column, the column of the exchanged rows that carries it.
+    lanes: tuple[int, ...]
+    #: For each key, the position of the stored column that holds it.
+    keys: tuple[int, ...]
+    #: Position of the event time among the stored columns; None without a window.
+    time: int | None = None
+    window_us: int | None = None
+
+
+@dataclass
+class OperatorStats:
+    """What an operator learns while it runs, per group and per pair of streams."""
+
+    groups: int
+    outputs: NDArray[np.int64] = field(init=False)
+    selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.outputs = np.zeros(self.groups, np.int64)
+
+    def produced(self, h: NDArray[np.uint32]) -> None:
+        """Counts results by the hash of the row that completed them."""
+        self.outputs += np.bincount(group_of(h, self.groups), minlength=self.groups)
+
+    def probed(self, source: int, target: int, rows: int, matched: int) -> None:
+        """Counts how many partners the rows of one stream found in another."""
+        key = f"{source}>{target}"
+        before = self.selectivity.get(key, (0.0, 0.0))
+        self.selectivity[key] = (before[0] + rows, before[1] + matched)
+
+    def blended(self, older: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        """The selectivities with those of earlier batches, which weigh less and less."""
+        blend = {key: (p * _DECAY, m * _DECAY) for key, (p, m) in older.items()}
+        for key, (probed, matched) in self.selectivity.items():
+            before = blend.get(key, (0.0, 0.0))
+            blend[key] = (before[0] + probed, before[1] + matched)
+        return blend
+
+
+class Operator(Protocol):
+    """One stateful operator, as a slot task runs it."""
+
+    def process(
+        self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the results that the new rows complete; `state` does not hold them yet."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """The rows of a piece of input, by stream, sorted by hash; and what was not let in."""
+
+    deltas: tuple[RunData, ...]
+    rows: tuple[int, ...]
+    late: tuple[int, ...]
+    #: Largest event time per stream, late rows included; None where there was no row or no window.
+    max_times: tuple[int | None, ...]
+
+
+def sort_input(
+    batches: Sequence[pa.RecordBatch], streams: Sequence[StreamColumns], watermark_us: int | None
+) -> Sorted:
+    """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
+
+    The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py).
+    """
+    if not batches:
+        empty = tuple(RunData(_empty()) for _ in streams)
+        return Sorted(empty, (0,) * len(streams), (0,) * len(streams), (None,) * len(streams))
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    stream = as_numpy(whole.column(0), np.uint8)
+    h = as_numpy(whole.column(1), np.uint32)
+    order, bounds = order_by_stream_and_hash(stream, h, len(streams))
+    deltas, rows, late, max_times = [], [], [], []
+    for number, columns in enumerate(streams):
+        mine = order[bounds[number] : bounds[number + 1]]
+        rows.append(len(mine))
+        mine, dropped, newest = _without_late(whole, mine, columns, watermark_us)
+        late.append(dropped)
+        max_times.append(newest)
+        deltas.append(RunData(_stored(whole, h, mine, columns), columns.time))
+    return Sorted(tuple(deltas), tuple(rows), tuple(late), tuple(max_times))
+
+
+def _without_late(
+    whole: pa.RecordBatch,
+    mine: NDArray[np.int32],
+    columns: StreamColumns,
+    watermark_us: int | None,
+) -> tuple[NDArray[np.int32], int, int | None]:
+    if columns.time is None or len(mine) == 0:
+        return mine, 0, None
+    times = as_numpy(whole.column(2 + columns.lanes[columns.time]), np.int64)[mine]
+    newest = int(times.max())
+    if watermark_us is None:
+        return mine, 0, newest
+    in_time = times >= watermark_us
+    return mine[in_time], int(len(mine) - in_time.sum()), newest
+
+
+def _stored(
+    whole: pa.RecordBatch, h: NDArray[np.uint32], mine: NDArray[np.int32], columns: StreamColumns
+) -> pa.RecordBatch:
+    at = pa.array(mine)
+    lanes = [whole.column(2 + lane).take(at) for lane in columns.lanes]
+    names = [HASH_COLUMN, *(f"c{i}" for i in range(len(lanes)))]
+    return pa.RecordBatch.from_arrays([pa.array(h[mine]), *lanes], names=names)
+
+
+def _empty() -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], pa.uint32())], names=[HASH_COLUMN])

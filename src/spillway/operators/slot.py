@@ -1,0 +1,186 @@
+"""One slot, one batch: the pure function of design section 2, free of Spark.
+
+`run_slot` consumes the slot's exchanged rows, yields results as they are found, and only after the
+last of them was taken writes the manifest and reports. A consumer that stops early, or a failure
+anywhere before, leaves files that nobody names and no record: the attempt has not happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.ids import SlotId, Version
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
+from spillway.routing.groups import group_of
+from spillway.state.manifest import Manifest
+from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.store import Store
+
+
+@dataclass(frozen=True)
+class SlotJob:
+    """What one slot has to do in one batch, apart from its rows."""
+
+    batch: int
+    slot: SlotId
+    groups: int
+    streams: tuple[StreamColumns, ...]
+    #: Rows before this time are late; also what state expires by. None: nothing is late yet.
+    watermark_us: int | None
+    memory_bytes: int | None
+    piece_bytes: int
+    #: Distinguishes the files of this attempt from those of any other.
+    attempt: str
+    worker: str
+
+
+@dataclass
+class _Meter:
+    """Processor seconds by phase, and wall seconds in all."""
+
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    busy_s: float = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            self.busy_s += time.perf_counter() - wall
+            self.cpu_s[name] = self.cpu_s.get(name, 0.0) + time.thread_time() - cpu
+
+    def metered(self, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, with the time to make them counted and the time to take them not."""
+        while True:
+            with self.phase(name):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+
+@dataclass
+class _Tally:
+    rows: list[int]
+    late: list[int]
+    max_times: list[int | None]
+    out: int = 0
+
+    def add(self, piece: Sorted) -> None:
+        for stream, newest in enumerate(piece.max_times):
+            self.rows[stream] += piece.rows[stream]
+            self.late[stream] += piece.late[stream]
+            seen = self.max_times[stream]
+            if newest is not None and (seen is None or newest > seen):
+                self.max_times[stream] = newest
+
+
+def run_slot(
+    rows: Iterable[pa.RecordBatch],
+    job: SlotJob,
+    manifest: Manifest,
+    operator: Operator,
+    store: Store,
+    report: Callable[[SlotRecord], None],
+    reach: Callable[[str], None] = lambda _: None,
+) -> Iterator[pa.RecordBatch]:
+    """Processes one batch of one slot: yields results, then commits and reports.
+
+    `reach` is told the points of the work that are passed; tests place faults there.
+    """
+    meter = _Meter()
+    layouts = [StreamLayout(s.name, s.time, s.window_us) for s in job.streams]
+    state = SlotState(
+        manifest,
+        store,
+        layouts,
+        version=Version(job.batch),
+        attempt=job.attempt,
+        memory_bytes=job.memory_bytes,
+    )
+    stats = OperatorStats(job.groups)
+    count = len(job.streams)
+    tally = _Tally([0] * count, [0] * count, [None] * count)
+    last_insert = dict(manifest.last_insert)
+    with meter.phase("store"):
+        state.expire(job.watermark_us)
+    for batches in _pieces(rows, job.piece_bytes):
+        with meter.phase("sort"):
+            piece = sort_input(batches, job.streams, job.watermark_us)
+            tally.add(piece)
+        for result in meter.metered("join", operator.process(state, piece.deltas, stats)):
+            tally.out += result.num_rows
+            yield result
+        reach("before-runs")
+        with meter.phase("store"):
+            for stream, delta in enumerate(piece.deltas):
+                state.add(stream, delta)
+                last_insert |= dict.fromkeys(_groups_in(delta.h, job.groups), job.batch)
+    with meter.phase("compact"):
+        merged = state.compact(job.watermark_us)
+    reach("after-runs")
+    with meter.phase("commit"):
+        outputs = _summed(manifest.outputs, stats.outputs)
+        new = state.next_manifest(outputs, last_insert, stats.blended(manifest.selectivity))
+        name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
+        store.durable.write(name, new.encode())
+    reach("after-manifest")
+    before, after = set(manifest.runs()), set(new.runs())
+    report(
+        SlotRecord(
+            batch=job.batch,
+            slot=job.slot,
+            manifest=name,
+            rows_in=tuple(tally.rows),
+            rows_late=tuple(tally.late),
+            rows_out=tally.out,
+            max_times=tuple(tally.max_times),
+            state_rows=new.state_rows,
+            state_bytes=new.state_bytes,
+            layers=state.layer_counts,
+            expired_rows=state.expired_rows,
+            merged_rows=merged,
+            busy_s=meter.busy_s,
+            cpu_s=sum(meter.cpu_s.values()),
+            phases_s=meter.cpu_s,
+            added=tuple(sorted(after - before)),
+            dropped=tuple(sorted(before - after)),
+            restored=tuple(store.restored),
+            worker=job.worker,
+        )
+    )
+
+
+def _pieces(rows: Iterable[pa.RecordBatch], limit_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """The input in pieces of bounded size; a batch larger than memory is many small ones."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= limit_bytes:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def _groups_in(h: np.ndarray[tuple[int], np.dtype[np.uint32]], groups: int) -> Sequence[int]:
+    return np.unique(group_of(h, groups)).tolist() if len(h) else []
+
+
+def _summed(
+    before: dict[int, int], new: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> dict[int, int]:
+    total = dict(before)
+    for group in np.flatnonzero(new):
+        total[int(group)] = total.get(int(group), 0) + int(new[group])
+    return total

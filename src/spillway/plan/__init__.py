@@ -1,0 +1,1 @@
+"""Frozen, self-checking descriptions of what a query does."""

@@ -1,0 +1,1 @@
+"""Groups, slots, and the versioned routing between them."""

@@ -1,0 +1,117 @@
+"""Which slot serves which group.
+
+A routing is immutable and versioned; every batch runs under exactly one, named in its plan. Slots
+are numbered from 0. A change of the number of slots moves as few groups as an even spread allows,
+so the state of the others stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillway.errors import SettingsError
+from spillway.ids import SlotId
+from spillway.routing.groups import group_bounds
+
+
+@dataclass(frozen=True)
+class HashRange:
+    """The hashes [lo, hi)."""
+
+    lo: int
+    hi: int
+
+    def meet(self, other: HashRange) -> HashRange | None:
+        """The hashes in both ranges, or None."""
+        lo, hi = max(self.lo, other.lo), min(self.hi, other.hi)
+        return HashRange(lo, hi) if lo < hi else None
+
+
+@dataclass(frozen=True)
+class Routing:
+    """A table from group to slot.
+
+    Example:
+        >>> Routing.even(groups=6, slots=2).table
+        (0, 0, 0, 1, 1, 1)
+    """
+
+    version: int
+    slots: int
+    table: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or len(self.table) < self.slots:
+            raise SettingsError(
+                f"{self.slots} slots cannot share {len(self.table)} groups",
+                hint="use at least one slot, and at least as many groups as slots",
+            )
+        if any(not 0 <= slot < self.slots for slot in self.table):
+            raise SettingsError("a group is routed to a slot that does not exist")
+
+    @classmethod
+    def even(cls, groups: int, slots: int) -> Routing:
+        """Neighbouring groups together, the same number for every slot."""
+        if slots < 1 or groups < slots:
+            raise SettingsError(
+                f"{slots} slots cannot share {groups} groups",
+                hint="use at least one slot, and at least as many groups as slots",
+            )
+        return cls(0, slots, tuple(group * slots // groups for group in range(groups)))
+
+    @property
+    def groups(self) -> int:
+        """The number of groups."""
+        return len(self.table)
+
+    def groups_of(self, slot: SlotId) -> tuple[int, ...]:
+        """The groups of one slot, ascending."""
+        return tuple(group for group, at in enumerate(self.table) if at == slot)
+
+    def ranges_of(self, slot: SlotId) -> tuple[HashRange, ...]:
+        """The hash ranges of one slot, neighbouring groups joined."""
+        bounds = group_bounds(self.groups).tolist()
+        ranges: list[HashRange] = []
+        for group in self.groups_of(slot):
+            lo, hi = bounds[group], bounds[group + 1]
+            if ranges and ranges[-1].hi == lo:
+                ranges[-1] = HashRange(ranges[-1].lo, hi)
+            else:
+                ranges.append(HashRange(lo, hi))
+        return tuple(ranges)
+
+    def resized(self, slots: int) -> Routing:
+        """The next version, over another number of slots, moving as few groups as possible."""
+        if slots == self.slots:
+            return self
+        table = [slot if slot < slots else -1 for slot in self.table]
+        share, extra = divmod(self.groups, slots)
+        held = [table.count(slot) for slot in range(slots)]
+        # The slots that hold the most keep the larger shares, so that the fewest groups move.
+        order = sorted(range(slots), key=lambda slot: (-held[slot], slot))
+        quota = {slot: share + (1 if rank < extra else 0) for rank, slot in enumerate(order)}
+        for group in reversed(range(self.groups)):
+            slot = table[group]
+            if slot >= 0 and held[slot] > quota[slot]:
+                table[group], held[slot] = -1, held[slot] - 1
+        takers = iter([s for s in range(slots) for _ in range(quota[s] - held[s])])
+        return Routing(
+            self.version + 1, slots, tuple(next(takers) if slot < 0 else slot for slot in table)
+        )
+
+
+def encode_table(table: Sequence[int]) -> list[list[int]]:
+    """The table as (slot, how many groups in a row) pairs, for the log."""
+    pairs: list[list[int]] = []
+    for slot in table:
+        if pairs and pairs[-1][0] == slot:
+            pairs[-1][1] += 1
+        else:
+            pairs.append([slot, 1])
+    return pairs
+
+
+def decode_table(pairs: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The inverse of `encode_table`."""
+    return tuple(slot for slot, count in pairs for _ in range(count))

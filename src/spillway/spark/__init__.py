@@ -1,0 +1,1 @@
+"""The shell around the core that runs it on Spark; the only package that imports pyspark for it."""

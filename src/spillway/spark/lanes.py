@@ -1,0 +1,206 @@
+"""How streams of different schemas travel as the rows of one union.
+
+All streams go through one exchange, so their rows need one schema. Columns of equal type share a
+*lane*: a stream with (bigint, bigint, string) and one with (bigint, double) need the lanes bigint,
+bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of the union are
+
+    _stream tinyint, _h int, lane 0, lane 1, ...
+
+where `_h` is the upper half of xxhash64 over the keys, brought to common types. Rows that can match
+nothing (a NULL key, a NULL event time) do not travel at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+from spillway.errors import PlanError
+from spillway.operators.base import StreamColumns
+from spillway.plan.join import JoinPlan
+
+STREAM, HASH = "_stream", "_h"
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The schema of the union, and where each stream's columns are in it."""
+
+    types: tuple[DataType, ...]
+    streams: tuple[StreamColumns, ...]
+    #: For each stream, the value of each stored column as a Spark expression over its DataFrame.
+    values: tuple[tuple[Column, ...], ...]
+
+    def union(self, frames: Mapping[str, DataFrame], plan: JoinPlan) -> DataFrame:
+        """All streams as rows of one schema, hashed, without the rows that can match nothing."""
+        tagged = [
+            self._tagged(number, frames[stream.name], plan)
+            for number, stream in enumerate(plan.streams)
+        ]
+        whole = tagged[0]
+        for other in tagged[1:]:
+            whole = whole.unionAll(other)
+        return whole
+
+    def _tagged(self, number: int, frame: DataFrame, plan: JoinPlan) -> DataFrame:
+        columns, stream = self.streams[number], plan.streams[number]
+        values = self.values[number]
+        keys = [values[at] for at in columns.keys]
+        needed = [frame[_quoted(key)].isNotNull() for key in stream.keys]
+        if stream.window is not None:
+            needed.append(frame[_quoted(stream.window.time)].isNotNull())
+        present = needed[0]
+        for one in needed[1:]:
+            present = present & one
+        lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
+        for lane, value in zip(columns.lanes, values, strict=True):
+            lanes[lane] = value
+        return frame.where(present).select(
+            F.lit(number).cast("tinyint").alias(STREAM),
+            F.shiftright(F.xxhash64(*keys), 32).cast("int").alias(HASH),
+            *(value.alias(f"lane{at}") for at, value in enumerate(lanes)),
+        )
+
+
+def assign_lanes(
+    plan: JoinPlan, frames: Mapping[str, DataFrame], key_types: Sequence[DataType]
+) -> Lanes:
+    """Gives every stored column of every stream a lane of its type."""
+    types: list[DataType] = []
+    keys_of_lanes: list[str] = []
+    streams: list[StreamColumns] = []
+    values: list[tuple[Column, ...]] = []
+    for stream in plan.streams:
+        frame = frames[stream.name]
+        stored, key_at = _stored_columns(frame, stream.keys, key_types)
+        taken: set[int] = set()
+        lanes = []
+        for _, kind in stored:
+            wanted = _nullable(kind).json()
+            lane = next(
+                (a for a, k in enumerate(keys_of_lanes) if k == wanted and a not in taken), None
+            )
+            if lane is None:
+                lane = len(types)
+                types.append(_nullable(kind))
+                keys_of_lanes.append(wanted)
+            taken.add(lane)
+            lanes.append(lane)
+        names = tuple(frame.columns)
+        streams.append(
+            StreamColumns(
+                stream.name,
+                names,
+                tuple(lanes),
+                tuple(key_at),
+                None if stream.window is None else names.index(stream.window.time),
+                None if stream.window is None else stream.window.window_us,
+            )
+        )
+        values.append(tuple(value for value, _ in stored))
+    return Lanes(tuple(types), tuple(streams), tuple(values))
+
+
+def _stored_columns(
+    frame: DataFrame, keys: Sequence[str], key_types: Sequence[DataType]
+) -> tuple[list[tuple[Column, DataType]], list[int]]:
+    """The visible columns, then a normalised copy of each key that is not usable as it is."""
+    stored = [(frame[_quoted(f.name)], f.dataType) for f in frame.schema.fields]
+    key_at = []
+    for key, common in zip(keys, key_types, strict=True):
+        at = frame.columns.index(key)
+        if _nullable(frame.schema[key].dataType) == common and not _is_float(common):
+            key_at.append(at)
+        else:
+            key_at.append(len(stored))
+            stored.append((_normalised(frame[_quoted(key)], common), common))
+    return stored, key_at
+
+
+def _normalised(key: Column, common: DataType) -> Column:
+    value = key.cast(common)
+    if not _is_float(common):
+        return value
+    # SQL compares NaN equal to NaN and 0.0 equal to -0.0; equal bits then mean equal values.
+    zero = F.lit(0.0).cast(common)
+    return (
+        F.when(F.isnan(value), F.lit(float("nan")).cast(common))
+        .when(value == zero, zero)
+        .otherwise(value)
+    )
+
+
+def check_arrow(stream: str, schema: StructType) -> None:
+    """Refuses a column that Spark cannot hand to Python through Arrow, by name."""
+    for one in schema.fields:
+        try:
+            to_arrow_type(one.dataType)
+        except Exception as problem:
+            raise PlanError(
+                f"column {one.name} of stream {stream} has type {one.dataType.simpleString()}, "
+                "which does not pass through Arrow",
+                detail=str(problem).splitlines()[0],
+                hint=f"cast or drop {one.name} before the join",
+            ) from problem
+
+
+def result_schema(frames: Mapping[str, DataFrame]) -> StructType:
+    """One struct per stream, with the stream's own columns."""
+    return StructType([StructField(n, _nullable(frame.schema)) for n, frame in frames.items()])
+
+
+def common_type(spark: SparkSession, types: Sequence[DataType]) -> DataType:
+    """Spark's own common type, as `coalesce` finds it."""
+    casts = ", ".join(f"cast(null as {kind.simpleString()})" for kind in types)
+    return _nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
+
+
+def stored_in_utc(kind: pa.DataType) -> pa.DataType:
+    """The type with every zoned timestamp labelled UTC.
+
+    Spark labels timestamps with the session's zone, which may differ after a restart; the instants
+    do not, and runs that are merged must have one schema.
+    """
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(stored_in_utc(f.type)) for f in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(stored_in_utc(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(stored_in_utc(kind.key_type), stored_in_utc(kind.item_type))
+    return kind
+
+
+def _is_float(kind: DataType) -> bool:
+    return isinstance(kind, FloatType | DoubleType)
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+    return kind
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,240 @@
+"""The driver loop of a query: one call per micro-batch, from Spark's foreachBatch.
+
+    plan      the coordinator's plan becomes a DataFrame: split, exchange, slot tasks
+    job       the sink evaluates it; slot records come back through an accumulator
+    commit    the coordinator's log record makes the batch true; only then does Spark commit
+
+A batch that Spark replays after it was committed here is recognised by its number and skipped. A sink
+may evaluate the DataFrame twice, or only a part of it: repeated records are ignored, and slots that
+have not answered are made to.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spillway.coordinator.checkpoint import KEEP_LOG, Checkpoint
+from spillway.coordinator.coordinator import (
+    BatchPlan,
+    Committed,
+    References,
+    commit_batch,
+    plan_batch,
+)
+from spillway.errors import QueryError, SpillwayError, from_wire
+from spillway.metrics.progress import Phases, progress
+from spillway.metrics.record import SlotRecord
+from spillway.operators.faults import Faults
+from spillway.plan.join import JoinPlan
+from spillway.settings import Adapt
+from spillway.spark.anchors import Anchors, slot_expression
+from spillway.spark.lanes import Lanes
+from spillway.spark.sinks import Sink
+from spillway.spark.task import Records, SlotTask
+
+#: Entries that recentProgress keeps, as Spark's does.
+KEEP_PROGRESS = 100
+
+_SESSION = {
+    # The exchange must make exactly one partition per slot, each processed as planned.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+}
+
+#: What Spark recognises as a batch that ended because its query was stopped.
+_STOPPED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the batch of a stopped query: "
+    "java.lang.InterruptedException"
+)
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """Everything about a query that does not change while it runs."""
+
+    plan: JoinPlan
+    lanes: Lanes
+    schema: StructType
+    #: The user's where and select, applied to the joined rows.
+    shape: Callable[[DataFrame], DataFrame]
+    adapt: Adapt
+    query_id: str
+    identity: bool = False
+    faults: Faults = field(default_factory=Faults)
+
+
+class BatchLoop:
+    """Runs the batches of one query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        spec: QuerySpec,
+        sink: Sink,
+        checkpoint: Checkpoint,
+        state: Committed,
+        references: References,
+        anchors: Anchors | None,
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
+        #: What stopped the query, if something did.
+        self.failure: BaseException | None = None
+        self.last_result: DataFrame | None = None
+        #: Set when the user has asked the query to stop: a batch cut short is no failure then.
+        self.stopping = False
+        self._sink = sink
+        self._checkpoint = checkpoint
+        self._references = references
+        self._anchors = anchors
+        self._records = spark.sparkContext.accumulator({}, Records())
+        self._garbage: tuple[str, ...] = ()
+        self._janitor = Janitor(checkpoint)
+        self._first = True
+
+    def run_batch(self, rows: DataFrame, batch: int) -> None:
+        """One micro-batch, exactly once."""
+        try:
+            if batch == self.state.batch:
+                return
+            self._run(rows, batch)
+        except BaseException as problem:
+            raise self._failed(problem) from None
+        finally:
+            self._first = False
+
+    def _failed(self, problem: BaseException) -> RuntimeError:
+        """What Spark is told of a failure; the failure itself is kept for the user.
+
+        Spark searches the text for an interruption with a pattern that recurs once per character,
+        and dies of a long one, so the text is kept short and never begins such a match by chance.
+        """
+        if self.stopping:
+            return RuntimeError(_STOPPED)
+        self.failure = _named(problem)
+        told = str(self.failure).replace("py4j.protocol.", "")
+        return RuntimeError(f"{type(self.failure).__name__}: {told[:2000]}")
+
+    def close(self) -> None:
+        """Ends what runs beside the batches."""
+        self._janitor.close()
+        if self._anchors is not None:
+            self._anchors.close()
+
+    def _run(self, rows: DataFrame, batch: int) -> None:
+        started_at, t0 = time.time(), time.perf_counter()
+        if self._first:
+            for key, value in _SESSION.items():
+                rows.sparkSession.conf.set(key, value)
+        plan = plan_batch(self.state, batch, self._garbage)
+        joined = self._joined(rows, plan)
+        self._records.value = {}
+        self.last_result = self.spec.shape(joined)
+        t1 = time.perf_counter()
+        self._sink.write(self.last_result, batch, replay=self._first)
+        records = self._answers(joined, plan)
+        t2 = time.perf_counter()
+        self._commit(plan, records)
+        busy = max(record.busy_s for record in records.values())
+        phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
+        names = [stream.name for stream in self.spec.plan.streams]
+        self.recent.append(
+            progress(batch, names, records, phases, self.state.watermark_us, started_at)
+        )
+
+    def _joined(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
+        slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
+        if self._anchors is None:
+            placed = rows.repartitionById(plan.routing.slots, slot)
+        else:
+            placed = self._anchors.exchange(rows, slot)
+        task = SlotTask(
+            self.spec.query_id,
+            self._checkpoint.location,
+            plan,
+            self.spec.lanes.streams,
+            self.spec.adapt,
+            self.spec.identity,
+            self.spec.faults,
+        )
+        return placed.mapInArrow(task.function(self._records), self.spec.schema)
+
+    def _answers(self, joined: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
+        """One record per slot, evaluating the slots that the sink left out."""
+        records = self._arrived(plan.batch)
+        if len(records) < plan.routing.slots:
+            joined.write.format("noop").mode("append").save()
+            records = self._arrived(plan.batch)
+        return records
+
+    def _arrived(self, batch: int) -> dict[int, SlotRecord]:
+        return {slot: r for (at, slot), r in self._records.value.items() if at == batch}
+
+    def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord]) -> None:
+        lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
+        state = commit_batch(self.state, plan, records, lateness)
+        if not self.spec.identity:
+            self._checkpoint.log.append(state)
+        # What this batch stopped naming is deleted after it was committed; the local copies go with
+        # the next plan, to whatever host its slots run on.
+        self._references, gone = self._references.updated(list(records.values()))
+        self._janitor.discard(
+            [*(f"runs/{name}" for name in gone), *(name for name in plan.manifests if name)],
+            forget_log=plan.batch - KEEP_LOG,
+        )
+        self._garbage = gone
+        self.state = state
+
+
+def _named(problem: BaseException) -> BaseException:
+    """The error of ours inside a failure of Spark's, where there is one."""
+    text = str(problem)
+    if "No module named 'spillway'" in text:
+        return QueryError(
+            "the Python workers of Spark cannot import spillway",
+            hint="set the environment variable PYSPARK_PYTHON to the interpreter that has it "
+            "(in a notebook or script: sys.executable) before the Spark session is made",
+        )
+    return from_wire(text) or problem
+
+
+class Janitor:
+    """Deletes from the durable tier beside the batches, so that a slow store delays none."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        # Bounded: when deletions cannot keep up, batches wait rather than the list growing.
+        self._work: queue.Queue[tuple[list[str], int] | None] = queue.Queue(maxsize=64)
+        self._thread = threading.Thread(target=self._run, name="spillway-janitor", daemon=True)
+        self._thread.start()
+
+    def discard(self, names: list[str], forget_log: int) -> None:
+        """Queues files, and a log record, to be deleted."""
+        self._work.put((names, forget_log))
+
+    def close(self) -> None:
+        """Finishes what is queued and ends."""
+        self._work.put(None)
+        self._thread.join(timeout=60)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            names, batch = work
+            try:
+                self._checkpoint.discard(names)
+                if batch >= 0:
+                    self._checkpoint.log.forget(batch)
+            except (OSError, SpillwayError):
+                # A file that stays behind costs room, not correctness; the next start sweeps it.
+                continue

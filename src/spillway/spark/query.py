@@ -1,0 +1,191 @@
+"""A running query: Spark's StreamingQuery, and what Spillway adds to it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.errors import SpillwayError
+from spillway.spark.loop import BatchLoop
+from spillway.spark.session import is_local
+from spillway.spark.task import Places
+
+
+class Query:
+    """What `start()` returns; use it as you would Spark's StreamingQuery."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        streaming: StreamingQuery,
+        loop: BatchLoop,
+        checkpoint: Checkpoint,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._spark = spark
+        self._streaming = streaming
+        self._loop = loop
+        self._checkpoint = checkpoint
+        self._on_end = on_end
+        self._watcher = threading.Thread(target=self._watch, name="spillway-watch", daemon=True)
+        self._watcher.start()
+
+    @property
+    def id(self) -> str:
+        """The id that stays over restarts from the checkpoint."""
+        return str(self._streaming.id)
+
+    @property
+    def runId(self) -> str:
+        """The id of this start."""
+        return str(self._streaming.runId)
+
+    @property
+    def name(self) -> str | None:
+        """The name given with queryName, if any."""
+        return self._streaming.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the query runs."""
+        return bool(self._streaming.isActive)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the query does now, in Spark's words."""
+        return dict(self._streaming.status)
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """The last batches, oldest first: rows, state, slots, phases, watermark."""
+        return list(self._loop.recent)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        """The last batch, or None before the first."""
+        recent = self.recentProgress
+        return recent[-1] if recent else None
+
+    @property
+    def sparkProgress(self) -> list[Any]:
+        """Spark's own progress of the same batches: sources, offsets, durations."""
+        return list(self._streaming.recentProgress)
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Waits for the query to end; raises what ended it, if that was an error."""
+        try:
+            ended = self._streaming.awaitTermination(None if timeout is None else int(timeout))
+        except StreamingQueryException as problem:
+            self._watcher.join(timeout=60)
+            raise self._named(problem) from problem
+        if timeout is None or ended:
+            self._watcher.join(timeout=60)
+        return ended
+
+    def processAllAvailable(self) -> None:
+        """Waits until everything the sources have now is in the sink; for tests."""
+        try:
+            self._streaming.processAllAvailable()
+        except StreamingQueryException as problem:
+            raise self._named(problem) from problem
+
+    def exception(self) -> Exception | None:
+        """What ended the query, if that was an error."""
+        problem = self._streaming.exception()
+        return None if problem is None else self._named(problem)
+
+    def stop(self) -> None:
+        """Ends the query after what it is doing; its checkpoint can be started again."""
+        self._loop.stopping = True
+        self._streaming.stop()
+        self._watcher.join(timeout=60)
+
+    def explain(self, extended: bool = False) -> None:
+        """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch."""
+        print(self.describe(extended))
+
+    def describe(self, extended: bool = False) -> str:
+        """The text that `explain` prints."""
+        spec, state = self._loop.spec, self._loop.state
+        lines = ["n-way join"]
+        for stream in spec.plan.streams:
+            columns = ", ".join(f"{name} {kind}" for name, kind in stream.columns)
+            lines.append(f"  stream {stream.name} ({columns})")
+            keys = zip(stream.keys, spec.plan.key_types, strict=True)
+            lines.append("    keys   " + ", ".join(f"{k} as {kind}" for k, kind in keys))
+            if stream.window is None:
+                lines.append("    window unbounded")
+            else:
+                w = stream.window
+                lines.append(
+                    f"    window {w.window_us / 1e6:g} s on {w.time}, "
+                    f"lateness {w.lateness_us / 1e6:g} s"
+                )
+        places = Places.of(spec.query_id, spec.adapt)
+        limit = spec.adapt.memory_bytes
+        lines += [
+            f"  slots  {state.routing.slots}, groups {state.routing.groups}, "
+            f"routing version {state.routing.version}",
+            f"  memory {places.memory} ({'no limit' if limit is None else f'{limit} bytes a slot'})",
+            f"  disk   {places.disk}",
+            f"  durable {self._checkpoint.location}",
+        ]
+        last = self._loop.last_result
+        lines.append(f"Spark plan of batch {state.batch}" if last is not None else "no batch yet")
+        if last is not None:
+            execution = last._jdf.queryExecution()
+            lines.append(str(execution.toString() if extended else execution.simpleString()))
+        return "\n".join(lines)
+
+    def _named(self, problem: Exception) -> Exception:
+        failure = self._loop.failure
+        if isinstance(failure, SpillwayError):
+            return failure
+        if problem.__cause__ is None:
+            problem.__cause__ = failure
+        return problem
+
+    def _watch(self) -> None:
+        """Tidies up once the query has ended, however it did."""
+        try:
+            self._streaming.awaitTermination()
+        except Exception:
+            pass
+        finally:
+            self._loop.close()
+            self._forget_local()
+            self._checkpoint.release()
+            self._on_end()
+
+    def _forget_local(self) -> None:
+        """Gives the memory and disk tiers back; the durable tier has everything."""
+        places = Places.of(self._loop.spec.query_id, self._loop.spec.adapt)
+        _remove(places)
+        if is_local(self._spark):
+            return
+        query_id, adapt = self._loop.spec.query_id, self._loop.spec.adapt
+        try:
+            # Best effort: a few tasks per core reach every executor that is up.
+            count = 4 * self._spark.sparkContext.defaultParallelism
+            self._spark.sparkContext.parallelize(range(count), count).foreachPartition(
+                lambda _: _remove(Places.of(query_id, adapt))
+            )
+        except Exception:
+            return
+
+
+def _remove(places: Places) -> None:
+    for path in (places.memory, places.disk):
+        shutil.rmtree(path, ignore_errors=True)
+        for parent in list(path.parents)[:2]:
+            try:
+                parent.rmdir()
+            except OSError:
+                break

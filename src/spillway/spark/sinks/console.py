@@ -1,0 +1,44 @@
+"""The console: each batch is shown on standard output, in the form of Spark's console sink."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from spillway.errors import SettingsError
+from spillway.spark.sinks.spec import SinkSpec
+
+_RULE = "-" * 43
+
+
+class ConsoleSink:
+    """Prints a header with the batch id, then the first rows.
+
+    Options: `numRows` (20), and `truncate`: true (cells of 20 characters), false, or a width.
+    """
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._rows = _count("numRows", spec.option("numRows") or "20")
+        self._truncate = _truncation(spec.option("truncate") or "true")
+
+    def open(self, schema: StructType) -> None:
+        """Any schema will do."""
+
+    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+        """Show the batch."""
+        print(f"{_RULE}\nBatch: {batch_id}\n{_RULE}", flush=True)
+        df.show(self._rows, self._truncate)
+
+
+def _truncation(text: str) -> bool | int:
+    spoken = {"true": True, "false": False}.get(text.strip().lower())
+    return _count("truncate", text) if spoken is None else spoken
+
+
+def _count(option: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise SettingsError(
+            f"Option {option} of the console sink expects a whole number, not {text!r}",
+            hint=f'for example .option("{option}", 50)',
+        )
+    return int(text)

@@ -1,0 +1,147 @@
+"""Files in a directory, exactly once per batch.
+
+A batch is written to a staging directory that readers ignore, then each of its files is moved to
+its place under a name that begins with the batch:
+
+    out/_spillway/<writer>/<batch>-<attempt>/p=1/part-00000-….parquet      staged
+    out/p=1/b000000000007-<writer>-part-00000-….parquet                    published
+
+**Invariant: the published files of batch b are those of one attempt, or a part of them, and a part
+only until b is replayed.** A crash can fall anywhere:
+
+- before the first move: nothing of b is published; the replay drops what is staged;
+- between moves, or after them but before the batch is committed: the replay stages b anew, deletes
+  every file named for b, and only then moves its own.
+
+Each attempt stages in a directory of its own, so that a task of a dead driver that still writes
+cannot add to a later attempt. Without a replay the target is never listed: the cost is that of the
+batch's own files. A replay, the first batch after a start, lists the directories once.
+
+Since names and directories are plain, `spark.read.format(f).load(out)` reads the result.
+
+Known limitations: a reader during the moves sees a part of the batch. Spark writes an empty file
+for an empty batch; it is dropped except for the first batch of a run, whose file keeps the schema
+readable.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spillway.errors import PlanError
+from spillway.spark.sinks.columns import check_columns
+from spillway.spark.sinks.formats import Format
+from spillway.spark.sinks.hadoop import FileName, HadoopDirectory, escape_glob
+from spillway.spark.sinks.refusal import any_failure, refusals
+from spillway.spark.sinks.spec import SinkSpec
+
+_STAGING = "_spillway"
+_HIDDEN = ("_", ".")
+
+
+class FileSink:
+    """Writes each batch as files of one format below one directory."""
+
+    def __init__(self, spec: SinkSpec, kind: Format, spark: SparkSession) -> None:
+        self._kind = kind
+        self._spark = spark
+        self._partition_by = spec.partition_by
+        self._options = spec.options_without("path", "partitionOverwriteMode")
+        self._directory = _target(spec, kind, spark, self._options)
+        self._staging = f"{_STAGING}/{spec.writer or 'staging'}"
+        self._writer = f"{spec.writer}-" if spec.writer else ""
+        self._empty_bytes = 0
+        self._has_published = False
+
+    def open(self, schema: StructType) -> None:
+        """Check the columns, then write an empty batch to the staging directory and drop it.
+
+        The rehearsal finds what only a write shows: options that Spark refuses, and a directory
+        that cannot be written.
+        """
+        check_columns(schema, self._kind, self._partition_by, self._spark)
+        with any_failure(
+            f"{self._kind.name} files cannot be written to {self._directory}",
+            hint="check the options of the writer, and that the directory can be written",
+        ):
+            staged = self._stage(self._spark.createDataFrame([], schema), "rehearsal")
+            files = self._directory.files_in(staged)
+            self._directory.delete(staged)
+        self._empty_bytes = max((f.length_bytes for f in files if _is_data(f)), default=0)
+
+    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
+        """Write the batch; in a replay, in place of what it wrote before."""
+        if replay:
+            self._directory.delete(self._staging)
+        with refusals(
+            f"Batch {batch_id} cannot be written as {self._kind.name} to {self._directory}",
+            hint="check the columns of the result and the options of the writer",
+        ):
+            staged = self._stage(df, str(batch_id))
+        if replay:
+            self._withdraw(batch_id)
+        self._publish(staged, batch_id, df.schema)
+        self._directory.delete(staged)
+
+    def _stage(self, df: DataFrame, label: str) -> str:
+        staged = f"{self._staging}/{label}-{uuid.uuid4().hex[:8]}"
+        writer = df.write.format(self._kind.name).options(**self._options)
+        writer.partitionBy(*self._partition_by).save(self._directory.uri(staged))
+        return staged
+
+    def _withdraw(self, batch_id: int) -> None:
+        folders = "*=*/" * len(self._partition_by)
+        for name in self._directory.matching(f"{folders}{escape_glob(self._prefix(batch_id))}*"):
+            self._directory.delete(name)
+
+    def _publish(self, staged: str, batch_id: int, schema: StructType) -> None:
+        files = [f for f in self._directory.files_in(staged) if _is_data(f)]
+        if self._has_published:
+            files = [f for f in files if not self._is_empty(staged, f, schema)]
+        for folder in sorted({f.folder for f in files} - {""}):
+            self._directory.make(folder)
+        for file in files:
+            target = f"{file.folder}/{self._prefix(batch_id)}{file.base}".lstrip("/")
+            self._directory.move(f"{staged}/{file.name}", target)
+        self._has_published = True
+
+    def _prefix(self, batch_id: int) -> str:
+        return f"b{batch_id:012d}-{self._writer}"
+
+    def _is_empty(self, staged: str, file: FileName, schema: StructType) -> bool:
+        # A file as long as that of the rehearsal has most likely no row; only reading it is proof.
+        if self._partition_by or file.length_bytes > self._empty_bytes:
+            return False
+        reader = self._spark.read.format(self._kind.name).options(**self._options).schema(schema)
+        path = self._directory.uri(f"{staged}/{file.name}")
+        return file.length_bytes == 0 or reader.load(path).isEmpty()
+
+
+def _is_data(file: FileName) -> bool:
+    return not file.base.startswith(_HIDDEN)
+
+
+def _target(
+    spec: SinkSpec, kind: Format, spark: SparkSession, options: dict[str, str]
+) -> HadoopDirectory:
+    path = spec.path or spec.option("path")
+    if not path:
+        raise PlanError(
+            f"The {kind.name} sink needs a directory to write to",
+            hint='name it: .start("out"), or .option("path", "out")',
+        )
+    directory = HadoopDirectory(spark, path, options)
+    with any_failure(f"The path {path!r} cannot be read", hint="check access to it"):
+        is_file, has_log = directory.is_file(), directory.exists("_spark_metadata")
+    if is_file:
+        raise PlanError(f"The path {path!r} is a file", hint="name a directory to write to")
+    if has_log:
+        raise PlanError(
+            f"The directory {path!r} was written by Spark's own file sink",
+            detail="Spark would read only the files in its log, _spark_metadata, and none of ours",
+            hint="name another directory, or remove _spark_metadata if all its files are good",
+        )
+    return directory

@@ -1,0 +1,82 @@
+"""Data sources by name: is there one, does it write files, which types can its files hold.
+
+All three are asked of Spark itself, so a format that comes with a package is known as well as
+Spark's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
+
+from spillway.errors import PlanError
+from spillway.spark.sinks.refusal import any_failure
+
+_DATASOURCES = "org.apache.spark.sql.execution.datasources"
+#: Streams to read from; Spark would only say so at the first batch.
+_SOURCES_ONLY = ("rate", "rate-micro-batch", "socket", "binaryfile")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A data source of Spark."""
+
+    name: str
+    #: Spark's FileFormat behind the source; None when it does not write files.
+    _file_format: Any
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether a batch becomes files in a directory."""
+        return self._file_format is not None
+
+    def holds(self, spark: SparkSession, kind: DataType) -> bool:
+        """Whether a file of this format can hold a column of this type."""
+        # Spark writes a binary as "[61 62]" into csv and reads it back as those characters.
+        if self.name.lower() == "csv" and kind.typeName() == "binary":
+            return False
+        jvm: Any = spark._jvm
+        java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(kind.json())
+        return bool(self._file_format.supportDataType(java_type))
+
+
+def find_format(spark: SparkSession, name: str) -> Format:
+    """The data source of that name; a `PlanError` when rows cannot be written to it.
+
+    Example:
+        >>> find_format(spark, "parquet").writes_files  # doctest: +SKIP
+        True
+    """
+    if name.lower() in _SOURCES_ONLY:
+        raise PlanError(
+            f"{name!r} is a source to read from; rows cannot be written to it",
+            hint='write to "parquet", "console", "memory", "noop", or use foreachBatch',
+        )
+    jvm: Any = spark._jvm
+    # The lookup finds the data sources written in Python through the active session of its thread.
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    with any_failure(
+        f"There is no data source {name!r} to write to",
+        hint="check the spelling; a source that is not part of Spark needs its package: "
+        "spark.jars.packages",
+    ):
+        conf = spark._jsparkSession.sessionState().conf()
+        source = getattr(jvm, f"{_DATASOURCES}.DataSource").lookupDataSource(name, conf)
+    return Format(name, _file_format_of(spark, source))
+
+
+def _file_format_of(spark: SparkSession, source: Any) -> Any:
+    if _is_a(spark, source, f"{_DATASOURCES}.FileFormat"):
+        return source.newInstance()
+    if _is_a(spark, source, f"{_DATASOURCES}.v2.FileDataSourceV2"):
+        return source.newInstance().fallbackFileFormat().newInstance()
+    return None
+
+
+def _is_a(spark: SparkSession, source: Any, name: str) -> bool:
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return bool(jvm.java.lang.Class.forName(name, False, loader).isAssignableFrom(source))

@@ -1,0 +1,104 @@
+"""A table of the catalog, appended to.
+
+`open` creates the table when it is not there, as Spark's toTable does, so that format, partition
+columns and types are settled before the stream starts. From then on rows go in by the *names* of
+the columns, whatever their order and whatever the table is stored as.
+
+Known limitation: at least once around a crash, like any append; see `append`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spillway.errors import PlanError
+from spillway.spark.sinks.refusal import refusals
+from spillway.spark.sinks.spec import SinkSpec
+
+_VIEWS = ("VIEW", "TEMPORARY", "METRIC_VIEW")
+
+
+class TableSink:
+    """Appends each batch to a table."""
+
+    def __init__(self, spec: SinkSpec, table: str, spark: SparkSession) -> None:
+        self._spec = spec
+        self._table = table
+        self._spark = spark
+        self._columns: list[str] | None = None
+        if self._exists():
+            self._check_kind()
+
+    def open(self, schema: StructType) -> None:
+        """Create the table, or check that the one there has the columns of the result."""
+        if self._exists():
+            self._check_columns(schema)
+        else:
+            self._create(schema)
+        self._columns = self._spark.table(self._table).columns
+
+    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+        """Append the batch."""
+        if self._columns is None:
+            self.open(df.schema)
+        ordered = df.select([f"`{name}`" for name in self._columns or ()])
+        with refusals(
+            f"Table {self._table} does not take batch {batch_id}",
+            hint="select columns of the types of the table, or name a new table",
+        ):
+            ordered.write.mode("append").insertInto(self._table)
+
+    def _exists(self) -> bool:
+        with refusals(
+            f"toTable({self._table!r}): the table cannot be looked up",
+            hint='name it as "table", "schema.table" or "catalog.schema.table", in a schema that '
+            "exists",
+        ):
+            return self._spark.catalog.tableExists(self._table)
+
+    def _check_kind(self) -> None:
+        if self._spark.catalog.getTable(self._table).tableType in _VIEWS:
+            raise PlanError(
+                f"toTable({self._table!r}): this is a view, and rows cannot be added to a view",
+                hint="name a table, or a new name for a table to be created",
+            )
+        asked, stored = self._spec.format, self._stored_as()
+        if asked is not None and stored is not None and asked.lower() != stored.lower():
+            raise PlanError(
+                f"toTable({self._table!r}): the table is stored as {stored}, not as {asked}",
+                hint="leave out format(...) to append to the table as it is",
+            )
+
+    def _stored_as(self) -> str | None:
+        described = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._table}").collect()
+        return next((row.data_type for row in described if row.col_name == "Provider"), None)
+
+    def _check_columns(self, schema: StructType) -> None:
+        columns = self._spark.catalog.listColumns(self._table)
+        there, given = {c.name.lower() for c in columns}, {n.lower() for n in schema.names}
+        if there != given:
+            raise PlanError(
+                f"Table {self._table} has the columns {', '.join(c.name for c in columns)}; "
+                f"the result has {', '.join(schema.names)}",
+                hint="select(...) exactly the columns of the table, or name a new table",
+            )
+        partitioned = tuple(c.name for c in columns if c.isPartition)
+        if self._spec.partition_by and self._spec.partition_by != partitioned:
+            raise PlanError(
+                f"Table {self._table} is partitioned by ({', '.join(partitioned)}), "
+                f"not by ({', '.join(self._spec.partition_by)})",
+                hint="leave out partitionBy(...) to append to the table as it is",
+            )
+
+    def _create(self, schema: StructType) -> None:
+        writer = self._spark.createDataFrame([], schema).write.options(**self._spec.options)
+        if self._spec.format is not None:
+            writer = writer.format(self._spec.format)
+        if self._spec.path is not None:
+            writer = writer.option("path", self._spec.path)
+        with refusals(
+            f"Table {self._table} cannot be created for the result",
+            hint="check format, options, partitionBy(...) and the columns of the result",
+        ):
+            writer.partitionBy(*self._spec.partition_by).saveAsTable(self._table)

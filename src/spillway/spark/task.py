@@ -1,0 +1,199 @@
+"""The slot task: what runs in a Python worker, as the function of `mapInArrow`.
+
+It only finds its place (which slot, which directories), opens the manifest, and hands over to
+`run_slot`. Everything it keeps between tasks is a cache of immutable files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import AccumulatorParam
+
+from spillway.coordinator.coordinator import BatchPlan
+from spillway.errors import SpillwayError, StateError
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import StreamColumns
+from spillway.operators.faults import Faults
+from spillway.operators.join import JoinOperator
+from spillway.operators.slot import SlotJob, run_slot
+from spillway.settings import Adapt, parse_bytes
+from spillway.spark.lanes import stored_in_utc
+from spillway.state.manifest import Manifest, decode_manifest, empty_manifest
+from spillway.state.store import OpenRuns, Store
+from spillway.state.tiers import DurableTier, LocalTier, default_memory_root
+
+_OPENED: dict[str, OpenRuns] = {}
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """Everything the tasks of one batch are sent."""
+
+    query_id: str
+    durable: str
+    plan: BatchPlan
+    streams: tuple[StreamColumns, ...]
+    adapt: Adapt
+    #: Passes rows through without state: the identity plan.
+    identity: bool = False
+    faults: Faults = field(default_factory=Faults)
+
+    def function(
+        self, records: Any
+    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """The function for mapInArrow; `records` is the accumulator that carries the answers."""
+
+        def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            try:
+                yield from self._run(rows, SlotId(context.partitionId()), records)
+            except SpillwayError as error:
+                raise RuntimeError(error.to_wire()) from error
+
+        return run
+
+    def _run(
+        self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
+    ) -> Iterator[pa.RecordBatch]:
+        if self.identity:
+            yield from _identity(rows, slot, self, records)
+            return
+        places = Places.of(self.query_id, self.adapt)
+        opened = _OPENED.setdefault(self.query_id, OpenRuns())
+        durable = DurableTier(self.durable)
+        store = Store(
+            LocalTier("memory", places.memory),
+            LocalTier("disk", places.disk),
+            durable,
+            opened,
+            self.plan.batch,
+        )
+        for name in self.plan.garbage:
+            store.forget(name)
+        job = SlotJob(
+            batch=self.plan.batch,
+            slot=slot,
+            groups=self.plan.routing.groups,
+            streams=self.streams,
+            watermark_us=self.plan.watermark_us,
+            memory_bytes=self.adapt.memory_bytes,
+            piece_bytes=parse_bytes("piece_bytes", self.adapt.piece_bytes),
+            attempt=uuid.uuid4().hex[:12],
+            worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+        )
+        yield from run_slot(
+            map(_in_utc, rows),
+            job,
+            self._manifest(durable, slot),
+            JoinOperator(self.streams, self.adapt.block_rows),
+            store,
+            lambda record: records.add({(record.batch, record.slot): record}),
+            self.faults.bound(self.plan.batch, slot),
+        )
+
+    def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
+        name = self.plan.manifests[slot]
+        if name is None:
+            return empty_manifest(slot, len(self.streams))
+        data = durable.read(name)
+        if data is None:
+            raise StateError(
+                f"manifest {name} is missing",
+                detail=f"in {self.durable}",
+                hint="restore the checkpoint directory from a copy",
+            )
+        return decode_manifest(bytes(data), name)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The local directories of one query on one host."""
+
+    memory: Path
+    disk: Path
+
+    @classmethod
+    def of(cls, query_id: str, adapt: Adapt) -> Places:
+        """Where the settings and the machine put them."""
+        owner = f"spillway-{os.getuid()}"
+        memory = Path(adapt.memory_dir) if adapt.memory_dir else default_memory_root() / owner
+        disk = Path(adapt.disk_dir) if adapt.disk_dir else Path(tempfile.gettempdir()) / owner
+        part = query_id if adapt.share == "host" else f"{query_id}/executor-{executor_pid()}"
+        return cls(memory / part / "memory", disk / part / "disk")
+
+
+class Records(AccumulatorParam[dict[tuple[int, int], SlotRecord]]):
+    """Collects the first record of each slot; a repeated attempt adds nothing."""
+
+    def zero(self, value: dict[tuple[int, int], SlotRecord]) -> dict[tuple[int, int], SlotRecord]:
+        """No records."""
+        return type(value)()
+
+    def addInPlace(
+        self,
+        value1: dict[tuple[int, int], SlotRecord],
+        value2: dict[tuple[int, int], SlotRecord],
+    ) -> dict[tuple[int, int], SlotRecord]:
+        """Both, the earlier one winning."""
+        return {**value2, **value1}
+
+
+def executor_pid() -> int:
+    """The process id of the JVM this worker serves: the parent of the daemon that forked it."""
+    daemon = os.getppid()
+    try:
+        return int(Path(f"/proc/{daemon}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, IndexError, ValueError):
+        return daemon
+
+
+def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    wanted = [stored_in_utc(one.type) for one in batch.schema]
+    if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
+        return batch
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _identity(
+    rows: Iterable[pa.RecordBatch], slot: SlotId, task: SlotTask, records: Any
+) -> Iterator[pa.RecordBatch]:
+    count = 0
+    for batch in rows:
+        count += batch.num_rows
+        yield batch
+    none = (0,) * len(task.streams)
+    record = SlotRecord(
+        batch=task.plan.batch,
+        slot=slot,
+        manifest="",
+        rows_in=(count, *none[1:]),
+        rows_late=none,
+        rows_out=count,
+        max_times=(None,) * len(task.streams),
+        state_rows=none,
+        state_bytes=none,
+        layers=none,
+        expired_rows=0,
+        merged_rows=0,
+        busy_s=0.0,
+        cpu_s=0.0,
+        phases_s={},
+        added=(),
+        dropped=(),
+        restored=(),
+        worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+    )
+    records.add({(task.plan.batch, int(slot)): record})

@@ -1,0 +1,209 @@
+"""The verbs of Spark's DataStreamWriter, for a Spillway query."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.errors import PlanError, SettingsError
+from spillway.operators.faults import Faults
+from spillway.settings import Adapt
+from spillway.spark.anchors import Anchors
+from spillway.spark.lanes import STREAM
+from spillway.spark.loop import BatchLoop, QuerySpec
+from spillway.spark.query import Query
+from spillway.spark.session import default_slots, is_local, quick_local_checkpoints
+from spillway.spark.sinks import SinkSpec, make_sink
+from spillway.version import VERSION
+
+if TYPE_CHECKING:
+    from spillway.spark.join import Join
+
+#: Sinks that are for looking at; without a checkpointLocation they get one that ends with them.
+_PASSING = ("console", "memory", "noop")
+
+
+class StreamWriter:
+    """Says where the results go and starts the query.
+
+    Every verb returns the writer, as Spark's do.
+    """
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+        self._format: str | None = None
+        self._options: dict[str, str] = {}
+        self._partition_by: tuple[str, ...] = ()
+        self._name: str | None = None
+        self._foreach: Callable[[DataFrame, int], None] | None = None
+        self._trigger: dict[str, Any] = {}
+        self._adapt = Adapt()
+        self._table: str | None = None
+        self._identity = False
+        self._faults = Faults()
+
+    def format(self, source: str) -> StreamWriter:
+        """The sink's format: parquet, json, csv, jdbc, kafka, console, memory, noop, ..."""
+        self._format = source
+        return self
+
+    def option(self, key: str, value: object) -> StreamWriter:
+        """One option of the sink, or checkpointLocation."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        self._options = {k: v for k, v in self._options.items() if k.lower() != key.lower()}
+        self._options[key] = text
+        return self
+
+    def options(self, **options: object) -> StreamWriter:
+        """Several options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def outputMode(self, mode: str) -> StreamWriter:
+        """Only "append": the results of a join are never changed or taken back."""
+        if mode.lower() != "append":
+            raise PlanError(
+                f"outputMode({mode!r}) has no meaning for a join",
+                detail="a result of an inner join, once there, is never changed or taken back",
+                hint='use outputMode("append"), or leave it out',
+            )
+        return self
+
+    def queryName(self, name: str) -> StreamWriter:
+        """A name for the query; the memory sink makes a table of it."""
+        self._name = name
+        return self
+
+    def partitionBy(self, *columns: str) -> StreamWriter:
+        """Directories by column, for file sinks."""
+        self._partition_by = columns
+        return self
+
+    def foreachBatch(self, function: Callable[[DataFrame, int], None]) -> StreamWriter:
+        """Calls `function(rows, batch_id)` for every batch instead of writing to a format."""
+        if not callable(function):
+            raise PlanError(
+                f"foreachBatch takes a function of (DataFrame, batch id), not {function!r}"
+            )
+        self._foreach = function
+        return self
+
+    def trigger(self, **trigger: Any) -> StreamWriter:
+        """When batches run: processingTime="1 second", availableNow=True, once=True."""
+        if "continuous" in trigger or "realTime" in trigger:
+            raise PlanError(
+                f"trigger({next(iter(trigger))}=...) is not supported: Spillway runs in micro-batches",
+                hint='use trigger(processingTime="1 second") or trigger(availableNow=True)',
+            )
+        self._trigger = trigger
+        return self
+
+    def adapt(self, **settings: object) -> StreamWriter:
+        """Slots, groups, memory and places; see `spillway.settings.Adapt`."""
+        self._adapt = self._adapt.changed(**settings)
+        return self
+
+    def toTable(self, name: str) -> Query:
+        """Starts the query, appending to a table."""
+        self._table = name
+        return self.start()
+
+    def start(self, path: str | None = None) -> Query:
+        """Checks everything that can be known now, and starts the query."""
+        join = self._join
+        plan, lanes = join.planned()
+        spark = join.spark
+        location, scratch = self._location()
+        checkpoint = Checkpoint(self._adapt.durable or f"{location.rstrip('/')}/spillway")
+        checkpoint.acquire()
+        try:
+            metadata = checkpoint.open(plan.fingerprint(), self._adapt.groups, VERSION)
+            sink = make_sink(self._sink_spec(path, metadata["query_id"]), spark)
+            spec = QuerySpec(
+                plan,
+                lanes,
+                lanes_schema(lanes) if self._identity else join.joined_schema,
+                (lambda df: df) if self._identity else join.shaped,
+                self._adapt,
+                metadata["query_id"],
+                self._identity,
+                self._faults,
+            )
+            sink.open(spec.schema if self._identity else join.schema)
+            slots = self._adapt.slots or default_slots(spark)
+            state, references = checkpoint.recover(len(plan.streams), self._adapt.groups, slots)
+            wanted = self._adapt.anchor == "always" or (
+                self._adapt.anchor == "auto" and not is_local(spark)
+            )
+            anchors = Anchors(spark, slots) if wanted else None
+            loop = BatchLoop(spark, spec, sink, checkpoint, state, references, anchors)
+            writer = lanes.union(join.frames, plan).writeStream.foreachBatch(loop.run_batch)
+            writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
+            if self._name is not None:
+                writer = writer.queryName(self._name)
+            if self._trigger:
+                writer = writer.trigger(**self._trigger)
+            with quick_local_checkpoints(spark, location):
+                streaming = writer.start()
+        except BaseException:
+            checkpoint.release()
+            raise
+        return Query(
+            spark,
+            streaming,
+            loop,
+            checkpoint,
+            lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
+        )
+
+    def _location(self) -> tuple[str, bool]:
+        given = next(
+            (v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None
+        )
+        if given is None:
+            root = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+            if root and self._name:
+                given = f"{root.rstrip('/')}/{self._name}"
+        if given is not None:
+            return given, False
+        if self._foreach is None and (self._format or "").lower() in _PASSING:
+            return tempfile.mkdtemp(prefix="spillway-checkpoint-"), True
+        raise SettingsError(
+            "the query has no checkpoint location",
+            hint='add .option("checkpointLocation", "some/directory"): the query restarts from there',
+        )
+
+    def _sink_spec(self, path: str | None, writer: str) -> SinkSpec:
+        options = {k: v for k, v in self._options.items() if k.lower() != "checkpointlocation"}
+        spec = SinkSpec(self._format, options)
+        return SinkSpec(
+            self._format,
+            options,
+            self._partition_by,
+            self._name,
+            self._foreach,
+            path or spec.option("path"),
+            self._table,
+            writer,
+        )
+
+
+def lanes_schema(lanes: Any) -> Any:
+    """The schema of the exchanged rows, which the identity plan gives back."""
+    from pyspark.sql.types import ByteType, IntegerType, StructField, StructType
+
+    from spillway.spark.lanes import HASH
+
+    return StructType(
+        [
+            StructField(STREAM, ByteType()),
+            StructField(HASH, IntegerType()),
+            *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
+        ]
+    )

@@ -1,0 +1,194 @@
+"""The three places a run can be.
+
+*memory* is a directory of shared memory, *disk* a local scratch directory; both are caches that a
+host may lose. *durable* is the checkpoint's filesystem and has every run that a committed manifest
+names. Names are unique to the attempt that wrote them, so a file that is named by a manifest was
+written once and completely; no rename is needed to publish it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from spillway.errors import StateError
+
+#: Shared memory smaller than this is not used by default: containers often give 64 MB.
+LEAST_SHARED_MEMORY_BYTES = 1 << 30
+
+
+class LocalTier:
+    """A local directory of run files: the memory or the disk tier."""
+
+    def __init__(self, kind: str, root: Path) -> None:
+        self.kind = kind
+        self.root = root
+
+    def write(self, name: str, data: pa.Buffer) -> None:
+        """Puts a file in the tier; readers see all of it or nothing."""
+        target = self.root / name
+        partial = self.root / f".{name}.{os.getpid()}"
+        with naming_full_disk(self.kind, str(self.root)):
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+                partial.write_bytes(memoryview(data))
+                partial.replace(target)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
+
+    def map(self, name: str) -> pa.Buffer | None:
+        """The file as a memory map, or None if the tier does not have it."""
+        try:
+            with pa.memory_map(str(self.root / name)) as source:
+                return source.read_buffer()
+        except (FileNotFoundError, OSError):
+            return None
+
+    def delete(self, name: str) -> None:
+        """Removes a file; a missing one is no error, since deletions are repeated after a crash."""
+        (self.root / name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """The names of all files in the tier."""
+        return sorted(os.listdir(self.root)) if self.root.is_dir() else []
+
+
+class DurableTier:
+    """A directory on any filesystem that pyarrow reaches."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._fs, self.root = open_filesystem(location)
+
+    def write(self, name: str, data: pa.Buffer | bytes) -> None:
+        """Writes a file that nobody names yet."""
+        with naming_full_disk("durable", self.location):
+            try:
+                self._write(name, data)
+            except FileNotFoundError:
+                self._fs.create_dir(self._path(name).rpartition("/")[0], recursive=True)
+                self._write(name, data)
+
+    def read(self, name: str) -> pa.Buffer | None:
+        """The bytes of a file, or None if it is not there."""
+        try:
+            with self._fs.open_input_file(self._path(name)) as source:
+                return source.read_buffer()
+        except FileNotFoundError:
+            return None
+
+    def publish(self, name: str, data: bytes) -> bool:
+        """Writes a file that must appear whole and only once; False if it was there already."""
+        if self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound:
+            return False
+        partial = f"{name}.{os.getpid()}.partial"
+        self.write(partial, data)
+        if isinstance(self._fs, fs.LocalFileSystem):
+            # A hard link, unlike a rename, refuses to replace what another process published.
+            try:
+                os.link(self._path(partial), self._path(name))
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(self._path(partial))
+        else:
+            self._fs.move(self._path(partial), self._path(name))
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a file that may replace an older one, whole."""
+        partial = f"{name}.{os.getpid()}.partial"
+        self.write(partial, data)
+        self._fs.move(self._path(partial), self._path(name))
+
+    def delete(self, name: str) -> None:
+        """Removes a file; a missing one is no error."""
+        try:
+            self._fs.delete_file(self._path(name))
+        except FileNotFoundError:
+            return
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted."""
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        return sorted(
+            info.base_name
+            for info in self._fs.get_file_info(selector)
+            if info.type == fs.FileType.File and not info.base_name.endswith(".partial")
+        )
+
+    def local_path(self) -> Path | None:
+        """The directory, if it is a local one."""
+        return Path(self.root) if isinstance(self._fs, fs.LocalFileSystem) else None
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _write(self, name: str, data: pa.Buffer | bytes) -> None:
+        with self._fs.open_output_stream(self._path(name)) as out:
+            out.write(data)
+
+
+def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a path or URI, and the path in it.
+
+    Example:
+        >>> open_filesystem("/tmp/ck")[1]
+        '/tmp/ck'
+    """
+    if not urlsplit(location).scheme or re.match(r"^[A-Za-z]:[\\/]", location):
+        return fs.LocalFileSystem(), os.path.abspath(location)
+    # Hadoop's names for object stores, and its file:/ with one slash, mean the same place.
+    uri = re.sub(r"^s3[an]://", "s3://", location)
+    uri = re.sub(r"^file:/+", "file:///", uri)
+    try:
+        found, path = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as problem:
+        raise StateError(
+            f"the durable location {location!r} cannot be opened",
+            detail=str(problem),
+            hint="use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach",
+        ) from problem
+    return found, path.rstrip("/")
+
+
+def default_memory_root() -> Path:
+    """Shared memory where there is enough of it, otherwise a scratch directory."""
+    shared = Path("/dev/shm")
+    try:
+        stats = os.statvfs(shared)
+    except OSError:
+        return Path(tempfile.gettempdir())
+    large_enough = stats.f_blocks * stats.f_frsize >= LEAST_SHARED_MEMORY_BYTES
+    return shared if large_enough and os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+
+
+@contextmanager
+def naming_full_disk(kind: str, where: str) -> Iterator[None]:
+    """Turns "no space left" into an error that says which tier is full and what to do."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise StateError(
+            f"the {kind} tier at {where} is full",
+            detail=f"{problem.strerror or problem}; the query stopped and nothing is lost: "
+            "the last committed batch is the state it restarts from",
+            hint="free space there, or set a larger place with "
+            + {
+                "memory": ".adapt(memory=..., memory_dir=...)",
+                "disk": ".adapt(disk_dir=...)",
+            }.get(kind, "the checkpointLocation option or .adapt(durable=...)")
+            + ", then start the query again",
+        ) from problem
