@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import (
+    commit_batch,
+    initial,
+    next_watermark,
+    plan_batch,
+)
+from spillway.coordinator.log import Log
+from spillway.errors import QueryError, StateError
+from spillway.metrics.record import SlotRecord
+from spillway.routing.routing import Routing
+from spillway.state.tiers import DurableTier
+
+
+def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, None)) -> SlotRecord:
+    return SlotRecord(
+        batch=batch,
+        slot=slot,
+        manifest=f"manifests/{batch}-{slot}",
+        rows_in=(3, 4),
+        rows_late=(1, 0),
+        rows_out=5,
+        max_times=times,
+        state_rows=(0, 0),
+        state_bytes=(0, 0),
+        layers=(0, 0),
+        expired_rows=0,
+        merged_rows=0,
+        busy_s=0.0,
+        cpu_s=0.0,
+        phases_s={},
+        added=(),
+        dropped=(),
+        restored=(),
+        worker="w",
+    )
+
+
+def test_watermark_waits_for_every_stream_and_never_goes_back() -> None:
+    assert next_watermark(None, (100, None), (0, 0)) is None
+    assert next_watermark(None, (100, 40), (10, 5)) == 35
+    assert next_watermark(50, (100, 40), (10, 5)) == 50
+
+
+def test_commit_adds_up_slots_and_moves_the_watermark() -> None:
+    state = initial(Routing.even(4, 2), 2)
+    plan = plan_batch(state, 0)
+    after = commit_batch(
+        state, plan, {0: record(0, times=(10, 20)), 1: record(1, times=(30, None))}, (5, 5)
+    )
+    assert after.rows_in == (6, 8)
+    assert after.rows_late == (2, 0)
+    assert after.rows_out == 10
+    assert after.max_times == (30, 20)
+    assert after.watermark_us == 15
+    assert after.manifests == ("manifests/0-0", "manifests/0-1")
+
+
+def test_commit_without_an_answer_of_every_slot_is_refused() -> None:
+    state = initial(Routing.even(4, 2), 2)
+    with pytest.raises(QueryError, match=r"no record from slots \[1\]"):
+        commit_batch(state, plan_batch(state, 0), {0: record(0)}, (None, None))
+
+
+def test_a_batch_that_does_not_follow_the_state_is_refused() -> None:
+    with pytest.raises(QueryError, match="Spark asks for batch 7, but the state is at batch -1"):
+        plan_batch(initial(Routing.even(4, 2), 2), 7)
+
+
+def test_log_gives_back_what_it_was_given(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    assert log.latest() is None
+    state = initial(Routing.even(4, 2), 2)
+    after = commit_batch(state, plan_batch(state, 0), {0: record(0), 1: record(1)}, (None, None))
+    log.append(after)
+    assert log.latest() == after
+
+
+def test_second_commit_of_a_batch_is_refused(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    state = initial(Routing.even(4, 1), 2)
+    after = commit_batch(state, plan_batch(state, 0), {0: record(0)}, (None, None))
+    log.append(after)
+    with pytest.raises(QueryError, match="batch 0 was committed by another query"):
+        Log(DurableTier(str(tmp_path))).append(after)
+
+
+def test_damaged_log_record_is_refused_by_name(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    state = initial(Routing.even(4, 1), 2)
+    log.append(commit_batch(state, plan_batch(state, 0), {0: record(0)}, (None, None)))
+    path = tmp_path / "log" / "000000000.json"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(StateError, match=r"log/000000000.json is damaged"):
+        log.latest()
+
+
+def test_two_holders_of_one_checkpoint_are_kept_apart(tmp_path) -> None:
+    first, second = Checkpoint(str(tmp_path)), Checkpoint(str(tmp_path))
+    first.acquire()
+    with pytest.raises(QueryError, match="another query is running on the checkpoint"):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_start_sweeps_what_never_committed(tmp_path) -> None:
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.durable.write("runs/orphan.arrow", b"x")
+    checkpoint.durable.write("manifests/orphan.json", b"x")
+    checkpoint.recover(2, 4, 2)
+    assert checkpoint.durable.names("runs") == []
+    assert checkpoint.durable.names("manifests") == []

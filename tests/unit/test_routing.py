@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spillway.errors import SettingsError
+from spillway.ids import HASH_END, SlotId
+from spillway.routing.groups import group_bounds, group_of
+from spillway.routing.routing import Routing, decode_table, encode_table
+
+
+@pytest.mark.parametrize("groups", [1, 3, 7, 256, 1000, 65_536])
+def test_group_bounds_are_where_the_group_changes(groups: int) -> None:
+    bounds = group_bounds(groups)
+    assert bounds[0] == 0
+    assert bounds[-1] == HASH_END
+    firsts = bounds[:-1].astype(np.uint32)
+    assert group_of(firsts, groups).tolist() == list(range(groups))
+    lasts = (bounds[1:] - 1).astype(np.uint32)
+    assert group_of(lasts, groups).tolist() == list(range(groups))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2), (4, 1), (1, 7), (6, 4)])
+def test_resizing_is_even_and_moves_only_what_it_must(before: int, after: int) -> None:
+    old = Routing.even(64, before)
+    new = old.resized(after)
+    held = [len(new.groups_of(SlotId(s))) for s in range(after)]
+    assert sum(held) == 64
+    assert max(held) - min(held) <= 1
+    moved = sum(a != b for a, b in zip(old.table, new.table, strict=True))
+    share = 64 // after
+    least = sum(
+        max(0, len(old.groups_of(SlotId(s))) - share - 1) for s in range(min(before, after))
+    )
+    gone = sum(len(old.groups_of(SlotId(s))) for s in range(after, before))
+    assert least + gone <= moved <= least + gone + after
+    assert new.version == old.version + 1
+
+
+def test_ranges_of_all_slots_cover_every_hash_once() -> None:
+    routing = Routing.even(10, 3).resized(4)
+    ranges = sorted(
+        (r.lo, r.hi) for s in range(routing.slots) for r in routing.ranges_of(SlotId(s))
+    )
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == HASH_END
+    assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+
+
+def test_table_survives_the_log() -> None:
+    table = Routing.even(33, 4).resized(3).table
+    assert decode_table(encode_table(table)) == table
+
+
+def test_more_slots_than_groups_is_refused() -> None:
+    with pytest.raises(SettingsError, match="8 slots cannot share 4 groups"):
+        Routing.even(4, 8)
