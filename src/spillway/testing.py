@@ -67,7 +67,7 @@ def assert_same_rows(actual: DataFrame, expected: DataFrame) -> None:
     lines = [f"{totals['unexpected']} rows are unexpected, {totals['missing']} are missing"]
     for what, side in (("unexpected", F.col("_count") > 0), ("missing", F.col("_count") < 0)):
         rows = unmatched.where(side).limit(_SAMPLE_ROWS).collect()
-        lines += [f"  {what}: {_without_count(row)} × {abs(row['_count'])}" for row in rows]
+        lines += [f"  {what}: {_without_count(row)} ({abs(row['_count'])} times)" for row in rows]
     raise AssertionError("\n".join(lines))
 
 
@@ -251,16 +251,14 @@ def _plain(value: Any, kind: DataType) -> Any:
         return None
     if isinstance(kind, StructType):
         if isinstance(value, Mapping):
-            values = [value.get(field.name) for field in kind]
-        else:
-            values = list(value)
-        pairs = zip(kind, values, strict=True)
+            value = [value.get(field.name) for field in kind]
+        pairs = zip(kind, value, strict=True)
         return {field.name: _plain(one, field.dataType) for field, one in pairs}
     if isinstance(kind, ArrayType):
         return [_plain(one, kind.elementType) for one in value]
     if isinstance(kind, MapType):
-        pairs_of = value.items() if isinstance(value, Mapping) else value
-        return [(_plain(k, kind.keyType), _plain(v, kind.valueType)) for k, v in pairs_of]
+        entries = value.items() if isinstance(value, Mapping) else value
+        return [(_plain(k, kind.keyType), _plain(v, kind.valueType)) for k, v in entries]
     return value
 
 

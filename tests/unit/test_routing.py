@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_ranges_of_all_slots_cover_every_hash_once() -> None:
     )
     assert ranges[0][0] == 0
     assert ranges[-1][1] == HASH_END
-    assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(ranges))
 
 
 def test_table_survives_the_log() -> None:

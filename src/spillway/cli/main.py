@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-COMMANDS = ("doctor",)
+COMMANDS = ("demo", "bench", "inspect", "doctor")
 
 app = typer.Typer(
     name="spillway",

@@ -42,6 +42,8 @@ class BatchPlan:
     watermark_us: int | None
     #: Run files that no committed manifest names; slots remove their local copies.
     garbage: tuple[str, ...] = ()
+    #: Whether slots also look for local files that no manifest names: in the first batch of a start.
+    sweep: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ def initial(routing: Routing, streams: int) -> Committed:
     )
 
 
-def plan_batch(state: Committed, batch: int, garbage: Sequence[str] = ()) -> BatchPlan:
+def plan_batch(
+    state: Committed, batch: int, garbage: Sequence[str] = (), *, sweep: bool = False
+) -> BatchPlan:
     """The plan of the next batch."""
     if batch != state.batch + 1:
         raise QueryError(
@@ -81,7 +85,9 @@ def plan_batch(state: Committed, batch: int, garbage: Sequence[str] = ()) -> Bat
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    return BatchPlan(batch, state.routing, state.manifests, state.watermark_us, tuple(garbage))
+    return BatchPlan(
+        batch, state.routing, state.manifests, state.watermark_us, tuple(garbage), sweep
+    )
 
 
 def commit_batch(

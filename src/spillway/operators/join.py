@@ -72,6 +72,8 @@ class JoinOperator:
     def __init__(self, streams: Sequence[StreamColumns], block_rows: int = 65_536) -> None:
         self.streams = tuple(streams)
         self.block_rows = block_rows
+        #: Pairs made at a time: what is held and what is added are at most a block together.
+        self.pair_rows = max(1, block_rows // 2)
 
     def process(
         self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
@@ -160,19 +162,26 @@ class _Term:
         """The pairs of a block with all segments of a stream, collected into full blocks."""
         held: list[_Pairs] = []
         size = 0
+        probe = self._delta.h[block.source]
         for number, segment in enumerate(self._sides[target]):
-            for pairs in self._pairs(block, target, number, segment):
+            for pairs in self._pairs(block, probe, target, number, segment):
                 held.append(pairs)
                 size += len(pairs.left)
-                if size >= self._join.block_rows // 2:
+                if size >= self._join.pair_rows:
                     yield _together(held)
                     held, size = [], 0
         if held:
             yield _together(held)
 
-    def _pairs(self, block: _Block, target: int, number: int, segment: Segment) -> Iterator[_Pairs]:
+    def _pairs(
+        self,
+        block: _Block,
+        probe: NDArray[np.uint32],
+        target: int,
+        number: int,
+        segment: Segment,
+    ) -> Iterator[_Pairs]:
         """The pairs of a block with one segment, a bounded number at a time."""
-        probe = self._delta.h[block.source]
         begin, end = _within(probe, segment)
         data = segment.data
         which, start, count = match_ranges(
@@ -188,9 +197,7 @@ class _Term:
         which += np.int32(begin)
         at, offset = 0, 0
         while at < len(which):
-            left, right, at, offset = expand(
-                which, start, count, at, offset, self._join.block_rows // 2
-            )
+            left, right, at, offset = expand(which, start, count, at, offset, self._join.pair_rows)
             pairs = self._confirmed(block, target, number, data, left, right)
             if len(pairs.left):
                 yield pairs

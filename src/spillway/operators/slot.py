@@ -8,17 +8,15 @@ anywhere before, leaves files that nobody names and no record: the attempt has n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
-from spillway.routing.groups import group_of
 from spillway.state.manifest import Manifest
 from spillway.state.slot import SlotState, StreamLayout
 from spillway.state.store import Store
@@ -109,7 +107,6 @@ def run_slot(
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
-    last_insert = dict(manifest.last_insert)
     with meter.phase("store"):
         state.expire(job.watermark_us)
     for batches in _pieces(rows, job.piece_bytes):
@@ -123,13 +120,12 @@ def run_slot(
         with meter.phase("store"):
             for stream, delta in enumerate(piece.deltas):
                 state.add(stream, delta)
-                last_insert |= dict.fromkeys(_groups_in(delta.h, job.groups), job.batch)
     with meter.phase("compact"):
         merged = state.compact(job.watermark_us)
     reach("after-runs")
     with meter.phase("commit"):
-        outputs = _summed(manifest.outputs, stats.outputs)
-        new = state.next_manifest(outputs, last_insert, stats.blended(manifest.selectivity))
+        learned = stats.blended(manifest.selectivity)
+        new = state.next_manifest(job.groups, stats.outputs, learned)
         name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
         store.durable.write(name, new.encode())
     reach("after-manifest")
@@ -171,16 +167,3 @@ def _pieces(rows: Iterable[pa.RecordBatch], limit_bytes: int) -> Iterator[list[p
             held, size = [], 0
     if held:
         yield held
-
-
-def _groups_in(h: np.ndarray[tuple[int], np.dtype[np.uint32]], groups: int) -> Sequence[int]:
-    return np.unique(group_of(h, groups)).tolist() if len(h) else []
-
-
-def _summed(
-    before: dict[int, int], new: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> dict[int, int]:
-    total = dict(before)
-    for group in np.flatnonzero(new):
-        total[int(group)] = total.get(int(group), 0) + int(new[group])
-    return total

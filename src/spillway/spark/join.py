@@ -143,6 +143,7 @@ class Join:
             windows[name] = WindowPlan(
                 column, length, duration_us("lateness", values["lateness"][name])
             )
+        self._comparable_times(windows)
         return replace(self, windows=windows)
 
     def where(self, condition: str | Column) -> Join:
@@ -173,7 +174,7 @@ class Join:
             if verb == "where":
                 rows = rows.where(arguments[0])
             else:
-                rows = rows.select(*(_expression(rows, column) for column in arguments))
+                rows = rows.select(*(_expression(column) for column in arguments))
         return rows
 
     @property
@@ -265,6 +266,15 @@ class Join:
             )
         return column
 
+    def _comparable_times(self, windows: Mapping[str, WindowPlan]) -> None:
+        kinds = {n: self.frames[n].schema[w.time].dataType for n, w in windows.items()}
+        if len({kind.simpleString() for kind in kinds.values()}) > 1:
+            told = (f"{n}.{windows[n].time} is {k.simpleString()}" for n, k in kinds.items())
+            raise PlanError(
+                f"times that cannot be compared: {', '.join(told)}",
+                hint="cast one of them before the join, so that all are with or without a zone",
+            )
+
     def _key_types(self, keys: Mapping[str, tuple[str, ...]]) -> list[DataType]:
         width = len(next(iter(keys.values())))
         return [self._key_type({n: keys[n][at] for n in self.frames}) for at in range(width)]
@@ -328,14 +338,14 @@ def _family(kind: DataType) -> str | None:
 def _same(one: DataFrame, other: DataFrame) -> bool:
     if one is other:
         return True
-    plans = [frame._jdf.queryExecution().logical() for frame in (one, other)]
+    plans = [frame._jdf.queryExecution().analyzed() for frame in (one, other)]
     return bool(plans[0].equals(plans[1]))
 
 
-def _expression(rows: DataFrame, column: str | Column) -> Column:
+def _expression(column: str | Column) -> Column:
     from pyspark.sql import functions as F
 
     if not isinstance(column, str):
         return column
     # "*" and "bank1.*" are not expressions that stand alone.
-    return rows[column] if column.endswith("*") else F.expr(column)
+    return F.col(column) if column.endswith("*") else F.expr(column)

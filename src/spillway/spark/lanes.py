@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,6 +36,10 @@ from spillway.operators.base import StreamColumns
 from spillway.plan.join import JoinPlan
 
 STREAM, HASH = "_stream", "_h"
+#: From Spark 4.3 on, the Arrow type of a timestamp is asked for with a zone.
+_ZONE: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+)
 
 
 @dataclass(frozen=True)
@@ -148,12 +154,12 @@ def check_arrow(stream: str, schema: StructType) -> None:
     """Refuses a column that Spark cannot hand to Python through Arrow, by name."""
     for one in schema.fields:
         try:
-            to_arrow_type(one.dataType)
+            to_arrow_type(one.dataType, **_ZONE)
         except Exception as problem:
             raise PlanError(
                 f"column {one.name} of stream {stream} has type {one.dataType.simpleString()}, "
                 "which does not pass through Arrow",
-                detail=str(problem).splitlines()[0],
+                detail=next(iter(str(problem).splitlines()), None),
                 hint=f"cast or drop {one.name} before the join",
             ) from problem
 

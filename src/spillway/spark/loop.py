@@ -137,7 +137,7 @@ class BatchLoop:
         if self._first:
             for key, value in _SESSION.items():
                 rows.sparkSession.conf.set(key, value)
-        plan = plan_batch(self.state, batch, self._garbage)
+        plan = plan_batch(self.state, batch, self._garbage, sweep=self._first)
         joined = self._joined(rows, plan)
         self._records.value = {}
         self.last_result = self.spec.shape(joined)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -81,7 +83,7 @@ class Query:
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Waits for the query to end; raises what ended it, if that was an error."""
         try:
-            ended = self._streaming.awaitTermination(None if timeout is None else int(timeout))
+            ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as problem:
             self._watcher.join(timeout=60)
             raise self._named(problem) from problem
@@ -166,26 +168,23 @@ class Query:
 
     def _forget_local(self) -> None:
         """Gives the memory and disk tiers back; the durable tier has everything."""
-        places = Places.of(self._loop.spec.query_id, self._loop.spec.adapt)
-        _remove(places)
+        query_id, adapt = self._loop.spec.query_id, self._loop.spec.adapt
+        _remove(Places.roots(query_id, adapt))
         if is_local(self._spark):
             return
-        query_id, adapt = self._loop.spec.query_id, self._loop.spec.adapt
         try:
             # Best effort: a few tasks per core reach every executor that is up.
             count = 4 * self._spark.sparkContext.defaultParallelism
             self._spark.sparkContext.parallelize(range(count), count).foreachPartition(
-                lambda _: _remove(Places.of(query_id, adapt))
+                lambda _: _remove(Places.roots(query_id, adapt))
             )
         except Exception:
             return
 
 
-def _remove(places: Places) -> None:
-    for path in (places.memory, places.disk):
-        shutil.rmtree(path, ignore_errors=True)
-        for parent in list(path.parents)[:2]:
-            try:
-                parent.rmdir()
-            except OSError:
-                break
+def _remove(roots: tuple[Path, Path]) -> None:
+    for root in roots:
+        shutil.rmtree(root, ignore_errors=True)
+        if root.parent.name.startswith("spillway-"):
+            with contextlib.suppress(OSError):
+                root.parent.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,15 @@ _FILE_SYSTEM_BASED = (
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
 
+#: What anchors need of Spark; read when a context starts, so a running one cannot be given them.
+ANCHORING = {
+    # Else Spark prefers the hosts that a slot's rows come from to the executor of its anchor.
+    "spark.shuffle.reduceLocality.enabled": "false",
+    # How long a slot waits for its executor before it goes to another, which has to fetch its state.
+    # The default of 3 s is less than the first batch takes on an executor that has just started.
+    "spark.locality.wait.process": "30s",
+}
+
 
 def local_session(
     name: str = "spillway", master: str = "local[*]", conf: Mapping[str, str] | None = None
@@ -34,7 +44,7 @@ def local_session(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
     )
-    for key, value in (conf or {}).items():
+    for key, value in {**_cluster_conf(master), **(conf or {})}.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
@@ -48,9 +58,28 @@ def local_session(
         raise
 
 
+def _cluster_conf(master: str) -> dict[str, str]:
+    """What a session with executors of its own needs beyond the defaults."""
+    if _is_local(master):
+        return {}
+    found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    if found is None:
+        return dict(ANCHORING)
+    # The context is ready when all its executors are, so that slots are spread over all of them.
+    cores = int(found.group(1)) * int(found.group(2))
+    ready = {
+        "spark.cores.max": str(cores),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    }
+    return ANCHORING | ready
+
+
 def is_local(spark: SparkSession) -> bool:
     """Whether all tasks run in this one process tree, so that slots need no anchors."""
-    master = str(spark.sparkContext.master)
+    return _is_local(str(spark.sparkContext.master))
+
+
+def _is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
@@ -80,6 +109,20 @@ def quick_local_checkpoints(spark: SparkSession, location: str) -> Iterator[None
         yield
     finally:
         spark.conf.unset(_CHECKPOINT_MANAGER)
+
+
+def qualified(spark: SparkSession, location: str) -> str:
+    """A path as Spark understands it, so that Spark's files and ours are in the same place.
+
+    A path without a scheme is on Spark's default filesystem, which need not be the local one.
+    """
+    jvm, jsc = spark.sparkContext._jvm, spark.sparkContext._jsc
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    whole = str(path.getFileSystem(jsc.hadoopConfiguration()).makeQualified(path).toString())
+    return (
+        whole.removeprefix("file:").replace("///", "/", 1) if whole.startswith("file:/") else whole
+    )
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

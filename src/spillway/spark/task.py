@@ -34,6 +34,8 @@ from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier, default_memory_root
 
 _OPENED: dict[str, OpenRuns] = {}
+#: Queries whose opened runs a worker keeps; the one used longest ago goes first.
+_KEEP_QUERIES = 8
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class SlotTask:
             yield from _identity(rows, slot, self, records)
             return
         places = Places.of(self.query_id, self.adapt)
-        opened = _OPENED.setdefault(self.query_id, OpenRuns())
+        opened = _opened_runs(self.query_id)
         durable = DurableTier(self.durable)
         store = Store(
             LocalTier("memory", places.memory),
@@ -82,6 +84,8 @@ class SlotTask:
         )
         for name in self.plan.garbage:
             store.forget(name)
+        if self.plan.sweep:
+            self._sweep(store)
         job = SlotJob(
             batch=self.plan.batch,
             slot=slot,
@@ -102,6 +106,19 @@ class SlotTask:
             lambda record: records.add({(record.batch, record.slot): record}),
             self.faults.bound(self.plan.batch, slot),
         )
+
+    def _sweep(self, store: Store) -> None:
+        """Removes the local files of attempts that were killed before they committed.
+
+        Files of this batch are left alone: other slots of the host may be writing them now.
+        """
+        slots = range(self.plan.routing.slots)
+        named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
+        for tier in (store.memory, store.disk):
+            for name in tier.names():
+                batch = name.lstrip(".").split("-", 1)[0]
+                if name not in named and batch.isdigit() and int(batch) < self.plan.batch:
+                    tier.delete(name)
 
     def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
@@ -127,11 +144,17 @@ class Places:
     @classmethod
     def of(cls, query_id: str, adapt: Adapt) -> Places:
         """Where the settings and the machine put them."""
+        memory, disk = cls.roots(query_id, adapt)
+        part = "" if adapt.share == "host" else f"executor-{executor_pid()}"
+        return cls(memory / part / "memory", disk / part / "disk")
+
+    @classmethod
+    def roots(cls, query_id: str, adapt: Adapt) -> tuple[Path, Path]:
+        """What holds everything the query has on this host, of all its executors, dead ones too."""
         owner = f"spillway-{os.getuid()}"
         memory = Path(adapt.memory_dir) if adapt.memory_dir else default_memory_root() / owner
         disk = Path(adapt.disk_dir) if adapt.disk_dir else Path(tempfile.gettempdir()) / owner
-        part = query_id if adapt.share == "host" else f"{query_id}/executor-{executor_pid()}"
-        return cls(memory / part / "memory", disk / part / "disk")
+        return memory / query_id, disk / query_id
 
 
 class Records(AccumulatorParam[dict[tuple[int, int], SlotRecord]]):
@@ -148,6 +171,14 @@ class Records(AccumulatorParam[dict[tuple[int, int], SlotRecord]]):
     ) -> dict[tuple[int, int], SlotRecord]:
         """Both, the earlier one winning."""
         return {**value2, **value1}
+
+
+def _opened_runs(query_id: str) -> OpenRuns:
+    opened = _OPENED.pop(query_id, None) or OpenRuns()
+    _OPENED[query_id] = opened
+    while len(_OPENED) > _KEEP_QUERIES:
+        del _OPENED[next(iter(_OPENED))]
+    return opened
 
 
 def executor_pid() -> int:

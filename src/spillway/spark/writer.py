@@ -17,7 +17,12 @@ from spillway.spark.anchors import Anchors
 from spillway.spark.lanes import STREAM
 from spillway.spark.loop import BatchLoop, QuerySpec
 from spillway.spark.query import Query
-from spillway.spark.session import default_slots, is_local, quick_local_checkpoints
+from spillway.spark.session import (
+    default_slots,
+    is_local,
+    qualified,
+    quick_local_checkpoints,
+)
 from spillway.spark.sinks import SinkSpec, make_sink
 from spillway.version import VERSION
 
@@ -171,7 +176,7 @@ class StreamWriter:
             if root and self._name:
                 given = f"{root.rstrip('/')}/{self._name}"
         if given is not None:
-            return given, False
+            return qualified(self._join.spark, given), False
         if self._foreach is None and (self._format or "").lower() in _PASSING:
             return tempfile.mkdtemp(prefix="spillway-checkpoint-"), True
         raise SettingsError(

@@ -6,20 +6,21 @@ or the growing `target` of a merge that is spread over batches: the sources lose
 left while the target gains them, so the two never hold the same row.
 
 A manifest is small, immutable, and the only thing that gives run files a meaning. It also carries
-what the slot has learned: outputs per group and the selectivities that order the probes.
+what the slot has learned: the statistics of its groups and the selectivities that order the probes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import checksum
 from spillway.routing.routing import HashRange, Routing
+from spillway.state.groups import GroupTable
 from spillway.state.run import Run, Slice
 
 FORMAT = 1
@@ -54,10 +55,7 @@ class Manifest:
     slot: SlotId
     #: For each stream, its layers, oldest first.
     streams: tuple[tuple[Layer, ...], ...]
-    #: For each group that ever produced, the rows of output it was the source of.
-    outputs: dict[int, int] = field(default_factory=dict)
-    #: For each group, the last batch that inserted into it.
-    last_insert: dict[int, int] = field(default_factory=dict)
+    groups: GroupTable = field(default_factory=lambda: GroupTable.empty(0))
     #: For "source>target" streams, (rows probed, rows matched), older batches weighing less.
     selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Totals for people: rows and bytes, per stream.
@@ -124,7 +122,10 @@ def combine(
     the number of lookups per hash does not grow with the number of former slots.
     """
     olds = list(manifests)
-    ranges, owned = routing.ranges_of(slot), set(routing.groups_of(slot))
+    ranges, owned = routing.ranges_of(slot), routing.groups_of(slot)
+    groups = GroupTable.empty(routing.groups)
+    for old in olds:
+        groups = groups.merged(old.groups.only(owned))
     stacks: list[tuple[Layer, ...]] = []
     for stream in range(streams):
         cuts = [[c for layer in old.streams[stream] if (c := layer.cut(ranges))] for old in olds]
@@ -138,8 +139,7 @@ def combine(
         max((old.version for old in olds), default=NO_VERSION),
         slot,
         tuple(stacks),
-        outputs={g: n for old in olds for g, n in old.outputs.items() if g in owned},
-        last_insert={g: b for old in olds for g, b in old.last_insert.items() if g in owned},
+        groups=groups,
         selectivity=selectivity,
     )
 
@@ -168,7 +168,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "format": FORMAT,
         "version": manifest.version,
         "slot": manifest.slot,
-        "runs": [list(asdict(run).values()) for run in names],
+        "runs": [list(vars(run).values()) for run in names],
         "streams": [
             [
                 [
@@ -180,8 +180,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             ]
             for layers in manifest.streams
         ],
-        "outputs": manifest.outputs,
-        "last_insert": manifest.last_insert,
+        "groups": manifest.groups.to_json(),
         "selectivity": manifest.selectivity,
         "rows": manifest.state_rows,
         "bytes": manifest.state_bytes,
@@ -200,8 +199,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
             )
             for layers in found["streams"]
         ),
-        outputs={int(g): n for g, n in found["outputs"].items()},
-        last_insert={int(g): b for g, b in found["last_insert"].items()},
+        groups=GroupTable.from_json(found["groups"]),
         selectivity={pair: (p, m) for pair, (p, m) in found["selectivity"].items()},
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),

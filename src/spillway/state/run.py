@@ -66,7 +66,13 @@ class RunData:
         self._time_column = time_column
         self.base, self.shift = index_shape(self.h)
         self.first, self.present = bucket_index(self.h, self.base, self.shift)
+        #: The last answer of `bytes_in`, asked for again in every batch.
+        self._bytes: dict[tuple[int, int], int] = {}
         self._group_rows: dict[int, NDArray[np.int64]] = {}
+        #: The last answer of `group_sizes`; a slice rarely changes between batches.
+        self._group_sizes: dict[
+            tuple[int, int, int], tuple[NDArray[np.int64], NDArray[np.int64]]
+        ] = {}
 
     @property
     def rows(self) -> int:
@@ -95,7 +101,23 @@ class RunData:
         """The exact bytes of the rows [begin, end)."""
         if begin >= end:
             return 0
-        return int(bytes_between(self.batch, np.array([begin, end], np.int64))[0])
+        known = self._bytes.get((begin, end))
+        if known is None:
+            known = int(bytes_between(self.batch, np.array([begin, end], np.int64))[0])
+            self._bytes = {(begin, end): known}
+        return known
+
+    def group_sizes(
+        self, bounds: NDArray[np.int64], begin: int, end: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and bytes of each group among the rows [begin, end)."""
+        key = (len(bounds), begin, end)
+        known = self._group_sizes.get(key)
+        if known is None:
+            starts = np.clip(self.group_starts(bounds), begin, end)
+            known = (np.diff(starts), bytes_between(self.batch, starts))
+            self._group_sizes = {key: known}
+        return known
 
     def group_starts(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where each group begins, by the groups' hash bounds; kept, since a run never changes."""

@@ -19,9 +19,9 @@ from spillway.kernels.order import order_by_hash
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange
 from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
+from spillway.state.groups import NEVER, GroupTable, Ints
 from spillway.state.manifest import Layer, Manifest
 from spillway.state.run import RunData, Slice, as_numpy
-from spillway.state.size import bytes_between
 from spillway.state.store import Store
 
 #: Bytes that one merge step may hold, whatever the fuel in rows allows.
@@ -51,14 +51,6 @@ class Segment:
     range: HashRange = _WHOLE
 
 
-@dataclass(frozen=True)
-class GroupSizes:
-    """Rows and bytes of every group of the slot, over all streams."""
-
-    rows: NDArray[np.int64]
-    bytes: NDArray[np.int64]
-
-
 class SlotState:
     """One slot's state in the making."""
 
@@ -81,6 +73,7 @@ class SlotState:
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._fresh: dict[str, RunData] = {}
         self._written = 0
+        self._deltas: list[RunData] = []
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
 
@@ -94,6 +87,7 @@ class SlotState:
             return
         piece = self._write(stream, data.batch)
         self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
+        self._deltas.append(data)
         self.delta_rows[stream] += data.rows
 
     def expire(self, watermark_us: int | None) -> None:
@@ -127,31 +121,34 @@ class SlotState:
             sizes.append(sum(s.data.bytes_in(s.begin, s.end) for s in found))
         return tuple(rows), tuple(sizes)
 
-    def group_sizes(self, groups: int) -> GroupSizes:
-        """Exact rows and bytes of each group, from the slices alone."""
+    def group_sizes(self, groups: int) -> tuple[Ints, Ints]:
+        """Exact rows and bytes of each group, over all streams, from the slices alone."""
         bounds = group_bounds(groups)
         rows, sizes = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
         for stream in range(len(self.layouts)):
             for s in self.segments(stream):
-                starts = np.clip(s.data.group_starts(bounds), s.begin, s.end)
-                rows += np.diff(starts)
-                sizes += bytes_between(s.data.batch, starts)
-        return GroupSizes(rows, sizes)
+                more = s.data.group_sizes(bounds, s.begin, s.end)
+                rows += more[0]
+                sizes += more[1]
+        return rows, sizes
 
     def next_manifest(
-        self,
-        outputs: dict[int, int],
-        last_insert: dict[int, int],
-        selectivity: dict[str, tuple[float, float]],
+        self, groups: int, outputs: Ints, selectivity: dict[str, tuple[float, float]]
     ) -> Manifest:
-        """The manifest of this version."""
+        """The manifest of this version; `outputs` are what each group produced in it."""
         rows, sizes = self.sizes()
+        before = self.manifest.groups if len(self.manifest.groups) else GroupTable.empty(groups)
+        inserted = np.where(self._touched(groups), self.version, NEVER)
+        table = GroupTable(
+            *self.group_sizes(groups),
+            before.outputs + outputs,
+            np.maximum(before.last_insert, inserted),
+        )
         return Manifest(
             self.version,
             self.manifest.slot,
             tuple(self._layers),
-            outputs=outputs,
-            last_insert=last_insert,
+            groups=table,
             selectivity=selectivity,
             state_rows=rows,
             state_bytes=sizes,
@@ -161,6 +158,13 @@ class SlotState:
     def layer_counts(self) -> tuple[int, ...]:
         """Layers per stream, which is what a probe has to look into."""
         return tuple(len(layers) for layers in self._layers)
+
+    def _touched(self, groups: int) -> NDArray[np.bool_]:
+        """Which groups got a row in this batch."""
+        touched = np.zeros(groups, np.bool_)
+        for delta in self._deltas:
+            touched |= np.diff(delta.group_starts(group_bounds(groups))) > 0
+        return touched
 
     def _slices(self, stream: int) -> Iterator[Slice]:
         return (piece for layer in self._layers[stream] for piece in layer.slices)

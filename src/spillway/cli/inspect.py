@@ -1,0 +1,116 @@
+"""`spillway inspect`: what a checkpoint holds, and whether it is whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spillway.cli.figures import count, size
+from spillway.cli.output import JsonOption, console_for, emit_json, guarded
+from spillway.coordinator.inspection import Inspection, as_document, inspect_checkpoint
+from spillway.metrics.progress import iso_utc
+
+FOUND_PROBLEMS = 1
+
+
+def inspect(
+    checkpoint: Annotated[str, typer.Argument(help="The checkpointLocation of a query.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every run file and compare its checksum.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Show query, routing, slots and state of a checkpoint; exit 1 if something is missing.
+
+    The query may be running: nothing is locked and nothing is changed.
+    """
+    with guarded(json_output):
+        found = inspect_checkpoint(checkpoint, verify=verify)
+    if json_output:
+        emit_json(as_document(found))
+    else:
+        _show(found, console_for(json_output))
+    if found.problems:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _show(found: Inspection, console: Console) -> None:
+    console.print(_summary(found))
+    if found.slots:
+        console.print(_slots(found))
+    if top := _top_groups(found):
+        console.print(Text(f"most results: {top}"))
+    for problem in found.problems:
+        console.print(Text(f"problem: {problem}", style="bold red"), soft_wrap=True)
+    if not found.problems:
+        how = "sizes and checksums of all runs" if found.verified else "sizes of all runs"
+        console.print(Text(f"whole: manifests, and {how}, are as they should be", style="green"))
+
+
+def _summary(found: Inspection) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("checkpoint", found.location)
+    table.add_row("query", f"{found.metadata['query_id']}, spillway {found.metadata['spillway']}")
+    key_types = found.metadata["query"]["key_types"]
+    for stream in found.metadata["query"]["streams"]:
+        keys = ", ".join(f"{k} {kind}" for k, kind in zip(stream["keys"], key_types, strict=True))
+        table.add_row(f"stream {stream['name']}", f"on {keys}, {_window(stream['window'])}")
+    state = found.committed
+    if state is None:
+        told = "unknown" if found.problems else "no batch yet"
+        table.add_row("committed", told)
+        return table
+    mark = "none" if state.watermark_us is None else iso_utc(state.watermark_us)
+    routing = state.routing
+    table.add_row("committed", f"{count(state.batch + 1)} batches, the last is {state.batch}")
+    table.add_row(
+        "routing", f"{routing.slots} slots, {routing.groups} groups, version {routing.version}"
+    )
+    table.add_row("watermark", mark)
+    for name, rows, late in zip(found.streams, state.rows_in, state.rows_late, strict=True):
+        table.add_row(f"rows of {name}", f"{count(rows)} in, {count(late)} late")
+    table.add_row("rows out", count(state.rows_out))
+    files = found.files
+    table.add_row(
+        "run files",
+        f"{count(files.named)} with {size(files.named_bytes)}"
+        + (f", and {count(files.unnamed)} that no manifest names" if files.unnamed else ""),
+    )
+    return table
+
+
+def _slots(found: Inspection) -> Table:
+    table = Table("slot", "groups", "stream", "rows", "bytes", "layers", "runs")
+    for column in table.columns:
+        column.justify = "left" if column.header == "stream" else "right"
+    for slot in found.slots:
+        head = (str(slot.slot), str(slot.groups))
+        if not slot.streams:
+            table.add_row(*head, "unreadable")
+        for name, state in slot.streams.items():
+            figures = (count(state.rows), size(state.bytes), str(state.layers), str(state.runs))
+            table.add_row(*head, name, *figures)
+            head = ("", "")
+    return table
+
+
+def _top_groups(found: Inspection) -> str:
+    parts = []
+    for slot in found.slots:
+        groups = ", ".join(f"{g.group} ({count(g.outputs)})" for g in slot.top_groups)
+        if groups:
+            parts.append(f"slot {slot.slot} group {groups}")
+    return "; ".join(parts)
+
+
+def _window(window: tuple[str, int, int] | None) -> str:
+    if window is None:
+        return "unbounded"
+    time, window_us, lateness_us = window
+    return f"within {window_us / 1e6:g} s on {time}, lateness {lateness_us / 1e6:g} s"

@@ -1,0 +1,292 @@
+"""What a checkpoint holds and whether it is whole, read without its lock and without Spark.
+
+A running query commits while it is read: its janitor deletes files of older versions under the
+reader. So a finding of missing files counts only if the log still ends with the batch that named
+them; otherwise the newer batch is read instead. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pyarrow import fs
+
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import Committed
+from spillway.errors import QueryError, StateError
+from spillway.ids import SlotId
+from spillway.kernels.checksum import checksum
+from spillway.metrics.progress import iso_utc
+from spillway.state.groups import GroupTable
+from spillway.state.manifest import Layer, Manifest, empty_manifest
+from spillway.state.run import Run
+from spillway.state.tiers import open_filesystem
+
+#: Groups named for each slot, those with the most results first.
+TOP_GROUPS = 5
+#: Newer batches that are followed before a finding is believed; a batch takes longer than a look.
+_LOOKS = 5
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """One stream's state in one slot."""
+
+    rows: int
+    bytes: int
+    layers: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class BusyGroup:
+    """A group that produced results."""
+
+    group: int
+    rows: int
+    bytes: int
+    outputs: int
+    #: The last batch that brought a row.
+    last_insert: int
+
+
+@dataclass(frozen=True)
+class SlotReport:
+    """One slot, as its manifest has it; `streams` is empty if the manifest cannot be read."""
+
+    slot: int
+    groups: int
+    manifest: str | None
+    streams: Mapping[str, StreamState]
+    top_groups: Sequence[BusyGroup]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The run files of a checkpoint."""
+
+    named: int = 0
+    named_bytes: int = 0
+    #: Files no manifest names: leftovers of attempts, swept when the query starts.
+    unnamed: int = 0
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything `spillway inspect` tells."""
+
+    location: str
+    metadata: Mapping[str, Any]
+    committed: Committed | None
+    slots: Sequence[SlotReport] = ()
+    files: Files = field(default_factory=Files)
+    problems: Sequence[str] = ()
+    #: Whether the content of every run was read and compared with its checksum.
+    verified: bool = False
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of the streams."""
+        return [stream["name"] for stream in self.metadata["query"]["streams"]]
+
+
+def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
+    """Looks into a checkpoint: the user's checkpointLocation, or the directory of state in it.
+
+    Raises:
+        QueryError: There is no checkpoint.
+        StateError: Its metadata is damaged, or a newer version wrote it.
+    """
+    checkpoint, metadata = _find(path)
+    looked = _look(checkpoint, metadata, verify)
+    for _ in range(_LOOKS):
+        if not looked.problems or _still_last(checkpoint, looked.committed):
+            break
+        looked = _look(checkpoint, metadata, verify)
+    return looked
+
+
+def as_document(found: Inspection) -> dict[str, Any]:
+    """The inspection as plain data, for `--json`."""
+    query, state, names = found.metadata["query"], found.committed, found.streams
+    return {
+        "location": found.location,
+        "version": found.metadata["spillway"],
+        "format": found.metadata["format"],
+        "query_id": found.metadata["query_id"],
+        "streams": [_stream_document(stream) for stream in query["streams"]],
+        "key_types": query["key_types"],
+        "groups": found.metadata["groups"],
+        "committed": None if state is None else _committed_document(state, names),
+        "slots": [_slot_document(slot) for slot in found.slots],
+        "files": {
+            "runs": found.files.named,
+            "bytes": found.files.named_bytes,
+            "unnamed": found.files.unnamed,
+        },
+        "verified": found.verified,
+        "ok": not found.problems,
+        "problems": list(found.problems),
+    }
+
+
+def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
+    for location in (f"{path.rstrip('/')}/spillway", path):
+        checkpoint = Checkpoint(location)
+        metadata = checkpoint.metadata()
+        if metadata is not None:
+            return checkpoint, metadata
+    raise QueryError(
+        f"{path} is not a checkpoint of Spillway",
+        detail="neither it nor a directory 'spillway' in it has a metadata.json",
+        hint="give the checkpointLocation of the query; if the query was started with "
+        ".adapt(durable=...), give that",
+    )
+
+
+def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> Inspection:
+    try:
+        state = checkpoint.log.latest()
+    except StateError as damage:
+        return Inspection(checkpoint.location, metadata, None, problems=[damage.message])
+    if state is None:
+        return Inspection(checkpoint.location, metadata, None, verified=verify)
+    names = [stream["name"] for stream in metadata["query"]["streams"]]
+    problems: list[str] = []
+    manifests = [
+        _manifest(checkpoint, state, slot, problems) for slot in range(len(state.manifests))
+    ]
+    runs = {
+        name: run for manifest in manifests if manifest for name, run in manifest.runs().items()
+    }
+    present = _sizes(checkpoint.location)
+    problems += _missing(runs, present)
+    if verify:
+        problems += _damaged(checkpoint, runs, present)
+    return Inspection(
+        checkpoint.location,
+        metadata,
+        state,
+        [_slot(state, slot, manifest, names) for slot, manifest in enumerate(manifests)],
+        Files(
+            len(runs),
+            sum(run.size_bytes for run in runs.values()),
+            len(present.keys() - runs.keys()),
+        ),
+        problems,
+        verify,
+    )
+
+
+def _still_last(checkpoint: Checkpoint, state: Committed | None) -> bool:
+    batches = checkpoint.log.batches()
+    return state is None or not batches or batches[-1] == state.batch
+
+
+def _manifest(
+    checkpoint: Checkpoint, state: Committed, slot: int, problems: list[str]
+) -> Manifest | None:
+    name = state.manifests[slot]
+    if name is None:
+        return empty_manifest(SlotId(slot), len(state.rows_in))
+    try:
+        return checkpoint.manifest(name)
+    except StateError as damage:
+        problems.append(f"{damage.message} (slot {slot})")
+        return None
+
+
+def _sizes(location: str) -> dict[str, int]:
+    """The run files that are there, with their sizes."""
+    system, root = open_filesystem(location)
+    selector = fs.FileSelector(f"{root}/runs", allow_not_found=True)
+    files = (info for info in system.get_file_info(selector) if info.type == fs.FileType.File)
+    return {info.base_name: info.size for info in files}
+
+
+def _missing(runs: Mapping[str, Run], present: Mapping[str, int]) -> Iterator[str]:
+    for name, run in sorted(runs.items()):
+        if name not in present:
+            yield f"run {name} is missing"
+        elif present[name] != run.size_bytes:
+            yield f"run {name} has {present[name]} bytes instead of {run.size_bytes}"
+
+
+def _damaged(
+    checkpoint: Checkpoint, runs: Mapping[str, Run], present: Mapping[str, int]
+) -> Iterator[str]:
+    for name, run in sorted(runs.items()):
+        if present.get(name) == run.size_bytes:
+            data = checkpoint.durable.read(f"runs/{name}")
+            if data is None or checksum(data) != run.checksum:
+                yield f"run {name} is damaged: its checksum does not fit its content"
+
+
+def _slot(
+    state: Committed, slot: int, manifest: Manifest | None, names: Sequence[str]
+) -> SlotReport:
+    groups = len(state.routing.groups_of(SlotId(slot)))
+    if manifest is None:
+        return SlotReport(slot, groups, state.manifests[slot], {}, ())
+    none = (0,) * len(names)
+    sizes = zip(manifest.state_rows or none, manifest.state_bytes or none, strict=True)
+    streams = {
+        name: StreamState(rows, size, len(layers), _count_runs(layers))
+        for name, (rows, size), layers in zip(names, sizes, manifest.streams, strict=True)
+    }
+    return SlotReport(slot, groups, state.manifests[slot], streams, _busiest(manifest.groups))
+
+
+def _busiest(table: GroupTable) -> list[BusyGroup]:
+    order = np.argsort(-table.outputs, kind="stable")[:TOP_GROUPS]
+    columns = (table.rows, table.bytes, table.outputs, table.last_insert)
+    return [
+        BusyGroup(int(group), *(int(column[group]) for column in columns))
+        for group in order
+        if table.outputs[group] > 0
+    ]
+
+
+def _count_runs(layers: Sequence[Layer]) -> int:
+    return len({piece.run.name for layer in layers for piece in layer.slices})
+
+
+def _stream_document(stream: Mapping[str, Any]) -> dict[str, Any]:
+    window = stream["window"]
+    return {
+        "name": stream["name"],
+        "columns": dict(stream["columns"]),
+        "keys": stream["keys"],
+        "window": None
+        if window is None
+        else {"time": window[0], "seconds": window[1] / 1e6, "lateness_seconds": window[2] / 1e6},
+    }
+
+
+def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "batch": state.batch,
+        "batches": state.batch + 1,
+        "routing": {
+            "version": state.routing.version,
+            "slots": state.routing.slots,
+            "groups": state.routing.groups,
+        },
+        "watermark": None if state.watermark_us is None else iso_utc(state.watermark_us),
+        "rows_in": dict(zip(names, state.rows_in, strict=True)),
+        "rows_late": dict(zip(names, state.rows_late, strict=True)),
+        "rows_out": state.rows_out,
+    }
+
+
+def _slot_document(slot: SlotReport) -> dict[str, Any]:
+    return {
+        "slot": slot.slot,
+        "groups": slot.groups,
+        "manifest": slot.manifest,
+        "streams": {name: vars(state) for name, state in slot.streams.items()},
+        "top_groups": [vars(group) for group in slot.top_groups],
+    }

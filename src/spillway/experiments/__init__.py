@@ -1,0 +1,1 @@
+"""Whole runs on a real Spark: the demonstration and the benchmark."""

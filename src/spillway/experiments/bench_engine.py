@@ -1,0 +1,236 @@
+"""One engine of one case, in a process of its own: an order in, the times of its batches out.
+
+    python -m spillway.experiments.bench_engine ORDER.json RESULT.json
+
+Standard output has one JSON line for each batch that is seen to end, for whoever shows progress.
+The clock is the same for all engines: `durationMs.triggerExecution` of Spark's own progress, which is
+the whole of a trigger from finding the offsets to committing them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spillway.experiments.bench_spec import (
+    ADVANCE_MS,
+    CORES,
+    IDENTITY,
+    PROVIDERS,
+    WINDOW_BATCHES,
+    EngineOrder,
+)
+from spillway.spark.join import join
+from spillway.spark.query import Query
+from spillway.spark.session import local_session
+
+_WINDOW = f"{WINDOW_BATCHES * ADVANCE_MS} milliseconds"
+_LOOK_EVERY_S = 0.25
+_LEAST_WARMUP_BATCHES = 3
+_SAMPLE_ROWS = 10_000
+
+
+class Run(Protocol):
+    """A started query, whoever runs it."""
+
+    def last_batch(self) -> int:
+        """The last batch that has ended, -1 before the first; raises what ended the query."""
+
+    def batches(self) -> list[dict[str, Any]]:
+        """One entry for each ended batch: batch, seconds, state_rows, and what else is known."""
+
+    def stop(self) -> None:
+        """Ends the query."""
+
+
+class SpillwayRun:
+    """A query of Spillway's, or the identity plan, with Spark's clock and its own records."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._entries: dict[int, dict[str, Any]] = {}
+
+    def last_batch(self) -> int:
+        """The last batch whose records are here."""
+        if (problem := self._query.exception()) is not None:
+            raise problem
+        # Only the last entries are kept by the query, so they are taken over as they come.
+        self._entries |= {entry["batchId"]: entry for entry in self._query.recentProgress}
+        return max(self._entries, default=-1)
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The ended batches, joined with what the slots reported of them."""
+        self.last_batch()
+        return [
+            _timed(
+                progress,
+                state_rows=self._entries[progress["batchId"]]["stateRows"],
+                state_bytes=self._entries[progress["batchId"]]["stateBytes"],
+                operator_cpu_ms=self._entries[progress["batchId"]]["operatorCpuMs"],
+            )
+            for progress in self._query.sparkProgress
+        ]
+
+    def stop(self) -> None:
+        """Ends the query."""
+        self._query.stop()
+
+
+class SparkRun:
+    """A query of Spark's own."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+
+    def last_batch(self) -> int:
+        """The last batch in Spark's progress."""
+        if (problem := self._query.exception()) is not None:
+            raise problem
+        last = self._query.lastProgress
+        return -1 if last is None else int(last["batchId"])
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The ended batches; a chain of joins has the state of each of them."""
+        return [
+            _timed(one, state_rows=sum(s["numRowsTotal"] for s in one["stateOperators"]))
+            for one in self._query.recentProgress
+        ]
+
+    def stop(self) -> None:
+        """Ends the query."""
+        self._query.stop()
+
+
+def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Warms up, runs the batches, and gives their times."""
+    spark = session(order)
+    try:
+        if order.warmup_s > 0:
+            _run(spark, order.smaller(), "warm-up", say, order.warmup_s, _LEAST_WARMUP_BATCHES)
+        batches = _run(spark, order, "measured", say, 0.0, order.batches)
+        return {
+            "engine": order.engine,
+            "batches": batches[: order.batches],
+            "plain_arrow_bytes_per_row": _plain_bytes(spark, order),
+            "spark": pyspark.__version__,
+        }
+    finally:
+        spark.stop()
+
+
+def session(order: EngineOrder) -> SparkSession:
+    """A fresh Spark, set up the same for every engine but for the state store."""
+    conf = {
+        "spark.driver.memory": order.driver_memory,
+        "spark.local.dir": f"{order.directory}/scratch",
+        "spark.sql.warehouse.dir": f"{order.directory}/warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.sql.streaming.numRecentProgressUpdates": str(order.batches + 100),
+    }
+    if order.engine in PROVIDERS:
+        conf["spark.sql.streaming.stateStore.providerClass"] = PROVIDERS[order.engine]
+        # For RocksDB alone: without it, whole files are uploaded with every batch.
+        changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+        conf[changelog] = "true"
+    return local_session(f"bench {order.name} {order.engine}", f"local[{CORES}]", conf)
+
+
+def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
+    """Starts the case's join on the engine, with nothing behind it but a sink that drops rows."""
+    frames = order.pairs.stream(spark)
+    if order.engine in PROVIDERS:
+        rows = spark_join(frames, windowed=order.case.windowed)
+        writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        return SparkRun(writer.start())
+    joined = join(**frames).on("k")
+    if order.case.windowed:
+        joined = joined.within(_WINDOW, time="ts")
+    ours = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    ours._identity = order.engine == IDENTITY
+    return SpillwayRun(ours.adapt(slots=CORES).start())
+
+
+def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:
+    """The same join as Spark ships it: binary, and chained for more than two streams."""
+    first, *others = frames.values()
+    if not windowed:
+        for other in others:
+            first = first.join(other, "k")
+        return first
+    left, right = (
+        frame.select(
+            *(F.col(name).alias(f"{side}_{name}") for name in frame.columns)
+        ).withWatermark(f"{side}_ts", "0 seconds")
+        for side, frame in frames.items()
+    )
+    within = " AND ".join(
+        f"{late}_ts < {early}_ts + INTERVAL {_WINDOW}" for late, early in (("a", "b"), ("b", "a"))
+    )
+    return left.join(right, F.expr(f"a_k = b_k AND {within}"))
+
+
+def _run(
+    spark: SparkSession,
+    order: EngineOrder,
+    phase: str,
+    say: Callable[[dict[str, Any]], None],
+    least_s: float,
+    least_batches: int,
+) -> list[dict[str, Any]]:
+    """Runs at least so many batches for at least so long."""
+    checkpoint = f"{order.directory}/checkpoint-{phase}"
+    run = start(spark, order, checkpoint)
+    ends_at = time.monotonic() + least_s
+    try:
+        seen = -1
+        while seen + 1 < least_batches or time.monotonic() < ends_at:
+            time.sleep(_LOOK_EVERY_S)
+            if (last := run.last_batch()) > seen:
+                seen = last
+                say({"phase": phase, "batch": seen + 1, "of": least_batches})
+        # A batch is in Spark's progress only after its commit, a moment after it is in ours.
+        while len(batches := run.batches()) < least_batches:
+            time.sleep(_LOOK_EVERY_S)
+            run.last_batch()
+        return batches
+    finally:
+        run.stop()
+
+
+def _timed(progress: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    seconds = progress["durationMs"]["triggerExecution"] / 1e3
+    return {"batch": progress["batchId"], "seconds": seconds, **more}
+
+
+def _plain_bytes(spark: SparkSession, order: EngineOrder) -> float:
+    """Bytes of an input row as plain Arrow arrays, averaged over the streams."""
+    frames = order.pairs.batch(spark, 0, 0)
+    tables = [frame.limit(_SAMPLE_ROWS).toArrow() for frame in frames.values()]
+    return float(sum(t.nbytes for t in tables) / sum(t.num_rows for t in tables))
+
+
+def _say(fact: dict[str, Any]) -> None:
+    print(json.dumps(fact), flush=True)
+
+
+def main(order_path: str, result_path: str) -> None:
+    """Reads the order, measures, writes the result whole or not at all."""
+    order = EngineOrder(**json.loads(Path(order_path).read_text()))
+    partial = f"{result_path}.partial"
+    Path(partial).write_text(json.dumps(measure(order, _say)))
+    os.replace(partial, result_path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,104 @@
+"""From the times of batches to the figures of the benchmark: pure arithmetic.
+
+`rows_per_s` is the input rows of all measured batches over the seconds of all of them. Ratios are
+of `rows_per_s`, Spillway's over the other's: above 1, Spillway is faster. `batch_p99_s` is by nearest
+rank, so with fewer than a hundred batches it is the slowest one.
+
+`growth` is the median batch time at the largest state over that at about a million rows: the batch
+time should not grow with the state.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spillway.experiments.bench_spec import IDENTITY, SPILLWAY
+
+#: The state that `growth` compares with, and how many batches each end of it is the median of.
+SMALL_STATE_ROWS = 1_000_000
+GROWTH_BATCHES = 5
+
+RATIOS = {
+    "vs_spark_memory": "spark-memory",
+    "vs_spark_rocksdb": "spark-rocksdb",
+    "vs_identity": IDENTITY,
+}
+
+
+def engine_figures(
+    result: Mapping[str, Any], rows_per_batch: int, dropped: int
+) -> dict[str, float | int | None]:
+    """The figures of one engine, from what its process wrote."""
+    batches = result["batches"]
+    measured = batches[min(dropped, len(batches) - 1) :]
+    seconds = [batch["seconds"] for batch in measured]
+    figures: dict[str, float | int | None] = {
+        "rows_per_s": round(rows_per_batch * len(measured) / sum(seconds), 1),
+        "batch_p50_s": round(statistics.median(seconds), 4),
+        "batch_p99_s": round(nearest_rank(seconds, 0.99), 4),
+        "state_rows": measured[-1]["state_rows"],
+        "batches": len(measured),
+    }
+    if result["engine"] == SPILLWAY:
+        figures |= _operator_figures(result, measured, rows_per_batch)
+    return figures
+
+
+def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document of one case; a ratio is null where one of its engines was not run."""
+    ours = engines.get(SPILLWAY)
+    return {
+        "name": name,
+        "engines": {engine: dict(figures) for engine, figures in engines.items()},
+        "ratios": {
+            ratio: round(ours["rows_per_s"] / engines[engine]["rows_per_s"], 3)
+            if ours and engine in engines
+            else None
+            for ratio, engine in RATIOS.items()
+        },
+    }
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The least value that at least a share of all values do not exceed.
+
+    Example:
+        >>> nearest_rank([3.0, 1.0, 2.0, 4.0], 0.5)
+        2.0
+    """
+    return sorted(values)[max(1, math.ceil(share * len(values))) - 1]
+
+
+def growth(measured: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
+    """How the batch time grew with the state: the ratio, and the state rows at its two ends."""
+    width = min(GROWTH_BATCHES, max(1, len(measured) // 2))
+    nearest = min(
+        range(len(measured)), key=lambda at: abs(measured[at]["state_rows"] - SMALL_STATE_ROWS)
+    )
+    begin = min(max(0, nearest - width // 2), len(measured) - width)
+    small, large = measured[begin : begin + width], measured[-width:]
+    times = [statistics.median(b["seconds"] for b in window) for window in (small, large)]
+    rows = [statistics.median_low(b["state_rows"] for b in window) for window in (small, large)]
+    return {
+        "growth": round(times[1] / times[0], 3),
+        "growth_from_state_rows": rows[0],
+        "growth_to_state_rows": rows[1],
+    }
+
+
+def _operator_figures(
+    result: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], rows_per_batch: int
+) -> dict[str, float | int | None]:
+    cpu_us = sum(batch["operator_cpu_ms"] for batch in measured) * 1e3
+    last, seconds = measured[-1], [batch["seconds"] for batch in measured]
+    per_row = last["state_bytes"] / last["state_rows"] if last["state_rows"] else None
+    return {
+        "operator_us_per_row": round(cpu_us / (rows_per_batch * len(measured)), 4),
+        "bytes_per_state_row": None if per_row is None else round(per_row, 2),
+        "plain_arrow_bytes_per_row": round(result["plain_arrow_bytes_per_row"], 2),
+        "p99_vs_p50": round(nearest_rank(seconds, 0.99) / statistics.median(seconds), 3),
+        **growth(measured),
+    }

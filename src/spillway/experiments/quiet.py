@@ -1,0 +1,28 @@
+"""A Spark that says nothing on the screen.
+
+Java writes to the standard error it was started with, from before its log level can be set. While
+the session is made, that is a file; everything this process prints still goes to the screen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def java_errors_to(path: Path) -> Iterator[None]:
+    """Processes started in the block have `path` as their standard error."""
+    sys.stderr.flush()
+    screen = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(screen, 2)
+        os.close(screen)
