@@ -34,7 +34,7 @@ from spillway.state.manifest import (
     empty_manifest,
     newer_format,
 )
-from spillway.state.tiers import DurableTier
+from spillway.state.tiers import DurableTier, not_opened
 
 FORMAT = 1
 #: Log records that are kept for people to read; a restart needs only the last.
@@ -53,10 +53,14 @@ class Checkpoint:
     def acquire(self) -> None:
         """Makes sure no other query runs on this checkpoint; holds until released or dead."""
         local = self.durable.local_path()
-        if local is None:
-            # Elsewhere the exclusive creation of log records keeps two queries apart.
-            return
-        local.mkdir(parents=True, exist_ok=True)
+        try:
+            if local is None:
+                # Elsewhere the exclusive creation of log records keeps two queries apart.
+                self.durable.names("log")
+                return
+            local.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise not_opened(self.location, problem) from problem
         handle = open(local / "lock", "a+")  # noqa: SIM115
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,8 +4,8 @@
 of `rows_per_s`, Spillway's over the other's: above 1, Spillway is faster. `batch_p99_s` is by nearest
 rank, so with fewer than a hundred batches it is the slowest one.
 
-`growth` is the median batch time at the largest state over that at about a million rows: the batch
-time should not grow with the state.
+`growth` is the median time of the last batches over that of the first ones: it should not grow with
+the state.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 from spillway.experiments.bench_spec import IDENTITY, SPILLWAY
 
-#: The state that `growth` compares with, and how many batches each end of it is the median of.
-SMALL_STATE_ROWS = 1_000_000
-GROWTH_BATCHES = 5
+#: What `growth` takes the medians of. With the default rows, the first three measured batches have
+#: 1 to 2 million rows of state, and the last five 18 to 20 million.
+FIRST_BATCHES = 3
+LAST_BATCHES = 5
 
 RATIOS = {
     "vs_spark_memory": "spark-memory",
@@ -74,12 +75,7 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
 
 def growth(measured: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
     """How the batch time grew with the state: the ratio, and the state rows at its two ends."""
-    width = min(GROWTH_BATCHES, max(1, len(measured) // 2))
-    nearest = min(
-        range(len(measured)), key=lambda at: abs(measured[at]["state_rows"] - SMALL_STATE_ROWS)
-    )
-    begin = min(max(0, nearest - width // 2), len(measured) - width)
-    small, large = measured[begin : begin + width], measured[-width:]
+    small, large = measured[:FIRST_BATCHES], measured[-LAST_BATCHES:]
     times = [statistics.median(b["seconds"] for b in window) for window in (small, large)]
     rows = [statistics.median_low(b["state_rows"] for b in window) for window in (small, large)]
     return {

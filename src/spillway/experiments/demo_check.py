@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.workloads.banks import BANKS, KEYS, LATENESS_S, TIME, Banks
@@ -35,30 +35,25 @@ class Verdict:
 def check_result(spark: SparkSession, banks: Banks, batches: int, collected: DataFrame) -> Verdict:
     """Compares what was collected in the first `batches` batches with the batch query over them."""
     offers = {bank: banks.numbered(spark, bank, 0, batches - 1) for bank in BANKS}
-    on_time = _on_time(spark, offers, batches)
-    expected = joined(on_time, banks.window_s)
-    columns = list(BANKS)
-    signed = (
-        collected.select(*columns, F.lit(1).alias("sign"))
-        .unionAll(expected.select(*columns, F.lit(-1).alias("sign")))
-        .groupBy(*columns)
-        .agg(
-            F.sum("sign").alias("sum"),
-            *(F.count_if(F.col("sign") == s).alias(n) for s, n in _SIDES),
-        )
-    )
-    totals = signed.agg(
-        *(F.sum(name).alias(name) for _, name in _SIDES),
-        F.sum(F.abs("sum")).alias("differing"),
+    punctual = on_time(spark, offers, batches)
+    expected = joined(punctual, banks.window_s)
+    sides = {"collected": collected, "expected": expected}
+    tagged = [
+        frame.select(*BANKS, *(F.lit(int(side == other)).alias(other) for other in sides))
+        for side, frame in sides.items()
+    ]
+    counts = reduce(DataFrame.unionAll, tagged).groupBy(*BANKS).agg(*_sums(*sides))
+    totals = counts.agg(
+        *_sums(*sides),
+        F.sum(F.abs(F.col("collected") - F.col("expected"))).alias("differing"),
     ).first()
     assert totals is not None
-    late = {bank: batches * banks.rows - on_time[bank].count() for bank in BANKS}
     return Verdict(
-        totals["expected"] or 0, totals["collected"] or 0, totals["differing"] or 0, late
+        expected_rows=totals["expected"] or 0,
+        collected_rows=totals["collected"] or 0,
+        differing_rows=totals["differing"] or 0,
+        late={bank: batches * banks.rows - punctual[bank].count() for bank in BANKS},
     )
-
-
-_SIDES = ((1, "collected"), (-1, "expected"))
 
 
 def joined(offers: Mapping[str, DataFrame], window_s: int) -> DataFrame:
@@ -77,10 +72,11 @@ def joined(offers: Mapping[str, DataFrame], window_s: int) -> DataFrame:
     return rows
 
 
-def _on_time(
+def on_time(
     spark: SparkSession, offers: Mapping[str, DataFrame], batches: int
 ) -> dict[str, DataFrame]:
-    marks = _watermarks([_largest_times(frame, batches) for frame in offers.values()])
+    """The numbered offers without those that are behind the watermark when they come."""
+    marks = watermarks([_largest_times(frame, batches) for frame in offers.values()])
     table = F.broadcast(spark.createDataFrame(list(enumerate(marks)), "batch bigint, mark bigint"))
     return {
         bank: frame.join(table, "batch")
@@ -96,7 +92,11 @@ def _largest_times(frame: DataFrame, batches: int) -> list[int]:
     return list(accumulate((newest[batch] for batch in range(batches)), max))
 
 
-def _watermarks(largest: list[list[int]]) -> list[int | None]:
+def watermarks(largest: list[list[int]]) -> list[int | None]:
     """The watermark in force during each batch, None in the first."""
     slowest = [min(times) - LATENESS_S * _SECOND_US for times in zip(*largest, strict=True)]
     return [None, *slowest[:-1]]
+
+
+def _sums(*columns: str) -> list[Column]:
+    return [F.sum(column).alias(column) for column in columns]

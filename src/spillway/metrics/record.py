@@ -31,7 +31,8 @@ class SlotRecord:
     cpu_s: float
     #: The processor seconds by phase: sort, join, store, compact, commit.
     phases_s: dict[str, float]
-    #: Run files this slot's state names now and did not before, and the reverse.
+    #: Run files this attempt wrote, and those the state no longer names: what it named before, and
+    #: what was written and merged within the batch.
     added: tuple[str, ...]
     dropped: tuple[str, ...]
     #: Runs that had to come from the durable tier.

@@ -129,7 +129,7 @@ def run_slot(
         name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
         store.durable.write(name, new.encode())
     reach("after-manifest")
-    before, after = set(manifest.runs()), set(new.runs())
+    known = state.written | set(manifest.runs())
     report(
         SlotRecord(
             batch=job.batch,
@@ -147,8 +147,8 @@ def run_slot(
             busy_s=meter.busy_s,
             cpu_s=sum(meter.cpu_s.values()),
             phases_s=meter.cpu_s,
-            added=tuple(sorted(after - before)),
-            dropped=tuple(sorted(before - after)),
+            added=tuple(sorted(state.written)),
+            dropped=tuple(sorted(known - set(new.runs()))),
             restored=tuple(store.restored),
             worker=job.worker,
         )

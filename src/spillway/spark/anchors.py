@@ -33,7 +33,7 @@ class Anchors:
     """The cached table of one query, made anew when the number of slots changes."""
 
     def __init__(self, spark: SparkSession, slots: int) -> None:
-        _check_settings(spark)
+        check_settings(spark)
         self.slots = slots
         self.values = anchor_values(spark, slots)
         self._context = spark.sparkContext._jsc.sc()
@@ -91,7 +91,8 @@ def anchor_values(spark: SparkSession, slots: int) -> tuple[int, ...]:
     return tuple(found[slot] for slot in range(slots))
 
 
-def _check_settings(spark: SparkSession) -> None:
+def check_settings(spark: SparkSession) -> None:
+    """Warns where Spark was started without what keeps slots in their places."""
     name, wanted = next(iter(ANCHORING.items()))
     if not is_local(spark) and spark.sparkContext.getConf().get(name, "true").lower() != wanted:
         warnings.warn(

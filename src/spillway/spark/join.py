@@ -99,7 +99,7 @@ class Join:
             )
         chosen = dict.fromkeys(self.frames, columns)
         if per_stream:
-            self._all_streams("on", per_stream)
+            self._all_streams("on()", per_stream)
             chosen = {name: _as_tuple(per_stream[name]) for name in self.frames}
         resolved = {
             name: tuple(self._column(name, key, "key") for key in keys)
@@ -140,9 +140,13 @@ class Join:
                     f"the window of stream {name} is {values['window'][name]!r}",
                     hint="a window must be longer than nothing",
                 )
-            windows[name] = WindowPlan(
-                column, length, duration_us("lateness", values["lateness"][name])
-            )
+            lateness_us = duration_us("lateness", values["lateness"][name])
+            if lateness_us < 0:
+                raise PlanError(
+                    f"the lateness of stream {name} is {values['lateness'][name]!r}",
+                    hint="a lateness cannot be less than nothing",
+                )
+            windows[name] = WindowPlan(column, length, lateness_us)
         self._comparable_times(windows)
         return replace(self, windows=windows)
 
@@ -228,7 +232,7 @@ class Join:
         missing = [name for name in self.frames if name not in given]
         if unknown or missing:
             what = f"names no stream {unknown[0]}" if unknown else f"leaves out {missing[0]}"
-            raise PlanError(f"{verb}() {what}", hint=f"the streams are {', '.join(self.frames)}")
+            raise PlanError(f"{verb} {what}", hint=f"the streams are {', '.join(self.frames)}")
 
     def _per_stream(self, what: str, value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):

@@ -179,7 +179,11 @@ class BatchLoop:
         return records
 
     def _arrived(self, batch: int) -> dict[int, SlotRecord]:
-        return {slot: r for (at, slot), r in self._records.value.items() if at == batch}
+        return {slot: rs[0] for (at, slot), rs in self._records.value.items() if at == batch}
+
+    def _repeated(self, batch: int) -> list[SlotRecord]:
+        """The records of attempts that do not count, since the sink evaluated a slot again."""
+        return [r for (at, _), rs in self._records.value.items() if at == batch for r in rs[1:]]
 
     def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord]) -> None:
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
@@ -189,8 +193,11 @@ class BatchLoop:
         # What this batch stopped naming is deleted after it was committed; the local copies go with
         # the next plan, to whatever host its slots run on.
         self._references, gone = self._references.updated(list(records.values()))
+        repeated = self._repeated(plan.batch)
+        gone = (*gone, *(name for record in repeated for name in record.added))
+        manifests = [*plan.manifests, *(record.manifest for record in repeated)]
         self._janitor.discard(
-            [*(f"runs/{name}" for name in gone), *(name for name in plan.manifests if name)],
+            [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)],
             forget_log=plan.batch - KEEP_LOG,
         )
         self._garbage = gone

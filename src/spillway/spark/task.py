@@ -103,7 +103,7 @@ class SlotTask:
             self._manifest(durable, slot),
             JoinOperator(self.streams, self.adapt.block_rows),
             store,
-            lambda record: records.add({(record.batch, record.slot): record}),
+            lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
         )
 
@@ -157,20 +157,22 @@ class Places:
         return memory / query_id, disk / query_id
 
 
-class Records(AccumulatorParam[dict[tuple[int, int], SlotRecord]]):
-    """Collects the first record of each slot; a repeated attempt adds nothing."""
+#: For each batch and slot, the records of all attempts, the one that counts first.
+Attempts = dict[tuple[int, int], tuple[SlotRecord, ...]]
 
-    def zero(self, value: dict[tuple[int, int], SlotRecord]) -> dict[tuple[int, int], SlotRecord]:
+
+class Records(AccumulatorParam[Attempts]):
+    """Collects the records of each slot in the order they arrive."""
+
+    def zero(self, value: Attempts) -> Attempts:
         """No records."""
         return type(value)()
 
-    def addInPlace(
-        self,
-        value1: dict[tuple[int, int], SlotRecord],
-        value2: dict[tuple[int, int], SlotRecord],
-    ) -> dict[tuple[int, int], SlotRecord]:
-        """Both, the earlier one winning."""
-        return {**value2, **value1}
+    def addInPlace(self, value1: Attempts, value2: Attempts) -> Attempts:
+        """Both, the earlier ones first."""
+        return {
+            at: (*value1.get(at, ()), *value2.get(at, ())) for at in value1.keys() | value2.keys()
+        }
 
 
 def _opened_runs(query_id: str) -> OpenRuns:
@@ -227,4 +229,4 @@ def _identity(
         restored=(),
         worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
     )
-    records.add({(task.plan.batch, int(slot)): record})
+    records.add({(task.plan.batch, int(slot)): (record,)})

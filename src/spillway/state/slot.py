@@ -159,6 +159,11 @@ class SlotState:
         """Layers per stream, which is what a probe has to look into."""
         return tuple(len(layers) for layers in self._layers)
 
+    @property
+    def written(self) -> set[str]:
+        """Every run this attempt has written, also those it has merged away again."""
+        return set(self._fresh)
+
     def _touched(self, groups: int) -> NDArray[np.bool_]:
         """Which groups got a row in this batch."""
         touched = np.zeros(groups, np.bool_)
@@ -273,13 +278,26 @@ def _below(segment: Segment, cut: int) -> tuple[int, int]:
 
 
 def _cut_for(pieces: Sequence[Segment], fuel: int) -> int:
-    """A hash below which the pieces have about `fuel` rows, and at least one row."""
+    """A hash below which the pieces have nearly `fuel` rows, and at least one row.
+
+    Bisection over the hash domain: it ends after a few steps, since hashes are spread evenly, and is
+    right when they are not.
+    """
     total = sum(p.end - p.begin for p in pieces)
-    largest = max(pieces, key=lambda p: p.end - p.begin)
-    rows = largest.end - largest.begin
-    width = largest.data.bytes_in(largest.begin, largest.end) / rows
-    fuel = max(1, min(fuel, int(MERGE_STEP_BYTES / max(width, 1.0))))
+    width = pieces[0].data.bytes_in(pieces[0].begin, pieces[0].end)
+    width //= pieces[0].end - pieces[0].begin
+    fuel = max(1, min(fuel, MERGE_STEP_BYTES // max(width, 1)))
     if total <= fuel + fuel // 4:
         return HASH_END
-    # The largest piece is a fair sample of all: its share of the fuel tells where to cut.
-    return int(largest.data.h[largest.begin + max(1, rows * fuel // total) - 1]) + 1
+    low, high, below = min(int(p.data.h[p.begin]) for p in pieces), HASH_END, 0
+    while high - low > 1:
+        cut = (low + high) // 2
+        rows = sum(end - begin for begin, end in (_below(p, cut) for p in pieces))
+        if rows > fuel:
+            high = cut
+        elif rows >= fuel - fuel // 4:
+            return cut
+        else:
+            low, below = cut, rows
+    # One hash has more rows than the fuel: what is below it goes first, then it goes alone.
+    return low if below else high

@@ -154,12 +154,17 @@ def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
     try:
         found, path = fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as problem:
-        raise StateError(
-            f"the durable location {location!r} cannot be opened",
-            detail=str(problem),
-            hint="use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach",
-        ) from problem
+        raise not_opened(location, problem) from problem
     return found, path.rstrip("/")
+
+
+def not_opened(location: str, problem: Exception) -> StateError:
+    """The error for a durable location that is not there or cannot be reached."""
+    return StateError(
+        f"the durable location {location!r} cannot be opened",
+        detail=str(problem),
+        hint="use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach",
+    )
 
 
 def default_memory_root() -> Path:

@@ -1,0 +1,68 @@
+"""The tables of the README, made from the files that `spillway bench --out` wrote.
+
+    python -m spillway.experiments.tables RESULTS README
+
+No figure in the README is typed: `tests/unit/test_tables.py` makes the table again and fails if the
+page says anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spillway.experiments.bench_spec import ENGINES, SPILLWAY
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
+    """The page with the table of the given results between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(documents)}{END}{after}"
+
+
+def table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One row per benchmark: the median batch of each engine, then the ratios."""
+    if not documents:
+        return ""
+    head = ["benchmark", *(f"{engine}, s" for engine in ENGINES), "vs memory", "vs RocksDB"]
+    head += ["vs identity", "p99/p50", "growth", "µs/row", "bytes/row"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines += [f"| {' | '.join(_cells(document))} |" for document in documents]
+    return "\n".join([*lines, ""])
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """The results in a folder, in the order of their names."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def _cells(document: Mapping[str, Any]) -> list[str]:
+    engines, ratios = document["engines"], document["ratios"]
+    ours = engines.get(SPILLWAY, {})
+    cells = [f"`{document['name']}`"]
+    cells += [_number(engines.get(engine, {}).get("batch_p50_s"), 2) for engine in ENGINES]
+    cells += [_number(ratios.get("vs_spark_memory"), 1), _number(ratios.get("vs_spark_rocksdb"), 1)]
+    cells.append(_number(ratios.get("vs_identity"), 2))
+    for name in ("p99_vs_p50", "growth", "operator_us_per_row", "bytes_per_state_row"):
+        cells.append(_number(ours.get(name), 1 if name.startswith("bytes") else 2))
+    return cells
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def main() -> None:
+    """Writes the table of a folder of results into a page."""
+    folder, page = Path(sys.argv[1]), Path(sys.argv[2])
+    page.write_text(rendered(page.read_text(), load(folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""`spillway inspect`: what it tells of a checkpoint, whole or damaged, and of what is none."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spillway.cli.main import app
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import Committed, commit_batch, plan_batch
+from spillway.coordinator.inspection import inspect_checkpoint
+from spillway.coordinator.log import Log
+from spillway.errors import QueryError, StateError
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import StreamColumns
+from spillway.operators.join import JoinOperator
+from spillway.operators.slot import SlotJob, run_slot
+from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.routing.groups import group_of
+from spillway.state.manifest import empty_manifest
+from spillway.state.store import OpenRuns, Store
+from spillway.state.tiers import LocalTier
+
+GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
+SECOND_US = 1_000_000
+PLAN = JoinPlan(
+    tuple(
+        StreamPlan(
+            name,
+            (("k", "bigint"), ("t", "timestamp")),
+            ("k",),
+            WindowPlan("t", 60 * SECOND_US, 5 * SECOND_US),
+        )
+        for name in ("left", "right")
+    ),
+    ("bigint",),
+)
+COLUMNS = tuple(
+    StreamColumns(name, ("k", "t"), (0, 1), (0,), 1, 60 * SECOND_US) for name in ("left", "right")
+)
+
+
+def rows_of(batch: int) -> pa.RecordBatch:
+    """Each stream has each key once, in every batch."""
+    keys = np.tile(np.arange(KEYS), 2)
+    hashes = (keys * 2_654_435_761 % 2**32).astype(np.uint32)
+    times = np.full(2 * KEYS, (batch + 1) * SECOND_US)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.repeat([0, 1], KEYS), pa.int8()),
+            pa.array(hashes.view(np.int32)),
+            pa.array(keys, pa.int64()),
+            pa.array(times, pa.timestamp("us")),
+        ],
+        names=["_stream", "_h", "lane0", "lane1"],
+    )
+
+
+def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: Iterator[int]) -> Any:
+    plan = plan_batch(state, state.batch + 1)
+    rows = rows_of(plan.batch)
+    hashes = rows.column(1).to_numpy().view(np.uint32)
+    slot_of = np.array(plan.routing.table)[group_of(hashes, GROUPS)]
+    records: dict[int, SlotRecord] = {}
+    for slot in range(SLOTS):
+        name = plan.manifests[slot]
+        manifest = checkpoint.manifest(name) if name else empty_manifest(SlotId(slot), 2)
+        tiers = [LocalTier(kind, root / kind) for kind in ("memory", "disk")]
+        store = Store(*tiers, checkpoint.durable, OpenRuns(), plan.batch)
+        job = SlotJob(
+            batch=plan.batch,
+            slot=SlotId(slot),
+            groups=GROUPS,
+            streams=COLUMNS,
+            watermark_us=plan.watermark_us,
+            memory_bytes=None,
+            piece_bytes=1 << 20,
+            attempt=str(next(attempts)),
+            worker="test",
+        )
+        mine = [rows.filter(pa.array(slot_of == slot))]
+        taken: list[SlotRecord] = []
+        operator = JoinOperator(COLUMNS, 1000)
+        for _ in run_slot(mine, job, manifest, operator, store, taken.append):
+            pass
+        records[slot] = taken[0]
+    after = commit_batch(state, plan, records, [5 * SECOND_US] * 2)
+    checkpoint.log.append(after)
+    return after
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    """A checkpointLocation with three committed batches of two slots."""
+    place = tmp_path / "ck"
+    checkpoint = Checkpoint(str(place / "spillway"))
+    checkpoint.open(PLAN.fingerprint(), GROUPS, "0.0.test")
+    state, _ = checkpoint.recover(2, GROUPS, SLOTS)
+    attempts = itertools.count()
+    for _ in range(BATCHES):
+        state = run_batch(tmp_path, checkpoint, state, attempts)
+    return place
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs the command line; the exit code and what it printed."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["inspect", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return command
+
+
+def named_runs(location: Path) -> list[Path]:
+    checkpoint = Checkpoint(str(location / "spillway"))
+    state = checkpoint.log.latest()
+    assert state is not None
+    names = {run for name in state.manifests if name for run in checkpoint.manifest(name).runs()}
+    return [location / "spillway" / "runs" / name for name in sorted(names)]
+
+
+def test_document_has_query_routing_totals_and_state_of_every_slot(location, run) -> None:
+    code, out, _ = run(location, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["version"] == "0.0.test"
+    assert [stream["name"] for stream in found["streams"]] == ["left", "right"]
+    assert found["streams"][0]["keys"] == ["k"]
+    assert found["streams"][0]["columns"] == {"k": "bigint", "t": "timestamp"}
+    assert found["streams"][0]["window"] == {"time": "t", "seconds": 60, "lateness_seconds": 5}
+    assert found["committed"]["batches"] == BATCHES
+    assert found["committed"]["routing"] == {"version": 0, "slots": SLOTS, "groups": GROUPS}
+    assert found["committed"]["watermark"] == "1969-12-31T23:59:58.000Z"
+    assert found["committed"]["rows_in"] == {"left": BATCHES * KEYS, "right": BATCHES * KEYS}
+    assert found["committed"]["rows_late"] == {"left": 0, "right": 0}
+    # Every key meets itself in each pair of batches.
+    assert found["committed"]["rows_out"] == KEYS * BATCHES**2
+    assert [slot["groups"] for slot in found["slots"]] == [GROUPS // SLOTS] * SLOTS
+    for stream in ("left", "right"):
+        states = [slot["streams"][stream] for slot in found["slots"]]
+        assert sum(state["rows"] for state in states) == BATCHES * KEYS
+        assert all(state["bytes"] > 0 and state["layers"] > 0 for state in states)
+        assert all(state["runs"] >= 1 for state in states)
+    assert (found["ok"], found["problems"], found["verified"]) == (True, [], False)
+
+
+def test_busiest_groups_come_first(location) -> None:
+    for slot in inspect_checkpoint(str(location)).slots:
+        outputs = [group.outputs for group in slot.top_groups]
+        assert outputs == sorted(outputs, reverse=True)
+        assert outputs[-1] > 0
+        assert all(group.last_insert == BATCHES - 1 for group in slot.top_groups)
+
+
+def test_the_directory_of_state_itself_is_taken_too(location) -> None:
+    inner = inspect_checkpoint(str(location / "spillway"))
+    assert inner.location == inspect_checkpoint(str(location)).location
+
+
+def test_text_names_streams_slots_and_says_it_is_whole(location, run) -> None:
+    code, out, _ = run(location)
+    assert code == 0
+    assert "on k bigint, within 60 s on t, lateness 5 s" in out
+    assert "2 slots, 8 groups, version 0" in out
+    assert "whole: manifests, and sizes of all runs" in out
+
+
+def test_checkpoint_of_a_running_query_is_read_without_its_lock(location) -> None:
+    holder = Checkpoint(str(location / "spillway"))
+    holder.acquire()
+    try:
+        assert inspect_checkpoint(str(location)).problems == []
+    finally:
+        holder.release()
+
+
+def test_checkpoint_before_its_first_batch_is_whole(tmp_path, run) -> None:
+    Checkpoint(str(tmp_path / "spillway")).open(PLAN.fingerprint(), GROUPS, "0.0.test")
+    code, out, _ = run(tmp_path, "--json")
+    assert code == 0
+    assert json.loads(out)["committed"] is None
+    assert "no batch yet" in run(tmp_path)[1]
+
+
+def test_missing_and_truncated_runs_are_problems(location, run) -> None:
+    gone, short = named_runs(location)[:2]
+    full = short.stat().st_size
+    gone.unlink()
+    short.write_bytes(short.read_bytes()[:-8])
+    code, out, _ = run(location, "--json")
+    assert code == 1
+    found = json.loads(out)
+    assert found["ok"] is False
+    assert sorted(found["problems"]) == sorted(
+        [f"run {gone.name} is missing", f"run {short.name} has {full - 8} bytes instead of {full}"]
+    )
+
+
+def test_changed_content_is_found_by_verify_alone(location, run) -> None:
+    victim = named_runs(location)[0]
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    assert run(location)[0] == 0
+    code, out, _ = run(location, "--verify")
+    assert code == 1
+    assert f"problem: run {victim.name} is damaged" in out
+
+
+@pytest.mark.parametrize(("harm", "said"), [("missing", "is missing"), ("damaged", "is damaged")])
+def test_harmed_manifest_is_named_and_the_other_slots_are_shown(location, harm, said) -> None:
+    name = inspect_checkpoint(str(location)).slots[1].manifest
+    assert name is not None
+    path = location / "spillway" / name
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-3])
+    found = inspect_checkpoint(str(location))
+    assert list(found.problems) == [f"manifest {name} {said} (slot 1)"]
+    assert list(found.slots[0].streams) == ["left", "right"]
+    assert found.slots[1].streams == {}
+
+
+def test_damaged_log_record_is_a_problem(location, run) -> None:
+    (location / "spillway" / "log" / f"{BATCHES - 1:09d}.json").write_text("nonsense")
+    code, out, _ = run(location)
+    assert code == 1
+    assert f"problem: log record log/{BATCHES - 1:09d}.json is damaged" in out
+
+
+def test_files_deleted_by_a_newer_batch_are_no_problem(location, monkeypatch) -> None:
+    older = Checkpoint(str(location / "spillway")).log.read(0)
+    for name in older.manifests:
+        assert name is not None
+        (location / "spillway" / name).unlink()
+    real, looks = Log.latest, itertools.count()
+    monkeypatch.setattr(Log, "latest", lambda log: real(log) if next(looks) else older)
+    found = inspect_checkpoint(str(location))
+    assert found.problems == []
+    assert found.committed is not None
+    assert found.committed.batch == BATCHES - 1
+
+
+def test_leftovers_of_attempts_are_counted_and_no_problem(location) -> None:
+    before = inspect_checkpoint(str(location)).files
+    (location / "spillway" / "runs" / "left-behind.arrow").write_bytes(b"x")
+    after = inspect_checkpoint(str(location))
+    assert after.files.unnamed == before.unnamed + 1
+    assert after.files.named == before.named == len(named_runs(location))
+    assert after.problems == []
+
+
+def test_path_that_is_no_checkpoint_is_refused(tmp_path, run) -> None:
+    with pytest.raises(QueryError) as refused:
+        inspect_checkpoint(str(tmp_path))
+    assert str(refused.value) == (
+        f"{tmp_path} is not a checkpoint of Spillway\n"
+        "  detail: neither it nor a directory 'spillway' in it has a metadata.json\n"
+        "  hint: give the checkpointLocation of the query; if the query was started with "
+        ".adapt(durable=...), give that"
+    )
+    code, out, err = run(tmp_path / "nowhere", "--json")
+    assert (code, err) == (2, "")
+    assert "is not a checkpoint" in json.loads(out)["error"]["message"]
+
+
+def test_damaged_metadata_is_refused(location) -> None:
+    (location / "spillway" / "metadata.json").write_text("0000\n{}")
+    with pytest.raises(StateError, match=r"the metadata of the checkpoint at .* is damaged"):
+        inspect_checkpoint(str(location))

@@ -1,0 +1,226 @@
+"""The store, the tiers and compaction, on real files and without Spark."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spillway.errors import StateError
+from spillway.ids import HASH_END, SlotId, Version
+from spillway.routing.routing import HashRange, Routing
+from spillway.state.compaction import FAN, LEAST_FUEL_ROWS
+from spillway.state.manifest import combine, decode_manifest, empty_manifest
+from spillway.state.run import RunData
+from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.store import OpenRuns, Store
+from spillway.state.tiers import DurableTier, LocalTier, open_filesystem
+
+LAYOUT = StreamLayout("a")
+
+
+def rows(count: int, seed: int, high: int = HASH_END) -> RunData:
+    h = np.sort(np.random.default_rng(seed).integers(0, high, count).astype(np.uint32))
+    return RunData(
+        pa.RecordBatch.from_arrays([pa.array(h), pa.array(h.astype(np.int64))], ["_h", "c0"])
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    def make(batch: int = 0, opened: OpenRuns | None = None) -> Store:
+        return Store(
+            LocalTier("memory", tmp_path / "memory"),
+            LocalTier("disk", tmp_path / "disk"),
+            DurableTier(str(tmp_path / "durable")),
+            opened if opened is not None else OpenRuns(),
+            batch,
+        )
+
+    return make
+
+
+def advanced(manifest, store, batch, deltas, watermark_us=None, layout=LAYOUT):
+    """One batch of one stream: the next manifest, and the rows it merged."""
+    state = SlotState(manifest, store(batch), [layout], version=Version(batch), attempt=f"a{batch}")
+    state.expire(watermark_us)
+    for delta in deltas:
+        state.add(0, delta)
+    merged = state.compact(watermark_us)
+    return state, state.next_manifest(4, np.zeros(4, np.int64), {}), merged
+
+
+def test_layers_stay_logarithmic_and_no_batch_merges_much(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    size, batches = 9000, 150
+    for batch in range(batches):
+        state, manifest, merged = advanced(manifest, store, batch, [rows(size, batch)])
+        levels = 1 + max(layer.level for layer in manifest.streams[0])
+        assert merged <= 1.3 * max(LEAST_FUEL_ROWS, (levels + 2) * size)
+        assert state.layer_counts[0] <= 2 * FAN * levels + 1
+    assert manifest.state_rows == (size * batches,)
+    assert levels <= 2 + math.log(batches, FAN)
+
+
+def test_compaction_keeps_every_row_and_every_layer_disjoint(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    deltas = [rows(500, seed) for seed in range(40)]
+    for batch, delta in enumerate(deltas):
+        state, manifest, _ = advanced(manifest, store, batch, [delta])
+        for layer in manifest.streams[0]:
+            bounds = [(s.range.lo, s.range.hi) for s in layer.slices]
+            assert bounds == sorted(bounds)
+            assert all(a[1] <= b[0] for a, b in pairwise(bounds))
+    kept = np.concatenate([s.data.h[s.begin : s.end] for s in state.segments(0)])
+    assert np.array_equal(np.sort(kept), np.sort(np.concatenate([d.h for d in deltas])))
+
+
+def test_one_hot_hash_is_merged_alone_and_does_not_stop_the_rest(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    hot = np.full(6000, 7, np.uint32)
+    hot_rows = RunData(
+        pa.RecordBatch.from_arrays([pa.array(hot), pa.array(hot.astype("i8"))], ["_h", "c0"])
+    )
+    for batch in range(60):
+        _, manifest, _ = advanced(manifest, store, batch, [hot_rows, rows(500, batch)])
+    assert manifest.state_rows == (60 * 6500,)
+    assert len(manifest.streams[0]) <= 4 * FAN
+
+
+def test_bytes_of_a_group_are_the_bytes_of_its_slices(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    for batch in range(20):
+        _, manifest, _ = advanced(manifest, store, batch, [rows(100, batch)])
+    assert manifest.groups.rows.sum() == 2000
+    assert manifest.groups.bytes.sum() == sum(manifest.state_bytes) == 2000 * 12
+
+
+def test_manifest_survives_its_encoding(store) -> None:
+    _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(10, 0)])
+    again = decode_manifest(manifest.encode(), "m")
+    assert again.streams == manifest.streams
+    assert again.groups.rows.tolist() == manifest.groups.rows.tolist()
+
+
+def test_damaged_and_newer_manifests_are_refused() -> None:
+    data = empty_manifest(SlotId(0), 1).encode()
+    with pytest.raises(StateError, match="manifest m is damaged"):
+        decode_manifest(data[:-2], "m")
+    from spillway.kernels.checksum import checksum
+
+    body = data.partition(b"\n")[2].replace(b'"format":1', b'"format":9')
+    with pytest.raises(StateError, match="written by a newer version"):
+        decode_manifest(f"{checksum(body):016x}\n".encode() + body, "m")
+
+
+def test_cutting_and_combining_moves_rows_between_slots_without_touching_files(store) -> None:
+    before = []
+    for slot, (lo, hi) in enumerate([(0, HASH_END // 2), (HASH_END // 2, HASH_END)]):
+        delta = rows(1000, slot)
+        at = delta.rows_in(HashRange(lo, hi))
+        mine = RunData(delta.batch.slice(at[0], at[1] - at[0]))
+        state = SlotState(
+            empty_manifest(SlotId(slot), 1),
+            store(),
+            [LAYOUT],
+            version=Version(0),
+            attempt=f"s{slot}",
+        )
+        state.add(0, mine)
+        before.append(state.next_manifest(4, np.zeros(4, np.int64), {}))
+    routing = Routing.even(4, 2).resized(3)
+    after = [combine(before, SlotId(s), routing, 1) for s in range(3)]
+    total = 0
+    for manifest in after:
+        state = SlotState(manifest, store(), [LAYOUT], version=Version(1), attempt="x")
+        total += state.sizes()[0][0]
+        assert len(manifest.streams[0]) == 1
+    assert total == sum(m.state_rows[0] for m in before)
+    assert sum(int(m.groups.rows.sum()) for m in after) == total
+
+
+def test_damaged_local_copy_is_replaced_from_the_durable_tier(store, tmp_path) -> None:
+    _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
+    run = next(iter(manifest.runs().values()))
+    local = tmp_path / "memory" / run.name
+    for damage in (lambda b: b[:-5], lambda b: b[:200] + b"\xff" + b[201:], lambda _: b""):
+        local.write_bytes(damage(local.read_bytes()))
+        again = store()
+        assert again.open(run, None).rows == 100
+        assert again.restored == [run.name]
+        fresh = store()
+        fresh.open(run, None)
+        assert fresh.restored == []
+
+
+def test_run_damaged_in_the_durable_tier_too_is_refused_by_name(store, tmp_path) -> None:
+    _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
+    run = next(iter(manifest.runs().values()))
+    (tmp_path / "memory" / run.name).unlink()
+    durable = tmp_path / "durable" / "runs" / run.name
+    durable.write_bytes(durable.read_bytes()[:50])
+    with pytest.raises(StateError, match=f"run {run.name} is damaged in the durable tier"):
+        store().open(run, None)
+    durable.unlink()
+    with pytest.raises(StateError, match=f"run {run.name} is missing in the durable tier"):
+        store().open(run, None)
+
+
+def test_runs_beyond_the_memory_limit_lie_in_the_disk_tier(store, tmp_path) -> None:
+    state = SlotState(
+        empty_manifest(SlotId(0), 1),
+        store(),
+        [LAYOUT],
+        version=Version(0),
+        attempt="a",
+        memory_bytes=20_000,
+    )
+    for seed in range(5):
+        state.add(0, rows(1000, seed))
+    assert len(list((tmp_path / "memory").iterdir())) == 1
+    assert len(list((tmp_path / "disk").iterdir())) == 4
+    assert sum(s.end - s.begin for s in state.segments(0)) == 5000
+
+
+def test_expired_layers_leave_whole_and_mixed_ones_are_filtered(store) -> None:
+    layout = StreamLayout("a", time_column=0, window_us=10)
+
+    def timed(times: list[int], seed: int) -> RunData:
+        h = np.sort(np.random.default_rng(seed).integers(0, HASH_END, len(times)).astype(np.uint32))
+        times_us = pa.array(times, pa.timestamp("us"))
+        return RunData(pa.RecordBatch.from_arrays([pa.array(h), times_us], ["_h", "c0"]), 0)
+
+    manifest = empty_manifest(SlotId(0), 1)
+    for batch in range(300):
+        deltas = [timed([batch, batch - 3, batch - 5], batch)]
+        state, manifest, _ = advanced(manifest, store, batch, deltas, batch - 5, layout)
+        # Alive are the rows of the last window and lateness; what is kept beyond is bounded too.
+        assert manifest.state_rows[0] <= 3 * (10 + 5 + 60)
+    assert state.layer_counts[0] <= 70
+
+
+def test_durable_tier_works_on_any_pyarrow_filesystem() -> None:
+    tier = DurableTier("mock:///check/point")
+    assert tier.local_path() is None
+    assert tier.read("log/1.json") is None
+    tier.write("runs/r", b"abc")
+    assert bytes(tier.read("runs/r")) == b"abc"
+    assert tier.publish("log/1.json", b"x")
+    assert not tier.publish("log/1.json", b"y")
+    tier.replace("metadata.json", b"1")
+    tier.replace("metadata.json", b"2")
+    assert bytes(tier.read("metadata.json")) == b"2"
+    assert tier.names("log") == ["1.json"]
+    assert tier.names("nowhere") == []
+    tier.delete("runs/r")
+    tier.delete("runs/r")
+    assert tier.names("runs") == []
+
+
+def test_hadoop_names_of_a_place_are_understood(tmp_path) -> None:
+    assert open_filesystem(f"file:{tmp_path}")[1] == str(tmp_path)
+    with pytest.raises(StateError, match="cannot be opened"):
+        open_filesystem("gopher://host/path")
