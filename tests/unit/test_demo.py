@@ -31,7 +31,8 @@ ENTRY = {
 
 def result(spec: demo.DemoSpec, differing: int = 0, late: int = 1) -> demo.DemoResult:
     live = demo.Live("running", 12.0)
-    live.add(ENTRY)
+    assert live.take([ENTRY])
+    assert not live.take([ENTRY])
     committed = Committed(0, Routing.even(4, 2), (None, None), None, (), (10,) * 3, (1,) * 3, 7)
     verdict = Verdict(7, 7, differing, dict.fromkeys(BANKS, late))
     return demo.DemoResult(spec, Banks(spec.rows), live, committed, verdict, [("Alder", "95.00")])

@@ -133,7 +133,7 @@ def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
     return QueryError(
         f"engine {engine} failed in {name}, with exit code {code}",
         detail="\n".join(lines[-_TAIL_LINES:]) or None,
-        hint="run `spillway doctor`; where memory is short, use --driver-memory and --rows",
+        hint="run `spillway doctor`; where memory is short, use --driver-memory and fewer --rows",
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,14 @@ class Live:
         """The last batch that was taken in, -1 before the first."""
         return -1 if self.last is None else int(self.last["batchId"])
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Takes in one more batch."""
+    def take(self, entries: Iterable[Mapping[str, Any]]) -> bool:
+        """Takes in the batches that are new; whether there were any."""
+        fresh = [entry for entry in entries if entry["batchId"] > self.batch]
+        for entry in fresh:
+            self._add(entry)
+        return bool(fresh)
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
         self.rows_in += sum(entry["rowsIn"].values())
         self.rows_out += entry["rowsOut"]
         self.rows_late += sum(entry["rowsLate"].values())
@@ -171,6 +177,7 @@ def _run(
         _follow(query, spec.seconds, live, show)
     finally:
         query.stop()
+    live.take(query.recentProgress)
     committed = Checkpoint(str(folder / "checkpoint" / "spillway")).log.latest()
     if committed is None:
         raise QueryError("the demonstration ended before its first batch was committed")
@@ -218,12 +225,11 @@ def _wait(
     while True:
         if not query.isActive:
             raise query.exception() or QueryError("the query ended by itself")
-        fresh = [entry for entry in query.recentProgress if entry["batchId"] > live.batch]
-        for entry in fresh:
-            live.add(entry)
+        fresh = live.take(query.recentProgress)
+        if fresh:
             moved_at = time.monotonic()
         show(live)
-        if done(bool(fresh)):
+        if done(fresh):
             return
         if time.monotonic() > moved_at + _PATIENCE_S:
             raise QueryError(

@@ -40,6 +40,7 @@ from spillway.settings import Adapt
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.lanes import Lanes
 from spillway.spark.sinks import Sink
+from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.task import Records, SlotTask
 
 #: Entries that recentProgress keeps, as Spark's does.
@@ -172,18 +173,21 @@ class BatchLoop:
 
     def _answers(self, joined: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
         """One record per slot, evaluating the slots that the sink left out."""
-        records = self._arrived(plan.batch)
+        # A function of the user's may have renumbered the tasks, so an empty one proves nothing.
+        records = self._arrived(plan.batch, by_place=not isinstance(self._sink, ForeachBatchSink))
         if len(records) < plan.routing.slots:
             joined.write.format("noop").mode("append").save()
-            records = self._arrived(plan.batch)
+            records = self._arrived(plan.batch, by_place=True)
         return records
 
-    def _arrived(self, batch: int) -> dict[int, SlotRecord]:
-        return {slot: rs[0] for (at, slot), rs in self._records.value.items() if at == batch}
-
-    def _repeated(self, batch: int) -> list[SlotRecord]:
-        """The records of attempts that do not count, since the sink evaluated a slot again."""
-        return [r for (at, _), rs in self._records.value.items() if at == batch for r in rs[1:]]
+    def _arrived(self, batch: int, *, by_place: bool) -> dict[int, SlotRecord]:
+        """The first record of each slot that had rows; of an empty one, if places are right."""
+        chosen = {}
+        for (at, slot), attempts in self._records.value.items():
+            with_rows = [record for record in attempts if any(record.rows_in)]
+            if at == batch and (with_rows or by_place):
+                chosen[slot] = (with_rows or attempts)[0]
+        return chosen
 
     def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord]) -> None:
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
@@ -193,7 +197,8 @@ class BatchLoop:
         # What this batch stopped naming is deleted after it was committed; the local copies go with
         # the next plan, to whatever host its slots run on.
         self._references, gone = self._references.updated(list(records.values()))
-        repeated = self._repeated(plan.batch)
+        attempts = (record for same in self._records.value.values() for record in same)
+        repeated = [record for record in attempts if record is not records[record.slot]]
         gone = (*gone, *(name for record in repeated for name in record.added))
         manifests = [*plan.manifests, *(record.manifest for record in repeated)]
         self._janitor.discard(

@@ -12,9 +12,11 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
@@ -27,9 +29,11 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.faults import Faults
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.routing.groups import group_of
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.lanes import stored_in_utc
 from spillway.state.manifest import Manifest, decode_manifest, empty_manifest
+from spillway.state.run import as_numpy
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier, default_memory_root
 
@@ -71,6 +75,9 @@ class SlotTask:
     ) -> Iterator[pa.RecordBatch]:
         if self.identity:
             yield from _identity(rows, slot, self, records)
+            return
+        slot, rows = self._found(rows, slot)
+        if slot >= self.plan.routing.slots:
             return
         places = Places.of(self.query_id, self.adapt)
         opened = _opened_runs(self.query_id)
@@ -120,6 +127,21 @@ class SlotTask:
                 if name not in named and batch.isdigit() and int(batch) < self.plan.batch:
                     tier.delete(name)
 
+    def _found(
+        self, rows: Iterable[pa.RecordBatch], place: SlotId
+    ) -> tuple[SlotId, Iterable[pa.RecordBatch]]:
+        """The slot of the rows, from a hash; a sink that coalesces or unites renumbers the tasks.
+
+        Without rows there is only the place to go by, and the loop knows that it may be wrong.
+        """
+        rows = iter(rows)
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is None:
+            return place, ()
+        h = as_numpy(first.column(1), np.uint32)[:1]
+        group = int(group_of(h, self.plan.routing.groups)[0])
+        return SlotId(self.plan.routing.table[group]), chain([first], rows)
+
     def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
         if name is None:
@@ -157,7 +179,7 @@ class Places:
         return memory / query_id, disk / query_id
 
 
-#: For each batch and slot, the records of all attempts, the one that counts first.
+#: For each batch and slot, the records of all attempts, in the order they arrived.
 Attempts = dict[tuple[int, int], tuple[SlotRecord, ...]]
 
 

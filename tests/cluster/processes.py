@@ -1,0 +1,118 @@
+"""Child processes that tests start in a session of their own, and kill whole.
+
+The JVM of a driver is a child of its Python process, executors are children of the JVM, and Spark's
+Python workers put themselves into process groups of their own; all of them stay in one session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from spillway.settings import Adapt
+from spillway.spark.task import Places
+
+HERE = Path(__file__).parent
+
+
+class Child:
+    """A Python script of this folder, running in a session of its own."""
+
+    def __init__(self, script: str, arguments: Sequence[str], scratch: Path) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.log = scratch / f"{Path(script).stem}-{time.monotonic_ns()}.log"
+        environment = os.environ | {
+            "TMPDIR": str(scratch),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_DIRS": str(scratch),
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / script), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=scratch,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether the script has not ended."""
+        return self.process.poll() is None
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def kill(self, *, workers: bool = True) -> None:
+        """SIGKILL to the driver and its JVM; to Spark's Python workers only if asked.
+
+        Workers that are not killed find out by themselves, and may do work until they do.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        if workers:
+            self._kill_rest()
+        self.process.wait()
+
+    def close(self) -> None:
+        """Ends whatever is left of it."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        if self.running:
+            self.kill()
+        self._kill_rest()
+
+    def told(self) -> str:
+        """What it printed, without the frames of Java."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith("\tat "))[-10_000:]
+
+    def _kill_rest(self) -> None:
+        left = list(self._members())
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=30)
+
+    def _members(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(process.pid) == self.process.pid:
+                    yield process
+
+
+def wait_until(
+    true: Callable[[], bool], seconds: float, *, step: float = 0.02, child: Child | None = None
+) -> bool:
+    """Whether something came true in time, and before the child ended."""
+    until = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > until or (child is not None and not child.running):
+            return true()
+        time.sleep(step)
+    return True
+
+
+def local_roots(root: Path) -> tuple[Path, ...]:
+    """Where the query of a child, with its scratch and checkpoint below `root`, has local tiers."""
+    metadata = root / "checkpoint/spillway/metadata.json"
+    if not metadata.exists():
+        return ()
+    found = json.loads(metadata.read_bytes().partition(b"\n")[2])
+    scratch = root / f"scratch/spillway-{os.getuid()}"
+    return Places.roots(found["query_id"], Adapt(disk_dir=str(scratch)))

@@ -1,0 +1,142 @@
+"""The driver, its JVM and its workers die by SIGKILL, many times; the result is exact all the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from inputs import Input, assert_same_rows, batch_of, written
+from processes import Child, local_roots, wait_until
+
+from spillway.coordinator.log import Log
+from spillway.state.tiers import DurableTier
+
+KILLS = 10
+SEED = 20260115
+#: When a kill falls: some time after the start, when what the life before left is taken up; some time
+#: after a commit, anywhere in a batch; as soon as a file of a batch is shown, when others may not be;
+#: as soon as a batch is in Spillway's log, when Spark may not have committed it.
+AIMS = ("starting", "running", "publishing", "committing")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What a kill was aimed at, and what was committed when it fell."""
+
+    aim: str
+    #: The newest batch of each: published by the sink, committed by Spillway, committed by Spark.
+    published: int
+    logged: int
+    committed: int
+    #: Whether the query was running: started, and not at its end.
+    hit: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """The directories of the query that is killed."""
+
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        """Spillway's log."""
+        return self.root / "checkpoint/spillway/log"
+
+    def published(self) -> int:
+        """The newest batch the sink has shown a file of."""
+        return _newest(batch_of(p.name) for p in (self.root / "out").glob("b*.parquet"))
+
+    def logged(self) -> int:
+        """The newest batch in Spillway's log."""
+        return _newest(int(p.stem) for p in self.log.glob("*.json"))
+
+    def committed(self) -> int:
+        """The newest batch that Spark has committed."""
+        commits = self.root / "checkpoint/spark/commits"
+        return _newest(int(p.name) for p in commits.glob("[0-9]*"))
+
+
+def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place) -> None:
+    given = Input(str(place.root / "in"), files=30, rows=100, keys=120, seed=7, window_minutes=8)
+    given.write()
+    chance = random.Random(SEED)
+    kills: list[Kill] = []
+    with ExitStack() as stack:
+        # While one life runs, the session of the next is made, so that restarts are quick.
+        coming = _born(stack, given, place, 0)
+        while sum(kill.hit for kill in kills) < KILLS:
+            assert len(kills) < 2 * KILLS, f"too few kills hit a running query: {kills}"
+            life, coming = coming, _born(stack, given, place, len(kills) + 1)
+            kills.append(_kill_one(life, place, chance, len(kills)))
+        coming.child.tell("go")
+        done = place.root / "done"
+        assert wait_until(done.exists, 150, child=coming.child), coming.child.told()
+    hits = [kill for kill in kills if kill.hit]
+    assert len(hits) >= KILLS
+    assert hits[-1].logged < given.files - 1, "the query was through before the last kill"
+    assert len({kill.logged for kill in hits}) >= 4, f"the kills made too little progress: {kills}"
+    assert_same_rows(written(place.root / "out"), given.expected())
+    state = Log(DurableTier(str(place.log.parent))).latest()
+    assert state is not None
+    assert state.rows_in == given.rows_with_key(), "a row was taken twice, or never"
+    assert sum(state.rows_late) == 0
+    assert not any(root.exists() for root in local_roots(place.root)), (
+        "local tiers were left behind"
+    )
+
+
+def _kill_one(life: _Life, place: Place, chance: random.Random, number: int) -> Kill:
+    child, before = life.child, place.logged()
+    child.tell("go")
+    if not wait_until(life.ready.exists, 120, step=0.002, child=child):
+        pytest.fail(f"life {number} did not start its query\n{child.told()}")
+    aim = AIMS[number % len(AIMS)]
+    if aim == "starting":
+        time.sleep(chance.uniform(0.1, 3.0))
+    else:
+        target = before + chance.randint(1, 2)
+        record = place.log / f"{target:09d}.json"
+        seen = (lambda: place.published() >= target) if aim == "publishing" else record.exists
+        wait_until(seen, 60, step=0.0005, child=child)
+    if aim == "running":
+        time.sleep(chance.uniform(0.0, 1.5))
+    hit = child.running
+    child.kill(workers=chance.random() < 0.5)
+    done = (place.root / "done").exists()
+    assert hit or done, f"life {number} ended by itself\n{child.told()}"
+    return Kill(aim, place.published(), place.logged(), place.committed(), hit and not done)
+
+
+@dataclass(frozen=True)
+class _Life:
+    child: Child
+    ready: Path
+
+
+def _born(stack: ExitStack, given: Input, place: Place, number: int) -> _Life:
+    ready = place.root / f"ready-{number}"
+    text = json.dumps(dataclasses.asdict(given))
+    child = Child("driver_child.py", [text, str(place.root), str(ready)], place.root / "scratch")
+    stack.callback(child.close)
+    return _Life(child, ready)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    for root in local_roots(place.root):
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _newest(batches: Iterator[int]) -> int:
+    return max(batches, default=-1)
