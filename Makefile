@@ -13,7 +13,7 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test check bench clean
+.PHONY: help setup demo lint format test check bench tables clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: test ## Exactly what the CI runs
 
 bench: setup ## Compare with Spark's own join, side by side
 	@$(BIN)/spillway bench $(ARGS)
+
+tables: setup ## Measure again and write the README's table from the results
+	@$(BIN)/spillway bench --out bench/results
+	@$(BIN)/python -m spillway.experiments.tables bench/results README.md
 
 clean: ## Remove caches and build results (.venv stays)
 	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
