@@ -28,14 +28,6 @@ def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, Non
         state_rows=(0, 0),
         state_bytes=(0, 0),
         layers=(0, 0),
-        expired_rows=0,
-        merged_rows=0,
-        busy_s=0.0,
-        cpu_s=0.0,
-        phases_s={},
-        added=(),
-        dropped=(),
-        restored=(),
         worker="w",
     )
 

@@ -30,9 +30,9 @@ from spillway.routing.routing import Routing
 from spillway.state.manifest import (
     Manifest,
     combine,
-    decode_manifest,
     empty_manifest,
     newer_format,
+    read_manifest,
 )
 from spillway.state.tiers import DurableTier, not_opened
 
@@ -137,14 +137,7 @@ class Checkpoint:
 
     def manifest(self, name: str) -> Manifest:
         """One manifest, refused if it is missing or damaged."""
-        data = self.durable.read(name)
-        if data is None:
-            raise StateError(
-                f"manifest {name} is missing",
-                detail=f"in {self.location}",
-                hint="restore the checkpoint directory from a copy",
-            )
-        return decode_manifest(bytes(data), name)
+        return read_manifest(self.durable, name)
 
     def discard(self, names: Sequence[str]) -> None:
         """Deletes files that nothing names any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class SlotRecord:
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
     layers: tuple[int, ...]
-    expired_rows: int
-    merged_rows: int
-    #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.
-    busy_s: float
-    cpu_s: float
-    #: The processor seconds by phase: sort, join, store, compact, commit.
-    phases_s: dict[str, float]
-    #: Run files this attempt wrote, and those the state no longer names: what it named before, and
-    #: what was written and merged within the batch.
-    added: tuple[str, ...]
-    dropped: tuple[str, ...]
-    #: Runs that had to come from the durable tier.
-    restored: tuple[str, ...]
     #: Which process of which host did it.
     worker: str
+    expired_rows: int = 0
+    merged_rows: int = 0
+    #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.
+    busy_s: float = 0.0
+    cpu_s: float = 0.0
+    #: The processor seconds by phase: sort, join, store, compact, commit.
+    phases_s: dict[str, float] = field(default_factory=dict)
+    #: Run files this attempt wrote, and those the state no longer names: what it named before, and
+    #: what was written and merged within the batch.
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    #: Runs that had to come from the durable tier.
+    restored: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from spillway.coordinator.coordinator import BatchPlan
-from spillway.errors import SpillwayError, StateError
+from spillway.errors import SpillwayError
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
@@ -32,7 +32,7 @@ from spillway.operators.slot import SlotJob, run_slot
 from spillway.routing.groups import group_of
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.lanes import stored_in_utc
-from spillway.state.manifest import Manifest, decode_manifest, empty_manifest
+from spillway.state.manifest import Manifest, empty_manifest, read_manifest
 from spillway.state.run import as_numpy
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier, default_memory_root
@@ -146,14 +146,7 @@ class SlotTask:
         name = self.plan.manifests[slot]
         if name is None:
             return empty_manifest(slot, len(self.streams))
-        data = durable.read(name)
-        if data is None:
-            raise StateError(
-                f"manifest {name} is missing",
-                detail=f"in {self.durable}",
-                hint="restore the checkpoint directory from a copy",
-            )
-        return decode_manifest(bytes(data), name)
+        return read_manifest(durable, name)
 
 
 @dataclass(frozen=True)
@@ -241,14 +234,6 @@ def _identity(
         state_rows=none,
         state_bytes=none,
         layers=none,
-        expired_rows=0,
-        merged_rows=0,
-        busy_s=0.0,
-        cpu_s=0.0,
-        phases_s={},
-        added=(),
-        dropped=(),
-        restored=(),
         worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
     )
     records.add({(task.plan.batch, int(slot)): (record,)})

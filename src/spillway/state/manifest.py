@@ -22,6 +22,7 @@ from spillway.kernels.checksum import checksum
 from spillway.routing.routing import HashRange, Routing
 from spillway.state.groups import GroupTable
 from spillway.state.run import Run, Slice
+from spillway.state.tiers import DurableTier
 
 FORMAT = 1
 
@@ -101,6 +102,18 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     if found["format"] > FORMAT:
         raise newer_format(f"manifest {name}", found["format"], FORMAT)
     return _from_json(found)
+
+
+def read_manifest(durable: DurableTier, name: str) -> Manifest:
+    """One manifest of a checkpoint, refused if it is missing or damaged."""
+    data = durable.read(name)
+    if data is None:
+        raise StateError(
+            f"manifest {name} is missing",
+            detail=f"in {durable.location}",
+            hint="restore the checkpoint directory from a copy",
+        )
+    return decode_manifest(bytes(data), name)
 
 
 def newer_format(what: str, found: int, known: int) -> StateError:
