@@ -84,6 +84,8 @@ def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place) -> Non
     assert len(hits) >= KILLS
     assert hits[-1].logged < given.files - 1, "the query was through before the last kill"
     assert len({kill.logged for kill in hits}) >= 4, f"the kills made too little progress: {kills}"
+    inside = [kill for kill in hits if kill.published > kill.logged or kill.logged > kill.committed]
+    assert inside, f"no kill fell between publishing and the two commits of a batch: {kills}"
     assert_same_rows(written(place.root / "out"), given.expected())
     state = Log(DurableTier(str(place.log.parent))).latest()
     assert state is not None
