@@ -203,7 +203,8 @@ class SlotState:
         fuel = fuel_rows(self._layers[stream], self.delta_rows[stream])
         done = 0
         for merge in merges(self._layers[stream]):
-            while done < fuel:
+            # A step takes most of the fuel that is left; the last quarter would make a tiny file.
+            while fuel - done > fuel // 4:
                 step = self._merge_step(
                     stream, merge.sources, merge.target, fuel - done, watermark_us
                 )
