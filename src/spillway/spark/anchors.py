@@ -106,8 +106,7 @@ def check_settings(spark: SparkSession) -> None:
 def slot_expression(table: tuple[int, ...], slots: int) -> str:
     """SQL for the slot of a row from its `_h`, by the routing table.
 
-    Neighbouring groups of one slot are one comparison; the fewest comparisons of two forms are used:
-    arithmetic for the even routing every query starts with, an array of slots otherwise.
+    Arithmetic for the even routing that every query starts with, an array of slots otherwise.
     """
     groups = len(table)
     group = f"shiftright((cast(_h as bigint) & 4294967295L) * {groups}L, 32)"
