@@ -35,7 +35,7 @@ def bench(
     batches: Annotated[int, typer.Option(help="Batches of spillway and identity.")] = 50,
     spark_batches: Annotated[int, typer.Option(help="Batches of Spark's own joins.")] = 10,
     rows: Annotated[int, typer.Option(help="Rows of each stream in each batch.")] = 200_000,
-    warmup: Annotated[float, typer.Option(help="Seconds of warming up, for each engine.")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="Seconds of warming up, for each engine.")] = 40.0,
     driver_memory: Annotated[str, typer.Option(help="Java memory, for each engine.")] = "6g",
     directory: Annotated[
         str | None, typer.Option("--dir", help="Where scratch and checkpoints go.")

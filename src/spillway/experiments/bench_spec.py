@@ -62,7 +62,7 @@ class BenchSettings:
     dropped: int = 2
     #: Before it is measured, an engine runs the same join on a tenth of the rows for so long, so
     #: that Java's and numba's compilers are done. 0: it does not.
-    warmup_s: float = 10.0
+    warmup_s: float = 40.0
     driver_memory: str = "6g"
     #: Scratch and checkpoints of all engines; None is the system's temporary directory.
     directory: str | None = None

@@ -38,6 +38,7 @@ from spillway.operators.faults import Faults
 from spillway.plan.join import JoinPlan
 from spillway.settings import Adapt
 from spillway.spark.anchors import Anchors, slot_expression
+from spillway.spark.arrow import ArrowBatches
 from spillway.spark.lanes import Lanes
 from spillway.spark.sinks import Sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
@@ -46,11 +47,8 @@ from spillway.spark.task import Records, SlotTask
 #: Entries that recentProgress keeps, as Spark's does.
 KEEP_PROGRESS = 100
 
-_SESSION = {
-    # The exchange must make exactly one partition per slot, each processed as planned.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-}
+# The exchange must make exactly one partition per slot, each processed as planned.
+_SESSION = {"spark.sql.adaptive.enabled": "false"}
 
 #: What Spark recognises as a batch that ended because its query was stopped.
 _STOPPED = (
@@ -102,6 +100,7 @@ class BatchLoop:
         self._records = spark.sparkContext.accumulator({}, Records())
         self._garbage: tuple[str, ...] = ()
         self._janitor = Janitor(checkpoint)
+        self._arrow = ArrowBatches(spec.lanes.types)
         self._first = True
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
@@ -138,6 +137,7 @@ class BatchLoop:
         if self._first:
             for key, value in _SESSION.items():
                 rows.sparkSession.conf.set(key, value)
+        self._arrow.prepare(rows.sparkSession)
         plan = plan_batch(self.state, batch, self._garbage, sweep=self._first)
         joined = self._joined(rows, plan)
         self._records.value = {}
@@ -147,6 +147,7 @@ class BatchLoop:
         records = self._answers(joined, plan)
         t2 = time.perf_counter()
         self._commit(plan, records)
+        self._arrow.learn(records.values())
         busy = max(record.busy_s for record in records.values())
         phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
         names = [stream.name for stream in self.spec.plan.streams]
