@@ -41,8 +41,7 @@ check: test ## Exactly what the CI runs
 bench: setup ## Compare with Spark's own join, side by side
 	@$(BIN)/spillway bench $(ARGS)
 
-tables: setup ## Measure again and write the README's table from the results
-	@$(BIN)/spillway bench --out bench/results
+tables: setup ## Write the README's table from what was measured in bench/results
 	@$(BIN)/python -m spillway.experiments.tables bench/results README.md
 
 clean: ## Remove caches and build results (.venv stays)
