@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from spillway.errors import SettingsError
@@ -11,23 +12,45 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
+#: Which groups leave memory first; see spillway/policies/spill.py.
+VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
+
 
 @dataclass(frozen=True)
 class Adapt:
     """How a query uses the machine; what `.adapt(...)` sets.
 
     Example:
-        >>> Adapt(slots=4, memory="200MB").memory_bytes
+        >>> Adapt(slots=4, memory="200MB").memory_of(0)
         200000000
+        >>> Adapt(slots=4, memory={1: "50MB"}).memory_of(0) is None
+        True
     """
 
     #: Parallel instances of the operator; None means one per core Spark has.
     slots: int | None = None
     #: Partition groups, the unit that is routed; fixed by the first start of a checkpoint.
     groups: int = 256
-    #: Room for one slot's runs in the memory tier, bytes or text like "200MB"; what is beyond it
-    #: lies in the disk tier and is read through the page cache. None: no limit of our own.
-    memory: int | str | None = None
+    #: State that one slot may have in memory, bytes or text like "200MB"; or a mapping from slots to
+    #: such limits. At the limit whole groups move to disk, and their missing results come later.
+    #: None: no limit.
+    memory: int | str | Mapping[int, int | str] | None = None
+    #: Which groups go first: "least-productive", "most-productive", "largest", "random", "inactive".
+    victims: str = "least-productive"
+    #: Part of the state in memory that goes at a time.
+    spill_fraction: float = 0.3
+    #: Whether recent batches weigh more in the productivity of a group.
+    amortised: bool = False
+    #: Batches without a row after which "inactive" takes a group first.
+    inactive_batches: int = 60
+    #: What "random" draws from.
+    seed: int = 0
+    #: Groups come back when memory was filled less than this part of the limit for so many batches.
+    low_water: float = 0.5
+    calm_batches: int = 3
+    #: Missing results at the end of a finite input: "auto" makes them, "manual" leaves them to
+    #: `query.cleanup()`.
+    cleanup: str = "auto"
     #: Directory of the memory tier; None picks shared memory where it is large enough.
     memory_dir: str | None = None
     #: Directory of the disk tier; None picks Spark's or the system's scratch directory.
@@ -44,7 +67,7 @@ class Adapt:
     anchor: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("slots", "groups", "block_rows"):
+        for name in ("slots", "groups", "block_rows", "inactive_batches", "calm_batches"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise SettingsError(
@@ -60,14 +83,32 @@ class Adapt:
             )
         _one_of("share", self.share, ("host", "executor"))
         _one_of("anchor", self.anchor, ("auto", "always", "never"))
-        if self.memory is not None:
-            parse_bytes("memory", self.memory)
+        _one_of("victims", self.victims, VICTIMS)
+        _one_of("cleanup", self.cleanup, ("auto", "manual"))
+        _fraction("spill_fraction", self.spill_fraction)
+        _fraction("low_water", self.low_water)
+        for slot, limit in self._memory_by_slot().items():
+            parse_bytes("memory" if slot is None else f"memory of slot {slot}", limit)
         parse_bytes("piece_bytes", self.piece_bytes)
 
-    @property
-    def memory_bytes(self) -> int | None:
-        """The memory of one slot in bytes."""
-        return None if self.memory is None else parse_bytes("memory", self.memory)
+    def memory_of(self, slot: int) -> int | None:
+        """The memory of one slot in bytes; None: no limit."""
+        limits = self._memory_by_slot()
+        limit = limits.get(slot, limits.get(None))
+        return None if limit is None else parse_bytes("memory", limit)
+
+    def _memory_by_slot(self) -> dict[int | None, int | str]:
+        if self.memory is None:
+            return {}
+        if not isinstance(self.memory, Mapping):
+            return {None: self.memory}
+        for slot in self.memory:
+            if not isinstance(slot, int) or slot < 0 or slot >= (self.slots or self.groups):
+                raise SettingsError(
+                    f"memory names the slot {slot!r}, which the query does not have",
+                    hint='slots are numbered from 0, for example memory={0: "200MB", 1: "50MB"}',
+                )
+        return {slot: limit for slot, limit in self.memory.items()}  # noqa: C416
 
     def changed(self, **changes: object) -> Adapt:
         """These settings with some replaced; an unknown name is refused."""
@@ -99,6 +140,14 @@ def parse_bytes(name: str, value: int | str) -> int:
         f"{name}={value!r} is not a positive number of bytes",
         hint=f'write for example {name}="200MB" or {name}=200000000',
     )
+
+
+def _fraction(name: str, value: float) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
+        raise SettingsError(
+            f"{name}={value!r} is not more than 0 and at most 1",
+            hint=f"for example .adapt({name}=0.3)",
+        )
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -17,17 +17,29 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spillway.coordinator.checkpoint import Checkpoint
-from spillway.coordinator.coordinator import References, commit_batch, plan_batch
+from spillway.coordinator.coordinator import (
+    References,
+    commit_batch,
+    next_round,
+    plan_batch,
+    plan_round,
+)
 from spillway.ids import SlotId
+from spillway.operators import control
 from spillway.operators.base import StreamColumns
+from spillway.operators.control import Limits
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
+from spillway.settings import VICTIMS
 from spillway.state import compaction
+from spillway.state import slot as slot_state
 from spillway.state.manifest import empty_manifest
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import LocalTier
@@ -77,11 +89,14 @@ class Cluster:
     lateness: int
     slots: int
     memory_bytes: int | None = None
+    policy: SpillPolicy = field(default_factory=SpillPolicy)
+    spill_fraction: float = 0.3
     block_rows: int = 7
     results: Counter = field(default_factory=Counter)
     accepted: list[Row] = field(default_factory=list)
     late: int = 0
     late_seen: int = 0
+    events: Counter = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.streams = tuple(
@@ -103,7 +118,28 @@ class Cluster:
 
     def batch(self, rows: list[Row], dies: list[int]) -> None:
         """One batch; the slots in `dies` are first attempted and lost before they report."""
-        plan = plan_batch(self.state, self.state.batch + 1, self.garbage)
+        limits = dict.fromkeys(range(self.slots), self.memory_bytes)
+        self.run(
+            plan_batch(self.state, self.state.batch + 1, self.garbage, memory_bytes=limits),
+            rows,
+            dies,
+        )
+
+    def round(self, cleanup_bytes: int, dies: list[int]) -> int:
+        """One round of cleanup; returns how many groups still miss results."""
+        limits = dict.fromkeys(range(self.slots), self.memory_bytes)
+        groups = next_round(self.state, cleanup_bytes)
+        plan = plan_round(self.state, groups, self.garbage, limits)
+        return self.run(plan, [], dies)
+
+    def clean_up(self) -> None:
+        """Rounds until nothing is missing."""
+        for _ in range(200):
+            if self.round(1, []) == 0:
+                return
+        raise AssertionError("cleanup does not end")
+
+    def run(self, plan, rows: list[Row], dies: list[int]) -> int:
         slot_of = np.array(plan.routing.table)
         records, output = {}, []
         for slot in range(plan.routing.slots):
@@ -129,6 +165,11 @@ class Cluster:
         self.accepted += rows
         for row in output:
             self.results[tuple(row[s.name]["v"] for s in self.streams)] += 1
+        for record in records.values():
+            self.events.update(type(event).__name__ for event in record.events)
+            if self.memory_bytes is not None:
+                assert sum(record.state_bytes) <= self.memory_bytes
+        return len(self.state.pending)
 
     def attempt(self, plan, rows, slot_of, slot, report):
         store = Store(
@@ -146,10 +187,11 @@ class Cluster:
             groups=GROUPS,
             streams=self.streams,
             watermark_us=plan.watermark_us,
-            memory_bytes=self.memory_bytes,
             piece_bytes=200,
             attempt=f"{next(ATTEMPTS)}",
             worker="test",
+            limits=Limits(plan.memory_bytes[slot], self.spill_fraction, calm_batches=2),
+            cleanup=plan.cleanup,
         )
         name = plan.manifests[slot]
         manifest = (
@@ -158,7 +200,9 @@ class Cluster:
             else empty_manifest(SlotId(slot), len(self.streams))
         )
         operator = JoinOperator(self.streams, self.block_rows)
-        return run_slot(exchanged(rows, slot_of, slot), job, manifest, operator, store, report)
+        return run_slot(
+            exchanged(rows, slot_of, slot), job, manifest, operator, self.policy, store, report
+        )
 
     def expected(self) -> Counter:
         by_stream = [[r for r in self.accepted if r.stream == s] for s in range(len(self.streams))]
@@ -176,6 +220,8 @@ class Cluster:
 
 
 ATTEMPTS = itertools.count()
+#: Limits of one slot, from none to one that a single row exceeds.
+MEMORIES = [None, 2000, 600, 200, 10]
 
 
 @st.composite
@@ -187,7 +233,7 @@ def histories(draw):
     events = []
     values = itertools.count()
     for _ in range(draw(st.integers(1, 14))):
-        kind = draw(st.sampled_from(["batch"] * 6 + ["restart", "lose"]))
+        kind = draw(st.sampled_from(["batch"] * 8 + ["restart", "lose", "memory", "round"]))
         if kind == "batch":
             clock += draw(st.integers(0, 4))
             rows = [
@@ -202,35 +248,81 @@ def histories(draw):
             events.append(("batch", rows, draw(st.lists(st.integers(0, 4), max_size=2))))
         elif kind == "restart":
             events.append(("restart", draw(st.integers(1, 5))))
+        elif kind == "memory":
+            events.append(("memory", draw(st.sampled_from(MEMORIES))))
+        elif kind == "round":
+            dies = draw(st.lists(st.integers(0, 4), max_size=2))
+            events.append(("round", draw(st.integers(0, 500)), dies))
         else:
             events.append(("lose",))
     return windows, draw(st.integers(0, 5)), events
 
 
 @settings(
-    max_examples=400,
+    max_examples=500,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(histories(), st.sampled_from([None, 1500]))
-def test_any_history_gives_the_batch_join(history, memory_bytes) -> None:
+@given(
+    histories(),
+    st.sampled_from(MEMORIES),
+    st.sampled_from(VICTIMS),
+    st.sampled_from([0.1, 0.3, 1.0]),
+    st.booleans(),
+)
+def test_any_history_gives_the_batch_join(
+    history, memory_bytes, victims, spill_fraction, amortised
+) -> None:
     windows, lateness, events = history
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(compaction, "FAN", 2),
         mock.patch.object(compaction, "LEAST_FUEL_ROWS", 3),
         mock.patch.object(compaction, "CROWDED_LAYERS", 4),
+        mock.patch.object(control, "CLEAN_STEP_BYTES", 150),
+        mock.patch.object(control, "EXPIRY_BYTES", 200),
+        mock.patch.object(slot_state, "MOVE_BYTES", 100),
+        mock.patch.object(slot_state, "CROWDED_GENERATION", 3),
     ):
-        cluster = Cluster(Path(folder), windows, lateness, 2, memory_bytes)
+        policy = SpillPolicy(victims, amortised, inactive_batches=2)
+        cluster = Cluster(Path(folder), windows, lateness, 2, memory_bytes, policy, spill_fraction)
         for event in events:
             if event[0] == "batch":
                 cluster.batch(event[1], event[2])
             elif event[0] == "restart":
                 cluster.start(event[1])
+            elif event[0] == "memory":
+                cluster.memory_bytes = event[1]
+            elif event[0] == "round":
+                cluster.round(event[1], event[2])
             else:
                 cluster.lose_host()
+        cluster.clean_up()
         assert cluster.results == cluster.expected()
         assert cluster.late == cluster.late_seen
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+@pytest.mark.parametrize("window", [None, 30])
+def test_pressure_spills_reloads_and_cleans_up(victims: str, window: int | None) -> None:
+    """The histories above may be kind to memory; this one is not, and then is."""
+    rng = np.random.default_rng(5)
+    with tempfile.TemporaryDirectory() as folder:
+        policy = SpillPolicy(victims, inactive_batches=2)
+        cluster = Cluster(Path(folder), [window] * 3, 3, 2, 900, policy, block_rows=1000)
+        values = itertools.count()
+        for clock in range(30):
+            if clock == 20:
+                cluster.memory_bytes = 100_000
+            rows = [
+                Row(int(s), int(k), clock, next(values))
+                for s, k in zip(rng.integers(0, 3, 12), rng.integers(0, 24, 12), strict=True)
+            ]
+            cluster.batch(rows, [])
+        cluster.clean_up()
+        assert cluster.results == cluster.expected()
+        assert cluster.events["Spilled"] > 3
+        assert cluster.events["Reloaded"] > 0
 
 
 def test_references_drop_a_run_only_when_no_slot_names_it() -> None:

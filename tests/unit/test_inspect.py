@@ -16,7 +16,7 @@ from spillway.cli.main import app
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import Committed, commit_batch, plan_batch
 from spillway.coordinator.inspection import inspect_checkpoint
-from spillway.coordinator.log import Log
+from spillway.coordinator.log import Log, Mark
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
@@ -24,6 +24,7 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
 from spillway.state.manifest import empty_manifest
 from spillway.state.store import OpenRuns, Store
@@ -81,7 +82,6 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
             groups=GROUPS,
             streams=COLUMNS,
             watermark_us=plan.watermark_us,
-            memory_bytes=None,
             piece_bytes=1 << 20,
             attempt=str(next(attempts)),
             worker="test",
@@ -89,7 +89,7 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
         mine = [rows.filter(pa.array(slot_of == slot))]
         taken: list[SlotRecord] = []
         operator = JoinOperator(COLUMNS, 1000)
-        for _ in run_slot(mine, job, manifest, operator, store, taken.append):
+        for _ in run_slot(mine, job, manifest, operator, SpillPolicy(), store, taken.append):
             pass
         records[slot] = taken[0]
     after = commit_batch(state, plan, records, [5 * SECOND_US] * 2)
@@ -242,7 +242,7 @@ def test_damaged_log_record_is_a_problem(location, run) -> None:
 
 
 def test_files_deleted_by_a_newer_batch_are_no_problem(location, monkeypatch) -> None:
-    older = Checkpoint(str(location / "spillway")).log.read(0)
+    older = Checkpoint(str(location / "spillway")).log.read(Mark(0))
     for name in older.manifests:
         assert name is not None
         (location / "spillway" / name).unlink()

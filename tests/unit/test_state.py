@@ -43,14 +43,20 @@ def store(tmp_path):
     return make
 
 
+def opened(manifest, store, layout=LAYOUT, batch=0):
+    """The state of one stream in four groups, to be changed."""
+    version, attempt = Version(batch), f"a{batch}-{manifest.slot}"
+    return SlotState(manifest, store, [layout], groups=4, version=version, attempt=attempt)
+
+
 def advanced(manifest, store, batch, deltas, watermark_us=None, layout=LAYOUT):
     """One batch of one stream: the next manifest, and the rows it merged."""
-    state = SlotState(manifest, store(batch), [layout], version=Version(batch), attempt=f"a{batch}")
+    state = opened(manifest, store(batch), layout, batch)
     state.expire(watermark_us)
     for delta in deltas:
         state.add(0, delta)
     merged = state.compact(watermark_us)
-    return state, state.next_manifest(4, np.zeros(4, np.int64), {}), merged
+    return state, state.next_manifest({}, 0), merged
 
 
 def test_layers_stay_logarithmic_and_no_batch_merges_much(store) -> None:
@@ -122,21 +128,15 @@ def test_cutting_and_combining_moves_rows_between_slots_without_touching_files(s
         delta = rows(1000, slot)
         at = delta.rows_in(HashRange(lo, hi))
         mine = RunData(delta.batch.slice(at[0], at[1] - at[0]))
-        state = SlotState(
-            empty_manifest(SlotId(slot), 1),
-            store(),
-            [LAYOUT],
-            version=Version(0),
-            attempt=f"s{slot}",
-        )
+        state = opened(empty_manifest(SlotId(slot), 1), store())
         state.add(0, mine)
-        before.append(state.next_manifest(4, np.zeros(4, np.int64), {}))
+        before.append(state.next_manifest({}, 0))
     routing = Routing.even(4, 2).resized(3)
     after = [combine(before, SlotId(s), routing, 1) for s in range(3)]
     total = 0
     for manifest in after:
-        state = SlotState(manifest, store(), [LAYOUT], version=Version(1), attempt="x")
-        total += state.sizes()[0][0]
+        state = opened(manifest, store(), batch=1)
+        total += sum(segment.rows for segment in state.segments(0))
         assert len(manifest.streams[0]) == 1
     assert total == sum(m.state_rows[0] for m in before)
     assert sum(int(m.groups.rows.sum()) for m in after) == total
@@ -167,22 +167,6 @@ def test_run_damaged_in_the_durable_tier_too_is_refused_by_name(store, tmp_path)
     durable.unlink()
     with pytest.raises(StateError, match=f"run {run.name} is missing in the durable tier"):
         store().open(run, None)
-
-
-def test_runs_beyond_the_memory_limit_lie_in_the_disk_tier(store, tmp_path) -> None:
-    state = SlotState(
-        empty_manifest(SlotId(0), 1),
-        store(),
-        [LAYOUT],
-        version=Version(0),
-        attempt="a",
-        memory_bytes=20_000,
-    )
-    for seed in range(5):
-        state.add(0, rows(1000, seed))
-    assert len(list((tmp_path / "memory").iterdir())) == 1
-    assert len(list((tmp_path / "disk").iterdir())) == 4
-    assert sum(s.end - s.begin for s in state.segments(0)) == 5000
 
 
 def test_expired_layers_leave_whole_and_mixed_ones_are_filtered(store) -> None:

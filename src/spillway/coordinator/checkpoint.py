@@ -169,5 +169,5 @@ class Checkpoint:
         orphans = [f"manifests/{n}" for n in self.durable.names("manifests")]
         self.discard([name for name in orphans if name not in named])
         self.discard([f"runs/{n}" for n in self.durable.names("runs") if n not in runs])
-        for batch in self.log.batches()[:-KEEP_LOG]:
-            self.log.forget(batch)
+        for mark in self.log.marks()[:-KEEP_LOG]:
+            self.log.forget(mark)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.errors import QueryError
+from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.routing.routing import Routing
 
@@ -30,6 +31,15 @@ class Committed:
     rows_in: tuple[int, ...]
     rows_late: tuple[int, ...]
     rows_out: int = 0
+    #: Rounds of cleanup since the first start, and how many of them came after this batch.
+    rounds: int = 0
+    round: int = 0
+    #: Rows of these that cleanup made up for.
+    rows_cleaned: int = 0
+    #: The groups that miss results, and their bytes.
+    pending: tuple[tuple[int, int], ...] = ()
+    #: What this batch or round did to the state.
+    events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,10 @@ class BatchPlan:
     routing: Routing
     manifests: tuple[str | None, ...]
     watermark_us: int | None
+    #: Bytes of state that each slot may have in memory; None: no limit.
+    memory_bytes: tuple[int | None, ...]
+    #: Groups whose missing results are to be made.
+    cleanup: tuple[int, ...] = ()
     #: Run files that no committed manifest names; slots remove their local copies.
     garbage: tuple[str, ...] = ()
     #: Whether slots also look for local files that no manifest names: in the first batch of a start.
@@ -75,7 +89,12 @@ def initial(routing: Routing, streams: int) -> Committed:
 
 
 def plan_batch(
-    state: Committed, batch: int, garbage: Sequence[str] = (), *, sweep: bool = False
+    state: Committed,
+    batch: int,
+    garbage: Sequence[str] = (),
+    *,
+    sweep: bool = False,
+    memory_bytes: Mapping[int, int | None] | None = None,
 ) -> BatchPlan:
     """The plan of the next batch."""
     if batch != state.batch + 1:
@@ -85,8 +104,52 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
+    return _plan(state, batch, garbage, memory_bytes or {}, sweep=sweep)
+
+
+def next_round(state: Committed, wanted_bytes: int) -> tuple[int, ...]:
+    """The groups to clean up next: the first that miss results, with so many bytes together."""
+    chosen: list[int] = []
+    total = 0
+    for group, size in state.pending:
+        if chosen and total + size > wanted_bytes:
+            break
+        chosen.append(group)
+        total += size
+    return tuple(chosen)
+
+
+def plan_round(
+    state: Committed,
+    groups: Sequence[int],
+    garbage: Sequence[str] = (),
+    memory_bytes: Mapping[int, int | None] | None = None,
+) -> BatchPlan:
+    """The plan of a round of cleanup: no rows, so the batch stays what it is.
+
+    It names its groups, so that a round that is repeated after a crash does the same, whatever the
+    number of slots is then.
+    """
+    plan = _plan(state, state.batch, garbage, memory_bytes or {}, sweep=False)
+    return replace(plan, cleanup=tuple(groups))
+
+
+def _plan(
+    state: Committed,
+    batch: int,
+    garbage: Sequence[str],
+    memory_bytes: Mapping[int, int | None],
+    *,
+    sweep: bool,
+) -> BatchPlan:
     return BatchPlan(
-        batch, state.routing, state.manifests, state.watermark_us, tuple(garbage), sweep
+        batch,
+        state.routing,
+        state.manifests,
+        state.watermark_us,
+        tuple(memory_bytes.get(slot) for slot in range(state.routing.slots)),
+        garbage=tuple(garbage),
+        sweep=sweep,
     )
 
 
@@ -105,9 +168,12 @@ def commit_batch(
         _latest([seen, *(r.max_times[stream] for r in ordered)])
         for stream, seen in enumerate(state.max_times)
     )
+    is_round = plan.batch == state.batch
     return replace(
         state,
         batch=plan.batch,
+        rounds=state.rounds + is_round,
+        round=state.round + 1 if is_round else 0,
         routing=plan.routing,
         manifests=tuple(record.manifest or None for record in ordered),
         max_times=max_times,
@@ -115,6 +181,9 @@ def commit_batch(
         rows_in=_added(state.rows_in, [r.rows_in for r in ordered]),
         rows_late=_added(state.rows_late, [r.rows_late for r in ordered]),
         rows_out=state.rows_out + sum(r.rows_out for r in ordered),
+        rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
+        pending=tuple(sorted(one for r in ordered for one in r.pending)),
+        events=tuple(event for r in ordered for event in r.events),
     )
 
 

@@ -21,7 +21,8 @@ from spillway.ids import SlotId
 from spillway.kernels.checksum import checksum
 from spillway.metrics.progress import iso_utc
 from spillway.state.groups import GroupTable
-from spillway.state.manifest import Layer, Manifest, empty_manifest
+from spillway.state.layers import Layer
+from spillway.state.manifest import Manifest, empty_manifest
 from spillway.state.run import Run
 from spillway.state.tiers import open_filesystem
 
@@ -182,8 +183,8 @@ def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> 
 
 
 def _still_last(checkpoint: Checkpoint, state: Committed | None) -> bool:
-    batches = checkpoint.log.batches()
-    return state is None or not batches or batches[-1] == state.batch
+    marks = checkpoint.log.marks()
+    return state is None or not marks or marks[-1] == (state.batch, state.round)
 
 
 def _manifest(
@@ -242,7 +243,8 @@ def _slot(
 
 def _busiest(table: GroupTable) -> list[BusyGroup]:
     order = np.argsort(-table.outputs, kind="stable")[:TOP_GROUPS]
-    columns = (table.rows, table.bytes, table.outputs, table.last_insert)
+    rows = table.rows.sum(axis=0) + table.disk_rows
+    columns = (rows, table.size + table.disk_bytes, table.outputs, table.last_insert)
     return [
         BusyGroup(int(group), *(int(column[group]) for column in columns))
         for group in order

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 
 
@@ -24,12 +25,35 @@ class Phases:
     commit_s: float
 
 
+class Commit(Protocol):
+    """What a progress entry needs of the committed state."""
+
+    @property
+    def batch(self) -> int:
+        """The batch."""
+
+    @property
+    def round(self) -> int:
+        """Which round of cleanup after it; 0 for the batch itself."""
+
+    @property
+    def watermark_us(self) -> int | None:
+        """The watermark after it."""
+
+    @property
+    def pending(self) -> tuple[tuple[int, int], ...]:
+        """The groups that miss results, and their bytes."""
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was done to the state."""
+
+
 def progress(
-    batch: int,
+    commit: Commit,
     streams: Sequence[str],
     records: Mapping[int, SlotRecord],
     phases: Phases,
-    watermark_us: int | None,
     started_at_s: float,
 ) -> dict[str, Any]:
     """One entry of `recentProgress`, plain data."""
@@ -37,16 +61,22 @@ def progress(
     rows_in = [sum(r.rows_in[i] for r in ordered) for i in range(len(streams))]
     late = [sum(r.rows_late[i] for r in ordered) for i in range(len(streams))]
     return {
-        "batchId": batch,
+        "batchId": commit.batch,
+        "cleanupRound": commit.round,
         "timestamp": iso_utc(round(started_at_s * 1e6)),
         "rowsIn": dict(zip(streams, rows_in, strict=True)),
         "rowsLate": dict(zip(streams, late, strict=True)),
         "rowsOut": sum(r.rows_out for r in ordered),
+        "rowsCleaned": sum(r.rows_cleaned for r in ordered),
         "rowsExpired": sum(r.expired_rows for r in ordered),
-        "watermark": None if watermark_us is None else iso_utc(watermark_us),
-        "stateRows": sum(sum(r.state_rows) for r in ordered),
-        "stateBytes": sum(sum(r.state_bytes) for r in ordered),
+        "watermark": None if commit.watermark_us is None else iso_utc(commit.watermark_us),
+        "stateRows": sum(sum(r.state_rows) + sum(r.disk_rows) for r in ordered),
+        "stateBytes": sum(sum(r.state_bytes) + sum(r.disk_bytes) for r in ordered),
+        "memoryBytes": sum(sum(r.state_bytes) for r in ordered),
+        "diskBytes": sum(sum(r.disk_bytes) for r in ordered),
+        "groupsPending": len(commit.pending),
         "slots": [_slot(r, streams) for r in ordered],
+        "events": [event.to_json() for event in commit.events],
         "phases": {
             "planMs": round(phases.plan_s * 1e3, 1),
             "exchangeMs": round(phases.exchange_s * 1e3, 1),
@@ -76,6 +106,8 @@ def _slot(record: SlotRecord, streams: Sequence[str]) -> dict[str, Any]:
         "slot": record.slot,
         "stateRows": dict(zip(streams, record.state_rows, strict=True)),
         "stateBytes": dict(zip(streams, record.state_bytes, strict=True)),
+        "diskRows": dict(zip(streams, record.disk_rows, strict=False)),
+        "diskBytes": dict(zip(streams, record.disk_bytes, strict=False)),
         "layers": dict(zip(streams, record.layers, strict=True)),
         "rowsIn": sum(record.rows_in),
         "rowsOut": record.rows_out,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spillway.metrics.events import Event
+
 
 @dataclass(frozen=True)
 class SlotRecord:
@@ -20,12 +22,20 @@ class SlotRecord:
     rows_out: int
     #: Largest event time seen in the batch, per stream, microseconds.
     max_times: tuple[int | None, ...]
-    #: State after the batch, per stream.
+    #: In memory after the batch, per stream.
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
     layers: tuple[int, ...]
     #: Which process of which host did it.
     worker: str
+    #: On disk after the batch, per stream.
+    disk_rows: tuple[int, ...] = ()
+    disk_bytes: tuple[int, ...] = ()
+    #: The groups that miss results because their rows are in several parts, and their bytes.
+    pending: tuple[tuple[int, int], ...] = ()
+    #: Rows of `rows_out` that cleanup made up for.
+    rows_cleaned: int = 0
+    events: tuple[Event, ...] = ()
     expired_rows: int = 0
     merged_rows: int = 0
     #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.

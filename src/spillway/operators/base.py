@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.groups import group_of
+from spillway.state.merging import Segment
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.slot import SlotState
 
@@ -55,6 +56,11 @@ class OperatorStats:
         """Counts results by the hash of the row that completed them."""
         self.outputs += np.bincount(group_of(h, self.groups), minlength=self.groups)
 
+    def taken(self) -> NDArray[np.int64]:
+        """The results counted since the last call."""
+        outputs, self.outputs = self.outputs, np.zeros(self.groups, np.int64)
+        return outputs
+
     def probed(self, source: int, target: int, rows: int, matched: int) -> None:
         """Counts how many partners the rows of one stream found in another."""
         key = f"{source}>{target}"
@@ -77,6 +83,16 @@ class Operator(Protocol):
         self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
     ) -> Iterator[pa.RecordBatch]:
         """Yields the results that the new rows complete; `state` does not hold them yet."""
+        ...
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the results that need rows of both parts of the same groups."""
         ...
 
 

@@ -30,10 +30,14 @@ from numpy.typing import NDArray
 from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand, match_ranges
 from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.state.merging import Segment
 from spillway.state.run import RunData
-from spillway.state.slot import Segment, SlotState
+from spillway.state.slot import SlotState
 
 Positions = NDArray[np.int32]
+
+#: Rows of a generation that drive a term at a time.
+_DRIVE_ROWS = 262_144
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,58 @@ class JoinOperator:
                 [*segments, Segment(deltas[j], 0, deltas[j].rows)] if j < i else list(segments)
                 for j, segments in enumerate(old)
             ]
-            if all(sides[j] for j in range(len(sides)) if j != i):
-                order = probe_order(i, len(self.streams), selectivity)
-                yield from _Term(self, i, delta, sides, stats).results(order)
+            yield from self._term(i, delta, sides, stats, selectivity)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The combinations that have rows of both `base` and `delta`.
+
+        The terms of Equation 1 for adding `delta` to `base`, without what `delta` gives alone.
+        """
+        for i, segments in enumerate(delta):
+            for sides in _mixed(base, delta, i):
+                for segment in segments:
+                    for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
+                        end = min(begin + _DRIVE_ROWS, segment.end)
+                        driving = segment.data.part(begin, end)
+                        yield from self._term(i, driving, sides, stats, selectivity)
+
+    def _term(
+        self,
+        source: int,
+        driving: RunData,
+        sides: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        if all(side for j, side in enumerate(sides) if j != source):
+            order = probe_order(source, len(self.streams), selectivity)
+            yield from _Term(self, source, driving, sides, stats).results(order)
+
+
+def _mixed(
+    base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
+) -> Iterator[list[list[Segment]]]:
+    """The sides that a row of `delta` in stream `source` is joined with, as disjoint cases.
+
+    Before the last stream Equation 1 mixes by itself: the last one is of `base`. For the last, the
+    cases are told apart by the first stream that is of `base`.
+    """
+    streams = range(len(base))
+    both = [[*base[j], *delta[j]] for j in streams]
+    if source < streams[-1]:
+        yield [both[j] if j < source else list(base[j]) for j in streams]
+        return
+    for first in streams[:-1]:
+        yield [
+            list(delta[j]) if j < first else list(base[j]) if j == first else both[j]
+            for j in streams
+        ]
 
 
 def probe_order(
@@ -187,10 +240,7 @@ class _Term:
         which, start, count = match_ranges(
             probe[begin:end],
             data.h,
-            data.first,
-            data.present,
-            data.base,
-            data.shift,
+            *data.index,
             segment.begin,
             segment.end,
         )

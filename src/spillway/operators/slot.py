@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
+from spillway.operators.control import Controller, Limits, MemoryKeeper
+from spillway.state.groups import GroupTable
 from spillway.state.manifest import Manifest
 from spillway.state.slot import SlotState, StreamLayout
 from spillway.state.store import Store
@@ -32,11 +35,13 @@ class SlotJob:
     streams: tuple[StreamColumns, ...]
     #: Rows before this time are late; also what state expires by. None: nothing is late yet.
     watermark_us: int | None
-    memory_bytes: int | None
     piece_bytes: int
     #: Distinguishes the files of this attempt from those of any other.
     attempt: str
     worker: str
+    limits: Limits = field(default_factory=Limits)
+    #: Groups whose missing results are to be made in this batch.
+    cleanup: tuple[int, ...] = ()
 
 
 @dataclass
@@ -86,6 +91,7 @@ def run_slot(
     job: SlotJob,
     manifest: Manifest,
     operator: Operator,
+    controller: Controller,
     store: Store,
     report: Callable[[SlotRecord], None],
     reach: Callable[[str], None] = lambda _: None,
@@ -100,16 +106,23 @@ def run_slot(
         manifest,
         store,
         layouts,
+        groups=job.groups,
         version=Version(job.batch),
         attempt=job.attempt,
-        memory_bytes=job.memory_bytes,
     )
+    keeper = MemoryKeeper(state, operator, controller, job.limits)
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
+    cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
+    for result in meter.metered("cleanup", cleaned):
+        tally.out += result.num_rows
+        yield result
     with meter.phase("store"):
         state.expire(job.watermark_us)
-    for batches in _pieces(rows, job.piece_bytes):
+    with meter.phase("spill"):
+        keeper.check()
+    for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
@@ -120,12 +133,15 @@ def run_slot(
         with meter.phase("store"):
             for stream, delta in enumerate(piece.deltas):
                 state.add(stream, delta)
+            state.news.produced(stats.taken())
+        with meter.phase("spill"):
+            keeper.check()
+        reach("after-spill")
     with meter.phase("compact"):
         merged = state.compact(job.watermark_us)
     reach("after-runs")
     with meter.phase("commit"):
-        learned = stats.blended(manifest.selectivity)
-        new = state.next_manifest(job.groups, stats.outputs, learned)
+        new = state.next_manifest(stats.blended(manifest.selectivity), keeper.after_batch())
         name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
         store.durable.write(name, new.encode())
     reach("after-manifest")
@@ -142,6 +158,11 @@ def run_slot(
             state_rows=new.state_rows,
             state_bytes=new.state_bytes,
             layers=state.layer_counts,
+            disk_rows=new.disk_rows,
+            disk_bytes=new.disk_bytes,
+            pending=_pending(new.groups),
+            rows_cleaned=keeper.rows_cleaned,
+            events=tuple(keeper.events),
             expired_rows=state.expired_rows,
             merged_rows=merged,
             busy_s=meter.busy_s,
@@ -153,6 +174,19 @@ def run_slot(
             worker=job.worker,
         )
     )
+
+
+def _pending(table: GroupTable) -> tuple[tuple[int, int], ...]:
+    """The groups that miss results, and their bytes in all their parts."""
+    ids = np.flatnonzero(table.pending)
+    sizes = (table.size + table.disk_bytes)[ids]
+    return tuple(zip(ids.tolist(), sizes.tolist(), strict=True))
+
+
+def _piece_bytes(job: SlotJob) -> int:
+    """Input that is taken at a time: little enough for memory to be checked often."""
+    limit = job.limits.memory_bytes
+    return job.piece_bytes if limit is None else min(job.piece_bytes, max(1 << 20, limit // 4))
 
 
 def _pieces(rows: Iterable[pa.RecordBatch], limit_bytes: int) -> Iterator[list[pa.RecordBatch]]:

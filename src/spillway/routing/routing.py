@@ -7,11 +7,11 @@ so the state of the others stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from spillway.errors import SettingsError
-from spillway.ids import SlotId
+from spillway.ids import HASH_END, SlotId
 from spillway.routing.groups import group_bounds
 
 
@@ -26,6 +26,31 @@ class HashRange:
         """The hashes in both ranges, or None."""
         lo, hi = max(self.lo, other.lo), min(self.hi, other.hi)
         return HashRange(lo, hi) if lo < hi else None
+
+
+def group_ranges(chosen: Iterable[int], groups: int) -> tuple[HashRange, ...]:
+    """The hash ranges of some of the groups, ascending, neighbouring groups joined.
+
+    Example:
+        >>> [(r.lo >> 30, r.hi >> 30) for r in group_ranges([0, 1, 3], 4)]
+        [(0, 2), (3, 4)]
+    """
+    bounds = group_bounds(groups).tolist()
+    ranges: list[HashRange] = []
+    for group in sorted(chosen):
+        lo, hi = bounds[group], bounds[group + 1]
+        if ranges and ranges[-1].hi == lo:
+            ranges[-1] = HashRange(ranges[-1].lo, hi)
+        else:
+            ranges.append(HashRange(lo, hi))
+    return tuple(ranges)
+
+
+def outside(ranges: Sequence[HashRange]) -> tuple[HashRange, ...]:
+    """What the ranges, ascending and disjoint, leave of the hash domain."""
+    ends = [0, *(edge for r in ranges for edge in (r.lo, r.hi)), HASH_END]
+    gaps = zip(ends[::2], ends[1::2], strict=True)
+    return tuple(HashRange(lo, hi) for lo, hi in gaps if lo < hi)
 
 
 @dataclass(frozen=True)
@@ -71,15 +96,7 @@ class Routing:
 
     def ranges_of(self, slot: SlotId) -> tuple[HashRange, ...]:
         """The hash ranges of one slot, neighbouring groups joined."""
-        bounds = group_bounds(self.groups).tolist()
-        ranges: list[HashRange] = []
-        for group in self.groups_of(slot):
-            lo, hi = bounds[group], bounds[group + 1]
-            if ranges and ranges[-1].hi == lo:
-                ranges[-1] = HashRange(ranges[-1].lo, hi)
-            else:
-                ranges.append(HashRange(lo, hi))
-        return tuple(ranges)
+        return group_ranges(self.groups_of(slot), self.groups)
 
     def resized(self, slots: int) -> Routing:
         """The next version, over another number of slots, moving as few groups as possible."""

@@ -23,9 +23,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DoubleType,
     FloatType,
+    IntegerType,
     MapType,
     StructField,
     StructType,
@@ -162,6 +164,17 @@ def check_arrow(stream: str, schema: StructType) -> None:
                 detail=next(iter(str(problem).splitlines()), None),
                 hint=f"cast or drop {one.name} before the join",
             ) from problem
+
+
+def lanes_schema(lanes: Lanes) -> StructType:
+    """The schema of the exchanged rows."""
+    return StructType(
+        [
+            StructField(STREAM, ByteType()),
+            StructField(HASH, IntegerType()),
+            *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
+        ]
+    )
 
 
 def result_schema(frames: Mapping[str, DataFrame]) -> StructType:

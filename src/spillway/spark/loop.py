@@ -7,6 +7,10 @@
 A batch that Spark replays after it was committed here is recognised by its number and skipped. A sink
 may evaluate the DataFrame twice, or only a part of it: repeated records are ignored, and slots that
 have not answered are made to.
+
+A *round* of cleanup is a batch without rows, between two batches, with a number of its own for the
+sink. What it will do is noted in the log before it begins, and a start that finds such a note repeats
+the round before anything else.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +33,13 @@ from spillway.coordinator.coordinator import (
     Committed,
     References,
     commit_batch,
+    next_round,
     plan_batch,
+    plan_round,
 )
+from spillway.coordinator.log import Mark
 from spillway.errors import QueryError, SpillwayError, from_wire
+from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
 from spillway.metrics.record import SlotRecord
 from spillway.operators.faults import Faults
@@ -39,13 +47,18 @@ from spillway.plan.join import JoinPlan
 from spillway.settings import Adapt
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.arrow import ArrowBatches
-from spillway.spark.lanes import Lanes
+from spillway.spark.lanes import Lanes, lanes_schema
 from spillway.spark.sinks import Sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.task import Records, SlotTask
 
-#: Entries that recentProgress keeps, as Spark's does.
+#: Entries that recentProgress keeps, as Spark's does; and events.
 KEEP_PROGRESS = 100
+KEEP_EVENTS = 1000
+#: The first id that a sink sees for a round of cleanup; those of batches count from 0.
+ROUND_IDS = 1 << 40
+#: Bytes of groups that a round cleans up, for each slot.
+ROUND_BYTES = 256 << 20
 
 # The exchange must make exactly one partition per slot, each processed as planned.
 _SESSION = {"spark.sql.adaptive.enabled": "false"}
@@ -88,6 +101,9 @@ class BatchLoop:
         self.spec = spec
         self.state = state
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
+        self.events: deque[Event] = deque(maxlen=KEEP_EVENTS)
+        #: Bytes of state that each slot may have in memory; None: no limit.
+        self.memory = {s: spec.adapt.memory_of(s) for s in range(state.routing.slots)}
         #: What stopped the query, if something did.
         self.failure: BaseException | None = None
         self.last_result: DataFrame | None = None
@@ -102,17 +118,65 @@ class BatchLoop:
         self._janitor = Janitor(checkpoint)
         self._arrow = ArrowBatches(spec.lanes.types)
         self._first = True
+        self._marks = deque(checkpoint.log.marks())
+        self._spark = _clone(spark)
+        #: Held while a batch or a round runs.
+        self._turn = threading.Lock()
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """One micro-batch, exactly once."""
         try:
-            if batch == self.state.batch:
-                return
-            self._run(rows, batch)
+            with self._turn:
+                if batch == self.state.batch:
+                    return
+                self._repeat_round()
+                if self._first:
+                    for key, value in _SESSION.items():
+                        rows.sparkSession.conf.set(key, value)
+                self._arrow.prepare(rows.sparkSession)
+                plan = plan_batch(
+                    self.state,
+                    batch,
+                    self._garbage,
+                    sweep=self._first,
+                    memory_bytes=self.memory,
+                )
+                self._run(rows, plan, batch, replay=self._first)
+                self._first = False
         except BaseException as problem:
             raise self._failed(problem) from None
-        finally:
-            self._first = False
+
+    def run_round(self) -> int:
+        """Cleans up some of the groups that miss results; returns how many still do.
+
+        Nothing is in the sink twice: the sink knows the round by its number, also after a crash.
+        """
+        with self._turn:
+            if not self._repeat_round():
+                groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots)
+                if groups:
+                    self._checkpoint.log.begin_round(self.state, groups)
+                    self._round(groups, replay=False)
+            return len(self.state.pending)
+
+    def unfinished_round(self) -> bool:
+        """Whether an earlier start has left a round that must be repeated."""
+        return self._first and self._checkpoint.log.begun_round(self.state) is not None
+
+    def _repeat_round(self) -> bool:
+        """Does a round again that an earlier start did not finish."""
+        groups = self._checkpoint.log.begun_round(self.state) if self._first else None
+        if groups is None:
+            return False
+        self._round(groups, replay=True)
+        return True
+
+    def _round(self, groups: Sequence[int], *, replay: bool) -> None:
+        plan = plan_round(self.state, groups, self._garbage, self.memory)
+        # Rows that are not known to be none before they are read, so that every slot gets its task.
+        none = self._spark.sparkContext.emptyRDD()
+        rows = self._spark.createDataFrame(none, lanes_schema(self.spec.lanes), verifySchema=False)
+        self._run(rows, plan, ROUND_IDS + self.state.rounds, replay=replay)
 
     def _failed(self, problem: BaseException) -> RuntimeError:
         """What Spark is told of a failure; the failure itself is kept for the user.
@@ -122,7 +186,7 @@ class BatchLoop:
         """
         if self.stopping:
             return RuntimeError(_STOPPED)
-        self.failure = _named(problem)
+        self.failure = named_failure(problem)
         told = str(self.failure).replace("py4j.protocol.", "")
         return RuntimeError(f"{type(self.failure).__name__}: {told[:2000]}")
 
@@ -132,18 +196,13 @@ class BatchLoop:
         if self._anchors is not None:
             self._anchors.close()
 
-    def _run(self, rows: DataFrame, batch: int) -> None:
+    def _run(self, rows: DataFrame, plan: BatchPlan, sink_id: int, *, replay: bool) -> None:
         started_at, t0 = time.time(), time.perf_counter()
-        if self._first:
-            for key, value in _SESSION.items():
-                rows.sparkSession.conf.set(key, value)
-        self._arrow.prepare(rows.sparkSession)
-        plan = plan_batch(self.state, batch, self._garbage, sweep=self._first)
         joined = self._joined(rows, plan)
         self._records.value = {}
         self.last_result = self.spec.shape(joined)
         t1 = time.perf_counter()
-        self._sink.write(self.last_result, batch, replay=self._first)
+        self._sink.write(self.last_result, sink_id, replay=replay)
         records = self._answers(joined, plan)
         t2 = time.perf_counter()
         self._commit(plan, records)
@@ -151,9 +210,8 @@ class BatchLoop:
         busy = max(record.busy_s for record in records.values())
         phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
         names = [stream.name for stream in self.spec.plan.streams]
-        self.recent.append(
-            progress(batch, names, records, phases, self.state.watermark_us, started_at)
-        )
+        self.recent.append(progress(self.state, names, records, phases, started_at))
+        self.events.extend(self.state.events)
 
     def _joined(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
@@ -202,15 +260,24 @@ class BatchLoop:
         repeated = [record for record in attempts if record is not records[record.slot]]
         gone = (*gone, *(name for record in repeated for name in record.added))
         manifests = [*plan.manifests, *(record.manifest for record in repeated)]
+        self._marks.append(Mark(state.batch, state.round))
+        forgotten = [self._marks.popleft() for _ in range(len(self._marks) - KEEP_LOG)]
         self._janitor.discard(
-            [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)],
-            forget_log=plan.batch - KEEP_LOG,
+            [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)], forgotten
         )
         self._garbage = gone
         self.state = state
 
 
-def _named(problem: BaseException) -> BaseException:
+def _clone(spark: SparkSession) -> SparkSession:
+    """A session with the user's views and functions whose settings are ours to change."""
+    clone = spark._jsparkSession.cloneSession()
+    for key, value in _SESSION.items():
+        clone.conf().set(key, value)
+    return SparkSession(spark.sparkContext, clone)
+
+
+def named_failure(problem: BaseException) -> BaseException:
     """The error of ours inside a failure of Spark's, where there is one."""
     text = str(problem)
     if "No module named 'spillway'" in text:
@@ -228,13 +295,13 @@ class Janitor:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         # Bounded: when deletions cannot keep up, batches wait rather than the list growing.
-        self._work: queue.Queue[tuple[list[str], int] | None] = queue.Queue(maxsize=64)
+        self._work: queue.Queue[tuple[list[str], list[Mark]] | None] = queue.Queue(maxsize=64)
         self._thread = threading.Thread(target=self._run, name="spillway-janitor", daemon=True)
         self._thread.start()
 
-    def discard(self, names: list[str], forget_log: int) -> None:
-        """Queues files, and a log record, to be deleted."""
-        self._work.put((names, forget_log))
+    def discard(self, names: list[str], records: list[Mark]) -> None:
+        """Queues files, and log records, to be deleted."""
+        self._work.put((names, records))
 
     def close(self) -> None:
         """Finishes what is queued and ends."""
@@ -243,11 +310,11 @@ class Janitor:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            names, batch = work
+            names, records = work
             try:
                 self._checkpoint.discard(names)
-                if batch >= 0:
-                    self._checkpoint.log.forget(batch)
+                for mark in records:
+                    self._checkpoint.log.forget(mark)
             except (OSError, SpillwayError):
                 # A file that stays behind costs room, not correctness; the next start sweeps it.
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.coordinator.checkpoint import Checkpoint
-from spillway.errors import SpillwayError
-from spillway.spark.loop import BatchLoop
+from spillway.errors import QueryError, SettingsError, SpillwayError
+from spillway.metrics.events import Event
+from spillway.settings import parse_bytes
+from spillway.spark.cleanup import Cleanup, clean_up, show_bar
+from spillway.spark.loop import BatchLoop, named_failure
 from spillway.spark.session import is_local
 from spillway.spark.task import Places
 
@@ -30,12 +34,17 @@ class Query:
         loop: BatchLoop,
         checkpoint: Checkpoint,
         on_end: Callable[[], None],
+        *,
+        finite: bool = False,
     ) -> None:
         self._spark = spark
         self._streaming = streaming
         self._loop = loop
         self._checkpoint = checkpoint
         self._on_end = on_end
+        #: Whether the input ends, so that missing results are made then.
+        self._finite = finite
+        self._cleanup_failure: BaseException | None = None
         self._watcher = threading.Thread(target=self._watch, name="spillway-watch", daemon=True)
         self._watcher.start()
 
@@ -56,8 +65,8 @@ class Query:
 
     @property
     def isActive(self) -> bool:
-        """Whether the query runs."""
-        return bool(self._streaming.isActive)
+        """Whether the query runs, its cleanup at the end included."""
+        return self._watcher.is_alive()
 
     @property
     def status(self) -> dict[str, Any]:
@@ -82,14 +91,55 @@ class Query:
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Waits for the query to end; raises what ended it, if that was an error."""
+        until = None if timeout is None else time.monotonic() + timeout
         try:
             ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as problem:
             self._watcher.join(timeout=60)
             raise self._named(problem) from problem
-        if timeout is None or ended:
-            self._watcher.join(timeout=60)
+        if until is None:
+            self._watcher.join()
+        elif ended:
+            self._watcher.join(max(0.0, until - time.monotonic()))
+            ended = not self._watcher.is_alive()
+        if self._cleanup_failure is not None:
+            raise self._cleanup_failure
         return ended
+
+    @property
+    def events(self) -> list[Event]:
+        """What the query did to its own state, oldest first: `Spilled`, `CleanedUp`, `Reloaded`."""
+        return list(self._loop.events)
+
+    def cleanup(self, show: Callable[[Cleanup], None] = show_bar) -> Cleanup:
+        """Makes all results that are missing because groups were moved out of memory.
+
+        They go to the sink in rounds between the batches. Groups return to memory if it has room.
+        `show` is called after every round; by default a bar is drawn where standard error is a
+        terminal.
+        """
+        if not self.isActive:
+            raise QueryError(
+                "the query has ended, so it cannot clean up",
+                hint="start it again from its checkpoint, and call cleanup() while it runs; or "
+                'use trigger(availableNow=True) with .adapt(cleanup="auto")',
+            )
+        return clean_up(self._loop, show, lambda: self._loop.stopping)
+
+    def set_memory(self, *, bytes: int | str | None, slot: int | None = None) -> None:
+        """Changes how much state may be in memory, of one slot or of all, from the next batch on.
+
+        It holds until the query ends. Less than is there now moves groups out at once; more lets
+        them come back.
+        """
+        slots = range(self._loop.state.routing.slots)
+        if slot is not None and slot not in slots:
+            raise SettingsError(
+                f"there is no slot {slot!r}", hint=f"slots are numbered from 0 to {slots[-1]}"
+            )
+        limit = None if bytes is None else parse_bytes("bytes", bytes)
+        for one in slots if slot is None else (slot,):
+            self._loop.memory[one] = limit
 
     def processAllAvailable(self) -> None:
         """Waits until everything the sources have now is in the sink; for tests."""
@@ -131,11 +181,14 @@ class Query:
                     f"lateness {w.lateness_us / 1e6:g} s"
                 )
         places = Places.of(spec.query_id, spec.adapt)
-        limit = spec.adapt.memory_bytes
+        limits = set(self._loop.memory.values())
+        shown = ", ".join(
+            "no limit" if one is None else f"{one} bytes a slot" for one in sorted(limits, key=str)
+        )
         lines += [
             f"  slots  {state.routing.slots}, groups {state.routing.groups}, "
             f"routing version {state.routing.version}",
-            f"  memory {places.memory} ({'no limit' if limit is None else f'{limit} bytes a slot'})",
+            f"  memory {places.memory} ({shown})",
             f"  disk   {places.disk}",
             f"  durable {self._checkpoint.location}",
         ]
@@ -155,9 +208,11 @@ class Query:
         return problem
 
     def _watch(self) -> None:
-        """Tidies up once the query has ended, however it did."""
+        """Makes missing results once a finite input has ended; tidies up, however it ended."""
         try:
             self._streaming.awaitTermination()
+            if self._finite and not self._loop.stopping:
+                self._clean_up_at_end()
         except Exception:
             pass
         finally:
@@ -165,6 +220,12 @@ class Query:
             self._forget_local()
             self._checkpoint.release()
             self._on_end()
+
+    def _clean_up_at_end(self) -> None:
+        try:
+            clean_up(self._loop, show_bar, lambda: self._loop.stopping)
+        except Exception as problem:
+            self._cleanup_failure = named_failure(problem)
 
     def _forget_local(self) -> None:
         """Gives the memory and disk tiers back; the durable tier has everything."""

@@ -26,9 +26,11 @@ from spillway.errors import SpillwayError
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
+from spillway.operators.control import Limits
 from spillway.operators.faults import Faults
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.lanes import stored_in_utc
@@ -99,16 +101,29 @@ class SlotTask:
             groups=self.plan.routing.groups,
             streams=self.streams,
             watermark_us=self.plan.watermark_us,
-            memory_bytes=self.adapt.memory_bytes,
             piece_bytes=parse_bytes("piece_bytes", self.adapt.piece_bytes),
             attempt=uuid.uuid4().hex[:12],
             worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+            limits=Limits(
+                self.plan.memory_bytes[slot],
+                self.adapt.spill_fraction,
+                self.adapt.low_water,
+                self.adapt.calm_batches,
+            ),
+            cleanup=self.plan.cleanup,
+        )
+        policy = SpillPolicy(
+            self.adapt.victims,
+            self.adapt.amortised,
+            self.adapt.inactive_batches,
+            self.adapt.seed + slot,
         )
         yield from run_slot(
             map(_in_utc, rows),
             job,
             self._manifest(durable, slot),
             JoinOperator(self.streams, self.adapt.block_rows),
+            policy,
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),

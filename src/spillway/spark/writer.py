@@ -14,7 +14,7 @@ from spillway.errors import PlanError, SettingsError
 from spillway.operators.faults import Faults
 from spillway.settings import Adapt
 from spillway.spark.anchors import Anchors
-from spillway.spark.lanes import STREAM
+from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop, QuerySpec
 from spillway.spark.query import Query
 from spillway.spark.session import (
@@ -165,6 +165,8 @@ class StreamWriter:
             loop,
             checkpoint,
             lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
+            finite=self._adapt.cleanup == "auto"
+            and bool(self._trigger.get("availableNow") or self._trigger.get("once")),
         )
 
     def _location(self) -> tuple[str, bool]:
@@ -197,18 +199,3 @@ class StreamWriter:
             self._table,
             writer,
         )
-
-
-def lanes_schema(lanes: Any) -> Any:
-    """The schema of the exchanged rows, which the identity plan gives back."""
-    from pyspark.sql.types import ByteType, IntegerType, StructField, StructType
-
-    from spillway.spark.lanes import HASH
-
-    return StructType(
-        [
-            StructField(STREAM, ByteType()),
-            StructField(HASH, IntegerType()),
-            *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
-        ]
-    )

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spillway.state.manifest import SETTLED, SOURCE, TARGET, Layer
+from spillway.state.layers import SETTLED, SOURCE, TARGET, Layer
 
 #: Layers of one level that are merged into one. Probing a layer costs 3-6 ns per row, merging a
 #: level some 40 ns: 8 took the least processor time of 3, 4, 6 and 8 in one slot of 10 M rows.

@@ -3,81 +3,172 @@
 Rows and bytes are counted from the slices, so they are exact at every version. Outputs and the last
 insertion are carried from version to version. Policies read the whole table at once; nothing here
 loops over groups.
+
+A group's *productivity* is its outputs per byte (DCAPE section 2): of the part that is in memory, since
+a spilled part produces nothing until it is cleaned up, and starts anew with an empty part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 #: The value of `last_insert` for a group that never had a row.
 NEVER = -1
+#: Weight of the newest sample in the average; a batch is a sample.
+_NEWEST = 0.5
 
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One entry per group of the query; groups of other slots are all zero."""
+    """One entry per group of the query in the last axis; groups of other slots are all zero."""
 
+    #: In memory: for each stream, the rows and bytes of each group.
     rows: Ints
     bytes: Ints
+    #: On disk, over all streams; and in how many generations.
+    disk_rows: Ints
+    disk_bytes: Ints
+    generations: Ints
     #: Results that a row of the group completed, since the first start.
     outputs: Ints
+    #: The same, of the part that is in memory now.
+    produced: Ints
+    #: Outputs since the last sample, and their average, in which recent samples weigh more.
+    sampled: Ints
+    average: Floats
     #: The last batch that brought a row.
     last_insert: Ints
 
     @classmethod
-    def empty(cls, groups: int) -> GroupTable:
+    def empty(cls, groups: int, streams: int = 0) -> GroupTable:
         """A table in which nothing has happened."""
-        rows, sizes, outputs = (np.zeros(groups, np.int64) for _ in range(3))
-        return cls(rows, sizes, outputs, np.full(groups, NEVER, np.int64))
+        whole, half = (streams, groups), (groups,)
+        shapes = {"rows": whole, "bytes": whole}
+        kinds = {"average": np.float64}
+        columns: dict[str, Any] = {
+            f.name: np.full(shapes.get(f.name, half), _neutral(f.name), kinds.get(f.name, np.int64))
+            for f in fields(cls)
+        }
+        return cls(**columns)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.outputs)
+
+    @property
+    def size(self) -> Ints:
+        """Bytes of each group in memory, over all streams."""
+        return np.asarray(self.bytes.sum(axis=0), np.int64)
+
+    @property
+    def pending(self) -> NDArray[np.bool_]:
+        """Groups whose rows are in more than one part, so that results may be missing."""
+        return self.generations + (self.rows.sum(axis=0) > 0) > 1  # type: ignore[no-any-return]
+
+    def productivity(self, *, amortised: bool = False) -> Floats:
+        """Outputs per byte in memory; amortised, those of recent batches."""
+        outputs = self.average if amortised else self.produced
+        return outputs / np.maximum(self.size, 1)
+
+    def after(self, sizes: GroupSizes, news: GroupNews) -> GroupTable:
+        """The table one batch later."""
+        return GroupTable(
+            sizes.rows,
+            sizes.bytes,
+            sizes.disk_rows,
+            sizes.disk_bytes,
+            sizes.generations,
+            self.outputs + news.outputs + news.cleaned,
+            np.where(news.spilled, 0, self.produced) + news.kept,
+            news.outputs,
+            np.where(news.spilled, 0.0, self.average) * (1 - _NEWEST) + news.kept * _NEWEST,
+            np.where(news.inserted, news.batch, self.last_insert),
+        )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
         """The table with every other group as if it had never been."""
         keep = np.zeros(len(self), np.bool_)
         keep[[group for group in owned if group < len(self)]] = True
         return GroupTable(
-            np.where(keep, self.rows, 0),
-            np.where(keep, self.bytes, 0),
-            np.where(keep, self.outputs, 0),
-            np.where(keep, self.last_insert, NEVER),
+            *(np.where(keep, getattr(self, f.name), _neutral(f.name)) for f in fields(self))
         )
 
     def merged(self, other: GroupTable) -> GroupTable:
         """Both tables as one; each group is in one of them."""
         if len(self) == 0 or len(other) == 0:
             return self if len(self) else other
+        columns = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return GroupTable(
-            self.rows + other.rows,
-            self.bytes + other.bytes,
-            self.outputs + other.outputs,
-            np.maximum(self.last_insert, other.last_insert),
+            *(np.maximum(a, b) if _neutral(n) == NEVER else a + b for n, (a, b) in columns.items())
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: the groups in which something happened."""
-        ids = np.flatnonzero((self.rows > 0) | (self.last_insert != NEVER))
-        return {
-            "count": len(self),
-            "ids": ids.tolist(),
-            "rows": self.rows[ids].tolist(),
-            "bytes": self.bytes[ids].tolist(),
-            "outputs": self.outputs[ids].tolist(),
-            "last_insert": self.last_insert[ids].tolist(),
-        }
+        here = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0) | (self.last_insert != NEVER)
+        ids = np.flatnonzero(here)
+        found = {f.name: getattr(self, f.name)[..., ids].tolist() for f in fields(self)}
+        return {"count": len(self), "streams": len(self.rows), "ids": ids.tolist(), **found}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> GroupTable:
         """The inverse of `to_json`."""
-        table = cls.empty(found["count"])
-        for name in ("rows", "bytes", "outputs", "last_insert"):
-            getattr(table, name)[found["ids"]] = found[name]
+        table = cls.empty(found["count"], found["streams"])
+        for one in fields(cls):
+            if found["ids"]:
+                getattr(table, one.name)[..., found["ids"]] = found[one.name]
         return table
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """What a slot holds of each group, counted from its slices; see `GroupTable`."""
+
+    rows: Ints
+    bytes: Ints
+    disk_rows: Ints
+    disk_bytes: Ints
+    generations: Ints
+
+
+@dataclass
+class GroupNews:
+    """What one batch did to the groups."""
+
+    batch: int
+    #: Results that new rows completed: all, and those of the part that is in memory after the batch.
+    outputs: Ints
+    kept: Ints
+    #: Results that cleanup made up for.
+    cleaned: Ints
+    #: Groups that were moved out of memory in the batch, and groups that got a row.
+    spilled: NDArray[np.bool_]
+    inserted: NDArray[np.bool_]
+
+    @classmethod
+    def none(cls, batch: int, groups: int) -> GroupNews:
+        """Nothing has happened yet."""
+        outputs, kept, cleaned = (np.zeros(groups, np.int64) for _ in range(3))
+        spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
+        return cls(batch, outputs, kept, cleaned, spilled, inserted)
+
+    def produced(self, outputs: Ints) -> None:
+        """Results of a piece of the batch."""
+        self.outputs += outputs
+        self.kept += outputs
+
+    def moved_out(self, groups: Iterable[int]) -> None:
+        """Groups whose part in memory ends here, and with it what it has produced."""
+        at = list(groups)
+        self.spilled[at] = True
+        self.kept[at] = 0
+
+
+def _neutral(name: str) -> int:
+    return NEVER if name == "last_insert" else 0

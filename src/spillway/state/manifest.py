@@ -1,9 +1,7 @@
 """Manifests: the state of one slot at one version, as a list of slices.
 
-A stream's state is a list of *layers*; a layer is a list of slices whose hash ranges are disjoint and
-ascending, so a hash is looked up in at most one run per layer. A layer is `settled`, or the `source`
-or the growing `target` of a merge that is spread over batches: the sources lose hash ranges from the
-left while the target gains them, so the two never hold the same row.
+A stream's state in memory is a list of layers (state/layers.py); what was moved out of memory is a list
+of generations (state/generations.py), which have layers too.
 
 A manifest is small, immutable, and the only thing that gives run files a meaning. It also carries
 what the slot has learned: the statistics of its groups and the selectivities that order the probes.
@@ -12,7 +10,7 @@ what the slot has learned: the statistics of its groups and the selectivities th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,32 +18,13 @@ from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import checksum
 from spillway.routing.routing import HashRange, Routing
+from spillway.state.generations import Generation, taken_out, united
 from spillway.state.groups import GroupTable
+from spillway.state.layers import Layer
 from spillway.state.run import Run, Slice
 from spillway.state.tiers import DurableTier
 
 FORMAT = 1
-
-SETTLED, SOURCE, TARGET = "settled", "source", "target"
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Slices with disjoint, ascending hash ranges."""
-
-    level: int
-    slices: tuple[Slice, ...]
-    role: str = SETTLED
-
-    def cut(self, ranges: Sequence[HashRange]) -> Layer | None:
-        """The part of the layer inside the ranges, or None if nothing is left.
-
-        A merge under way is given up by a cut: sources and target hold different rows, so as settled
-        layers they are the same state, and the next compaction begins the merge again.
-        """
-        parts = [part for piece in self.slices for within in ranges if (part := piece.cut(within))]
-        parts.sort(key=lambda part: part.range.lo)
-        return Layer(self.level, tuple(parts)) if parts else None
 
 
 @dataclass(frozen=True)
@@ -59,13 +38,25 @@ class Manifest:
     groups: GroupTable = field(default_factory=lambda: GroupTable.empty(0))
     #: For "source>target" streams, (rows probed, rows matched), older batches weighing less.
     selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
-    #: Totals for people: rows and bytes, per stream.
+    #: What was moved out of memory, oldest first.
+    generations: tuple[Generation, ...] = ()
+    #: Batches in a row that left memory below its low-water mark.
+    calm: int = 0
+    #: Totals for people: rows and bytes in memory, and bytes on disk, per stream.
     state_rows: tuple[int, ...] = ()
     state_bytes: tuple[int, ...] = ()
+    disk_rows: tuple[int, ...] = ()
+    disk_bytes: tuple[int, ...] = ()
+
+    def stacks(self) -> Iterator[tuple[Layer, ...]]:
+        """All stacks of layers, of memory and of every generation."""
+        yield from self.streams
+        for generation in self.generations:
+            yield from generation.streams
 
     def runs(self) -> dict[str, Run]:
         """Every run that is named, by name."""
-        return {piece.run.name: piece.run for layers in self.streams for piece in _slices(layers)}
+        return {piece.run.name: piece.run for layers in self.stacks() for piece in _slices(layers)}
 
     def encode(self) -> bytes:
         """The manifest as bytes, with a checksum in its first line."""
@@ -136,7 +127,7 @@ def combine(
     """
     olds = list(manifests)
     ranges, owned = routing.ranges_of(slot), routing.groups_of(slot)
-    groups = GroupTable.empty(routing.groups)
+    groups = GroupTable.empty(routing.groups, streams)
     for old in olds:
         groups = groups.merged(old.groups.only(owned))
     stacks: list[tuple[Layer, ...]] = []
@@ -154,7 +145,19 @@ def combine(
         tuple(stacks),
         groups=groups,
         selectivity=selectivity,
+        generations=_generations(olds, owned, routing.groups),
     )
+
+
+def _generations(
+    olds: Sequence[Manifest], owned: Collection[int], groups: int
+) -> tuple[Generation, ...]:
+    """The generations of the owned groups; those of one number are of different groups."""
+    found: dict[int, list[Generation]] = {}
+    for old in olds:
+        for part in taken_out(old.generations, set(owned), groups)[0]:
+            found.setdefault(part.number, []).append(part)
+    return tuple(united(number, parts) for number, parts in sorted(found.items()))
 
 
 def _side_by_side(stacks: list[list[Layer]]) -> tuple[Layer, ...]:
@@ -182,22 +185,26 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "version": manifest.version,
         "slot": manifest.slot,
         "runs": [list(vars(run).values()) for run in names],
-        "streams": [
-            [
-                [
-                    layer.level,
-                    layer.role,
-                    [[at[s.run.name], s.range.lo, s.range.hi] for s in layer.slices],
-                ]
-                for layer in layers
-            ]
-            for layers in manifest.streams
+        "streams": [_layers_to_json(layers, at) for layers in manifest.streams],
+        "generations": [
+            [g.number, list(g.groups), [_layers_to_json(layers, at) for layers in g.streams]]
+            for g in manifest.generations
         ],
+        "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
         "selectivity": manifest.selectivity,
         "rows": manifest.state_rows,
         "bytes": manifest.state_bytes,
+        "disk_rows": manifest.disk_rows,
+        "disk_bytes": manifest.disk_bytes,
     }
+
+
+def _layers_to_json(layers: Sequence[Layer], at: dict[str, int]) -> list[Any]:
+    return [
+        [layer.level, layer.role, [[at[s.run.name], s.range.lo, s.range.hi] for s in layer.slices]]
+        for layer in layers
+    ]
 
 
 def _from_json(found: dict[str, Any]) -> Manifest:
@@ -205,15 +212,23 @@ def _from_json(found: dict[str, Any]) -> Manifest:
     return Manifest(
         Version(found["version"]),
         SlotId(found["slot"]),
-        tuple(
-            tuple(
-                Layer(level, tuple(Slice(runs[i], HashRange(lo, hi)) for i, lo, hi in slices), role)
-                for level, role, slices in layers
-            )
-            for layers in found["streams"]
-        ),
+        tuple(_layers_from_json(layers, runs) for layers in found["streams"]),
         groups=GroupTable.from_json(found["groups"]),
         selectivity={pair: (p, m) for pair, (p, m) in found["selectivity"].items()},
+        generations=tuple(
+            Generation(number, tuple(groups), tuple(_layers_from_json(x, runs) for x in streams))
+            for number, groups, streams in found["generations"]
+        ),
+        calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),
+        disk_rows=tuple(found["disk_rows"]),
+        disk_bytes=tuple(found["disk_bytes"]),
+    )
+
+
+def _layers_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[Layer, ...]:
+    return tuple(
+        Layer(level, tuple(Slice(runs[i], HashRange(lo, hi)) for i, lo, hi in slices), role)
+        for level, role, slices in found
     )

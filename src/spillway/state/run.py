@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,15 @@ class Slice:
         return None if met is None else Slice(self.run, met)
 
 
+class Index(NamedTuple):
+    """Where to look for a hash: see `kernels.order.bucket_index`."""
+
+    first: NDArray[np.int32]
+    present: NDArray[np.uint64]
+    base: Any
+    shift: Any
+
+
 class RunData:
     """An opened run: its rows and the index over their hashes."""
 
@@ -63,9 +72,7 @@ class RunData:
         self.batch = batch
         #: The hashes, ascending.
         self.h: NDArray[np.uint32] = as_numpy(batch.column(0), np.uint32)
-        self._time_column = time_column
-        self.base, self.shift = index_shape(self.h)
-        self.first, self.present = bucket_index(self.h, self.base, self.shift)
+        self.time_column = time_column
         #: The last answer of `bytes_in`, asked for again in every batch.
         self._bytes: dict[tuple[int, int], int] = {}
         self._group_rows: dict[int, NDArray[np.int64]] = {}
@@ -87,9 +94,20 @@ class RunData:
     @cached_property
     def times(self) -> NDArray[np.int64] | None:
         """Event times in microseconds, when the query has a window."""
-        if self._time_column is None:
+        if self.time_column is None:
             return None
-        return as_numpy(self.batch.column(1 + self._time_column), np.int64)
+        return as_numpy(self.batch.column(1 + self.time_column), np.int64)
+
+    @cached_property
+    def index(self) -> Index:
+        """The lookup index, made when the run is first probed."""
+        base, shift = index_shape(self.h)
+        first, present = bucket_index(self.h, base, shift)
+        return Index(first, present, base, shift)
+
+    def part(self, begin: int, end: int) -> RunData:
+        """The rows [begin, end) as a run of their own, with an index of their own."""
+        return RunData(self.batch.slice(begin, end - begin), self.time_column)
 
     def rows_in(self, range_: HashRange) -> tuple[int, int]:
         """The positions [begin, end) of the rows whose hashes are in the range."""

@@ -1,8 +1,9 @@
 """The state of one slot during one batch: opened from a manifest, written back as the next one.
 
 `SlotState` is the only way an operator sees state. It offers segments to probe, takes the sorted rows
-of the batch, expires, compacts, and ends in a new manifest. It changes no file: everything it makes
-is a new run with a name unique to this attempt, so two attempts at the same batch never meet.
+of the batch, expires, compacts, moves groups out of memory and back, and ends in a new manifest. It
+changes no file: everything it makes is a new run with a name unique to this attempt, so two attempts
+at the same batch never meet.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.ids import HASH_END, Version
-from spillway.kernels.order import order_by_hash
-from spillway.routing.groups import group_bounds
-from spillway.routing.routing import HashRange
+from spillway.routing.groups import group_bounds, group_of
+from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
-from spillway.state.groups import NEVER, GroupTable, Ints
-from spillway.state.manifest import Layer, Manifest
-from spillway.state.run import RunData, Slice, as_numpy
+from spillway.state.generations import Generation, cut_layers, next_number, taken_out, united
+from spillway.state.groups import GroupNews, GroupSizes, GroupTable
+from spillway.state.layers import Layer
+from spillway.state.manifest import Manifest
+from spillway.state.merging import WHOLE, Segment, alive, below, cut_for, merged
+from spillway.state.run import RunData, Slice
 from spillway.state.store import Store
 
-#: Bytes that one merge step may hold, whatever the fuel in rows allows.
-MERGE_STEP_BYTES = 64 << 20
-
-_WHOLE = HashRange(0, HASH_END)
+#: Bytes of one run that groups are moved to or from the disk in.
+MOVE_BYTES = 32 << 20
+#: Layers of a stream in one generation from which on they are written anew as one.
+CROWDED_GENERATION = 8
+#: Bytes of new rows that stay in the process as well, so that they need not be opened again.
+FRESH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,6 @@ class StreamLayout:
     window_us: int | None = None
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Rows [begin, end) of an opened run: one slice, ready to be probed."""
-
-    data: RunData
-    begin: int
-    end: int
-    range: HashRange = _WHOLE
-
-
 class SlotState:
     """One slot's state in the making."""
 
@@ -60,26 +55,78 @@ class SlotState:
         store: Store,
         layouts: Sequence[StreamLayout],
         *,
+        groups: int,
         version: Version,
         attempt: str,
-        memory_bytes: int | None = None,
     ) -> None:
         self.manifest = manifest
         self.layouts = tuple(layouts)
+        self.groups = groups
         self.version = version
-        self._store = store
-        self._attempt = attempt
-        self._memory_bytes = memory_bytes
-        self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
-        self._fresh: dict[str, RunData] = {}
-        self._written = 0
-        self._deltas: list[RunData] = []
+        self.news = GroupNews.none(version, groups)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
+        #: Every run this attempt has written, also those it has merged away again.
+        self.written: set[str] = set()
+        #: Groups that may miss results between their parts, as of the last manifest.
+        self.pending: set[int] = set(np.flatnonzero(manifest.groups.pending).tolist())
+        self._store = store
+        self._attempt = attempt
+        self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
+        self._generations: list[Generation] = list(manifest.generations)
+        self._fresh: dict[str, RunData] = {}
+        self._fresh_bytes = 0
+
+    # What is there
 
     def segments(self, stream: int) -> list[Segment]:
-        """Everything the stream has in state, as of now."""
-        return [self._segment(stream, piece) for piece in self._slices(stream)]
+        """Everything the stream has in memory, as of now."""
+        return self._opened(stream, self._layers[stream])
+
+    def parts(self, chosen: Sequence[int]) -> list[list[list[Segment]]]:
+        """The parts of some groups, oldest first, memory last: for each, the streams' segments.
+
+        The chosen groups must be neighbours among those that are pending. Then one range holds them
+        all, and the others in it have one part, which meets nothing.
+        """
+        bounds = group_bounds(self.groups)
+        hull = HashRange(int(bounds[min(chosen)]), int(bounds[max(chosen) + 1]))
+        stacks = [[cut_layers(layers, [hull]) for layers in g.streams] for g in self._generations]
+        parts = [
+            [_alone(self._opened(stream, layers)) for stream, layers in enumerate(stack)]
+            for stack in [*stacks, [cut_layers(layers, [hull]) for layers in self._layers]]
+        ]
+        return [part for part in parts if any(part)]
+
+    def memory_bytes(self) -> int:
+        """Exact bytes in memory."""
+        return sum(s.bytes for stream in range(len(self.layouts)) for s in self.segments(stream))
+
+    def group_sizes(self) -> GroupSizes:
+        """Exact rows and bytes of each group, from the slices alone."""
+        in_memory = [self._sizes(stream, x) for stream, x in enumerate(self._layers)]
+        rows, sizes = (np.stack(column) for column in zip(*in_memory, strict=True))
+        disk_rows, disk_bytes, count = (np.zeros(self.groups, np.int64) for _ in range(3))
+        for generation in self._generations:
+            found = [self._sizes(stream, x) for stream, x in enumerate(generation.streams)]
+            mine = sum(one[0] for one in found)
+            disk_rows += mine
+            disk_bytes += sum(one[1] for one in found)
+            count += mine > 0
+        return GroupSizes(rows, sizes, disk_rows, disk_bytes, count)
+
+    def table(self) -> GroupTable:
+        """The statistics of the groups as of now."""
+        known = len(self.manifest.groups)
+        before = self.manifest.groups if known else GroupTable.empty(self.groups, len(self.layouts))
+        return before.after(self.group_sizes(), self.news)
+
+    @property
+    def layer_counts(self) -> tuple[int, ...]:
+        """Layers per stream, which is what a probe has to look into."""
+        return tuple(len(layers) for layers in self._layers)
+
+    # What a batch does
 
     def add(self, stream: int, data: RunData) -> None:
         """Adds the sorted rows of the batch as a new layer."""
@@ -87,24 +134,44 @@ class SlotState:
             return
         piece = self._write(stream, data.batch)
         self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
-        self._deltas.append(data)
+        self.news.inserted |= np.diff(data.group_starts(group_bounds(self.groups))) > 0
         self.delta_rows[stream] += data.rows
 
+    def expiring(self, watermark_us: int | None) -> list[int]:
+        """The pending groups of which a frozen part can find no partner at or after the watermark.
+
+        Their missing results must be made before that part goes.
+        """
+        due: set[int] = set()
+        for generation in self._generations:
+            for stream, layers in enumerate(generation.streams):
+                bound = self._bound(stream, watermark_us)
+                for piece in _slices(layers):
+                    if bound is not None and _over(piece, bound):
+                        ends = np.array([piece.range.lo, piece.range.hi - 1]).astype(np.uint32)
+                        first, last = group_of(ends, self.groups).tolist()
+                        due |= {g for g in generation.groups if first <= g <= last}
+        return sorted(due & self.pending)
+
     def expire(self, watermark_us: int | None) -> None:
-        """Lets go of every slice whose rows can find no partner at or after the watermark."""
-        if watermark_us is None:
-            return
-        for stream, layout in enumerate(self.layouts):
-            if layout.window_us is None:
+        """Lets go of every slice whose rows can find no partner at or after the watermark.
+
+        The groups that miss results keep theirs until they are cleaned up.
+        """
+        kept = group_ranges(self.pending, self.groups)
+        for stream in range(len(self.layouts)):
+            bound = self._bound(stream, watermark_us)
+            if bound is None:
                 continue
-            bound = watermark_us - layout.window_us
-            kept = []
-            for layer in self._layers[stream]:
-                alive = tuple(p for p in layer.slices if not _over(p, bound))
-                gone = [self._segment(stream, p) for p in layer.slices if _over(p, bound)]
-                self.expired_rows += sum(s.end - s.begin for s in gone)
-                kept.append(replace(layer, slices=alive))
-            self._layers[stream] = finish_merges(kept)
+            self._layers[stream] = finish_merges(
+                self._without_over(stream, self._layers[stream], bound, kept)
+            )
+            for at, generation in enumerate(self._generations):
+                stacks = list(generation.streams)
+                left = self._without_over(stream, stacks[stream], bound, kept)
+                stacks[stream] = tuple(layer for layer in left if layer.slices)
+                self._generations[at] = replace(generation, streams=tuple(stacks))
+        self._generations = [g for g in self._generations if any(g.streams)]
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
@@ -112,67 +179,72 @@ class SlotState:
             self._compact_stream(stream, watermark_us) for stream in range(len(self.layouts))
         )
 
-    def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Exact rows and bytes per stream."""
-        rows, sizes = [], []
-        for stream in range(len(self.layouts)):
-            found = self.segments(stream)
-            rows.append(sum(s.end - s.begin for s in found))
-            sizes.append(sum(s.data.bytes_in(s.begin, s.end) for s in found))
-        return tuple(rows), tuple(sizes)
+    def spill(self, victims: Sequence[int]) -> None:
+        """Moves groups out of memory, as a new generation.
 
-    def group_sizes(self, groups: int) -> tuple[Ints, Ints]:
-        """Exact rows and bytes of each group, over all streams, from the slices alone."""
-        bounds = group_bounds(groups)
-        rows, sizes = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        for stream in range(len(self.layouts)):
-            for s in self.segments(stream):
-                more = s.data.group_sizes(bounds, s.begin, s.end)
-                rows += more[0]
-                sizes += more[1]
-        return rows, sizes
+        The rows are read and written once; what stays in memory is only cut out anew.
+        """
+        ranges = group_ranges(victims, self.groups)
+        rest = outside(ranges)
+        streams = []
+        for stream, layers in enumerate(self._layers):
+            moved = cut_layers(layers, ranges)
+            streams.append(self._moved(stream, moved, victims, tier="disk"))
+            self._layers[stream] = finish_merges([_cut_in_place(x, rest) for x in layers])
+        if any(streams):
+            number = next_number(self._generations)
+            self._generations.append(Generation(number, tuple(sorted(victims)), tuple(streams)))
+        self.news.moved_out(victims)
 
-    def next_manifest(
-        self, groups: int, outputs: Ints, selectivity: dict[str, tuple[float, float]]
-    ) -> Manifest:
-        """The manifest of this version; `outputs` are what each group produced in it."""
-        rows, sizes = self.sizes()
-        before = self.manifest.groups if len(self.manifest.groups) else GroupTable.empty(groups)
-        inserted = np.where(self._touched(groups), self.version, NEVER)
-        table = GroupTable(
-            *self.group_sizes(groups),
-            before.outputs + outputs,
-            np.maximum(before.last_insert, inserted),
-        )
+    def settle(self, chosen: Sequence[int], *, in_memory: bool) -> None:
+        """Makes the parts of some groups one, in memory or on disk; no result may be missing."""
+        if not in_memory and any(self._rows_of(chosen)):
+            self.spill(chosen)
+        parts, self._generations = taken_out(self._generations, set(chosen), self.groups)
+        if parts and in_memory:
+            whole = united(0, parts)
+            for stream, layers in enumerate(whole.streams):
+                for layer in self._moved(stream, layers, chosen, tier="memory"):
+                    fitting = replace(layer, level=self._level_for(stream, layer))
+                    self._layers[stream] = (fitting, *self._layers[stream])
+        elif parts:
+            whole = united(next_number(self._generations), parts)
+            streams = tuple(
+                self._moved(stream, layers, chosen, tier="disk")
+                if len(layers) >= CROWDED_GENERATION
+                else layers
+                for stream, layers in enumerate(whole.streams)
+            )
+            self._generations.append(replace(whole, streams=streams))
+        self.pending -= set(chosen)
+
+    def next_manifest(self, selectivity: dict[str, tuple[float, float]], calm: int) -> Manifest:
+        """The manifest of this version."""
+        rows, sizes = self._totals([self._layers])
+        disk_rows, disk_bytes = self._totals([g.streams for g in self._generations])
         return Manifest(
             self.version,
             self.manifest.slot,
             tuple(self._layers),
-            groups=table,
+            groups=self.table(),
             selectivity=selectivity,
+            generations=tuple(self._generations),
+            calm=calm,
             state_rows=rows,
             state_bytes=sizes,
+            disk_rows=disk_rows,
+            disk_bytes=disk_bytes,
         )
 
-    @property
-    def layer_counts(self) -> tuple[int, ...]:
-        """Layers per stream, which is what a probe has to look into."""
-        return tuple(len(layers) for layers in self._layers)
+    # How
 
-    @property
-    def written(self) -> set[str]:
-        """Every run this attempt has written, also those it has merged away again."""
-        return set(self._fresh)
+    def _bound(self, stream: int, watermark_us: int | None) -> int | None:
+        """Rows up to this time find no partner any more."""
+        window = self.layouts[stream].window_us
+        return None if window is None or watermark_us is None else watermark_us - window
 
-    def _touched(self, groups: int) -> NDArray[np.bool_]:
-        """Which groups got a row in this batch."""
-        touched = np.zeros(groups, np.bool_)
-        for delta in self._deltas:
-            touched |= np.diff(delta.group_starts(group_bounds(groups))) > 0
-        return touched
-
-    def _slices(self, stream: int) -> Iterator[Slice]:
-        return (piece for layer in self._layers[stream] for piece in layer.slices)
+    def _opened(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
+        return [self._segment(stream, piece) for piece in _slices(layers)]
 
     def _segment(self, stream: int, piece: Slice) -> Segment:
         data = self._fresh.get(piece.run.name)
@@ -180,22 +252,82 @@ class SlotState:
             data = self._store.open(piece.run, self.layouts[stream].time_column)
         return Segment(data, *data.rows_in(piece.range), piece.range)
 
-    def _write(self, stream: int, batch: pa.RecordBatch, range_: HashRange = _WHOLE) -> Slice:
-        name = f"{self.version:09d}-{self.manifest.slot}-{stream}-{self._written}-{self._attempt}"
-        self._written += 1
-        run, data = self._store.write(
-            name + ".arrow",
-            batch,
-            self.layouts[stream].time_column,
-            in_memory=self._memory_bytes is None
-            or self._held_in_memory() + batch.nbytes <= self._memory_bytes,
-        )
-        self._fresh[run.name] = data
+    def _sizes(
+        self, stream: int, layers: Sequence[Layer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        bounds = group_bounds(self.groups)
+        rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
+        for s in self._opened(stream, layers):
+            more = s.data.group_sizes(bounds, s.begin, s.end)
+            rows += more[0]
+            sizes += more[1]
+        return rows, sizes
+
+    def _totals(
+        self, stacks: Sequence[Sequence[Sequence[Layer]]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        rows, sizes = [], []
+        for stream in range(len(self.layouts)):
+            found = [s for stack in stacks for s in self._opened(stream, stack[stream])]
+            rows.append(sum(s.rows for s in found))
+            sizes.append(sum(s.bytes for s in found))
+        return tuple(rows), tuple(sizes)
+
+    def _rows_of(self, chosen: Sequence[int]) -> list[int]:
+        ranges = group_ranges(chosen, self.groups)
+        stacks = [cut_layers(layers, ranges) for layers in self._layers]
+        return [sum(s.rows for s in self._opened(at, stack)) for at, stack in enumerate(stacks)]
+
+    def _write(
+        self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
+    ) -> Slice:
+        number = len(self.written)
+        name = f"{self.version:09d}-{self.manifest.slot}-{stream}-{number}-{self._attempt}.arrow"
+        self.written.add(name)
+        time_column = self.layouts[stream].time_column
+        run, data = self._store.write(name, batch, time_column, in_memory=tier == "memory")
+        if tier == "memory" and self._fresh_bytes + batch.nbytes <= FRESH_BYTES:
+            self._fresh[name] = data
+            self._fresh_bytes += batch.nbytes
         return Slice(run, range_)
 
-    def _held_in_memory(self) -> int:
-        runs = {p.run.name: p.run for s in range(len(self.layouts)) for p in self._slices(s)}
-        return sum(run.size_bytes for run in runs.values() if run.tier == "memory")
+    def _without_over(
+        self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]
+    ) -> tuple[Layer, ...]:
+        result = []
+        for layer in layers:
+            left: list[Slice] = []
+            for piece in layer.slices:
+                if not _over(piece, bound):
+                    left.append(piece)
+                    continue
+                saved = [part for within in kept if (part := piece.cut(within))]
+                lost = self._segment(stream, piece).rows
+                self.expired_rows += lost - sum(self._segment(stream, p).rows for p in saved)
+                left += saved
+            result.append(replace(layer, slices=tuple(left)))
+        return tuple(result)
+
+    def _moved(
+        self, stream: int, layers: Sequence[Layer], chosen: Sequence[int], *, tier: str
+    ) -> tuple[Layer, ...]:
+        """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
+        sizes = self._sizes(stream, layers)[1]
+        slices = []
+        for few in _in_steps(sorted(chosen), sizes):
+            ranges = group_ranges(few, self.groups)
+            found = self._opened(stream, cut_layers(layers, ranges))
+            if rows := [s.batch() for s in found if s.rows]:
+                whole = HashRange(ranges[0].lo, ranges[-1].hi)
+                slices.append(self._write(stream, merged(rows), whole, tier))
+        return (Layer(0, tuple(slices)),) if slices else ()
+
+    def _level_for(self, stream: int, layer: Layer) -> int:
+        """The level of the least layer that is as large, so that merging keeps its proportions."""
+        rows = _described_rows(layer)
+        others = self._layers[stream]
+        larger = [x.level for x in others if _described_rows(x) >= rows]
+        return min(larger, default=max((x.level for x in others), default=0))
 
     def _compact_stream(self, stream: int, watermark_us: int | None) -> int:
         window = self.layouts[stream].window_us
@@ -231,17 +363,17 @@ class SlotState:
                 layers[at] = replace(layers[at], slices=())
             self._layers[stream] = tuple(layers)
             return 0
-        cut = _cut_for(pieces, fuel)
+        cut = cut_for(pieces, fuel)
         low = HashRange(layers[target].slices[-1].range.hi if layers[target].slices else 0, cut)
         taken = [
             s.data.batch.slice(begin, end - begin)
             for s in pieces
-            for begin, end in [_below(s, cut)]
+            for begin, end in [below(s, cut)]
             if begin < end
         ]
-        merged = self._merged(stream, taken, watermark_us)
-        if merged.num_rows:
-            piece = self._write(stream, merged, low)
+        rows = self._still_alive(stream, merged(taken), watermark_us)
+        if rows.num_rows:
+            piece = self._write(stream, rows, low)
             layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
         rest = HashRange(cut, HASH_END)
         for at in sources:
@@ -250,55 +382,50 @@ class SlotState:
         self._layers[stream] = tuple(layers)
         return sum(batch.num_rows for batch in taken)
 
-    def _merged(
-        self, stream: int, taken: Sequence[pa.RecordBatch], watermark_us: int | None
+    def _still_alive(
+        self, stream: int, rows: pa.RecordBatch, watermark_us: int | None
     ) -> pa.RecordBatch:
-        table = pa.Table.from_batches(taken).combine_chunks()
-        batch = table.to_batches()[0]
-        layout = self.layouts[stream]
-        if watermark_us is not None and layout.window_us is not None:
-            assert layout.time_column is not None
-            times = as_numpy(batch.column(1 + layout.time_column), np.int64)
-            alive = times > watermark_us - layout.window_us
-            if not alive.all():
-                self.expired_rows += int((~alive).sum())
-                batch = batch.filter(pa.array(alive))
-        order = order_by_hash(as_numpy(batch.column(0), np.uint32))
-        return batch.take(pa.array(order))
+        """Merged rows without the expired ones; of groups that miss results, all of them."""
+        bound, column = self._bound(stream, watermark_us), self.layouts[stream].time_column
+        if bound is None or column is None or self.pending:
+            return rows
+        left = alive(rows, column, bound)
+        self.expired_rows += rows.num_rows - left.num_rows
+        return left
+
+
+def _alone(segments: Sequence[Segment]) -> list[Segment]:
+    """Segments as runs of their own, so that an index is made of their rows only."""
+    return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
+
+
+def _in_steps(chosen: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[list[int]]:
+    """Groups in turns of bounded size, at least one each."""
+    held: list[int] = []
+    total = 0
+    for group in chosen:
+        if held and total + sizes[group] > MOVE_BYTES:
+            yield held
+            held, total = [], 0
+        held.append(group)
+        total += int(sizes[group])
+    if held:
+        yield held
+
+
+def _cut_in_place(layer: Layer, ranges: Sequence[HashRange]) -> Layer:
+    """What is left of a layer inside the ranges, in the role it has."""
+    cut = layer.cut(ranges)
+    return replace(layer, slices=cut.slices if cut else ())
+
+
+def _described_rows(layer: Layer) -> int:
+    return sum(piece.run.rows for piece in layer.slices)
+
+
+def _slices(layers: Sequence[Layer]) -> Iterator[Slice]:
+    return (piece for layer in layers for piece in layer.slices)
 
 
 def _over(piece: Slice, bound: int) -> bool:
     return piece.run.max_time is not None and piece.run.max_time <= bound
-
-
-def _below(segment: Segment, cut: int) -> tuple[int, int]:
-    if cut >= HASH_END:
-        return segment.begin, segment.end
-    end = int(np.searchsorted(segment.data.h, np.uint32(cut)))
-    return segment.begin, min(segment.end, max(segment.begin, end))
-
-
-def _cut_for(pieces: Sequence[Segment], fuel: int) -> int:
-    """A hash below which the pieces have nearly `fuel` rows, and at least one row.
-
-    Bisection over the hash domain: it ends after a few steps, since hashes are spread evenly, and is
-    right when they are not.
-    """
-    total = sum(p.end - p.begin for p in pieces)
-    width = pieces[0].data.bytes_in(pieces[0].begin, pieces[0].end)
-    width //= pieces[0].end - pieces[0].begin
-    fuel = max(1, min(fuel, MERGE_STEP_BYTES // max(width, 1)))
-    if total <= fuel + fuel // 4:
-        return HASH_END
-    low, high, below = min(int(p.data.h[p.begin]) for p in pieces), HASH_END, 0
-    while high - low > 1:
-        cut = (low + high) // 2
-        rows = sum(end - begin for begin, end in (_below(p, cut) for p in pieces))
-        if rows > fuel:
-            high = cut
-        elif rows >= fuel - fuel // 4:
-            return cut
-        else:
-            low, below = cut, rows
-    # One hash has more rows than the fuel: what is below it goes first, then it goes alone.
-    return low if below else high

@@ -1,8 +1,8 @@
 """The memory sink: the whole result as a table in the driver, for tests and notebooks.
 
 It is Spark's own MemorySink behind a temporary view, driven over py4j, so no row passes through
-Python. MemorySink takes a batch id once and ignores it afterwards, which makes it exactly once
-within a run; a new start begins with an empty table, as Spark's does.
+Python. A new start begins with an empty table, as Spark's does, and within a run no batch is written
+twice; MemorySink only takes ids that ascend, so writes are counted here.
 
 The view belongs to the session the user has: the DataFrame of a batch belongs to a clone of it,
 made by Spark for the query, whose views the user cannot see.
@@ -36,6 +36,7 @@ class MemoryTableSink:
         self._spark = spark
         self._rows = find_class(spark, _MEMORY_SINKS)()
         self._open = False
+        self._written = 0
 
     def open(self, schema: StructType) -> None:
         """Show the table, still empty."""
@@ -51,7 +52,8 @@ class MemoryTableSink:
         if not self._open:
             self.open(df.schema)
         batch: Any = df
-        self._rows.write(batch_id, False, batch._jdf.collect())
+        self._rows.write(self._written, False, batch._jdf.collect())
+        self._written += 1
 
 
 def find_class(spark: SparkSession, names: Iterable[str]) -> Any:

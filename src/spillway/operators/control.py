@@ -1,0 +1,241 @@
+"""The local controller of a slot: which groups leave memory, and which come back.
+
+The coordinator says how much memory a slot has; the controller, inside the slot task, sees the
+statistics of its groups and chooses among them. `Limits` is what it is told, `Controller` is what it
+must answer, and `MemoryKeeper` does what it says to a state.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.metrics.events import CleanedUp, Event, Reloaded, Spilled
+from spillway.operators.base import Operator, OperatorStats
+from spillway.state.groups import GroupTable
+from spillway.state.slot import SlotState
+
+#: Bytes of groups whose missing results are made at a time.
+CLEAN_STEP_BYTES = 32 << 20
+#: Bytes of groups that a batch cleans up before their parts expire; the others wait for the next.
+EXPIRY_BYTES = 256 << 20
+#: Bytes that a batch brings back into memory.
+RELOAD_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a slot is told about its memory."""
+
+    #: Bytes of state in memory at which groups leave it; None: no limit.
+    memory_bytes: int | None = None
+    #: Part of what is in memory that leaves it at a time.
+    spill_fraction: float = 0.3
+    #: Groups come back when memory was filled less than this, for so many batches.
+    low_water: float = 0.5
+    calm_batches: int = 3
+
+    @property
+    def low_bytes(self) -> float:
+        """The low-water mark."""
+        return math.inf if self.memory_bytes is None else self.memory_bytes * self.low_water
+
+    @property
+    def fill_bytes(self) -> float:
+        """How far memory is filled with groups that come back: halfway to the limit."""
+        return (self.low_bytes + (self.memory_bytes or 0)) / 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Groups, in the order they were chosen, and why."""
+
+    groups: tuple[int, ...]
+    reason: str
+
+
+class Controller(Protocol):
+    """Chooses groups from their statistics; pure."""
+
+    def victims(self, table: GroupTable, wanted_bytes: int, batch: int) -> Choice:
+        """Groups to move out of memory, with so many bytes together or all there are."""
+        ...
+
+    def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
+        """Groups with a part on disk to bring back, with at most so many bytes on disk."""
+        ...
+
+
+class MemoryKeeper:
+    """Keeps one slot's state within its limits, and makes up for what that cost."""
+
+    def __init__(
+        self,
+        state: SlotState,
+        operator: Operator,
+        controller: Controller,
+        limits: Limits,
+    ) -> None:
+        self._state = state
+        self._operator = operator
+        self._controller = controller
+        self._limits = limits
+        self._table: GroupTable = state.manifest.groups
+        self.events: list[Event] = []
+        self.rows_cleaned = 0
+
+    def before_batch(
+        self, watermark_us: int | None, asked: Collection[int]
+    ) -> Iterator[pa.RecordBatch]:
+        """Cleans up what expires, what was asked for, and what memory has room for again."""
+        if not len(self._table):
+            return
+        yield from self._cleaned(self._state.expiring(watermark_us), EXPIRY_BYTES, "expiring")
+        yield from self._cleaned(sorted(self._state.pending & set(asked)), math.inf, "asked for")
+        if self._state.manifest.calm >= self._limits.calm_batches:
+            yield from self._reloaded()
+
+    def check(self) -> None:
+        """Moves groups out of memory if it holds more than it may; at most once."""
+        limit = self._limits.memory_bytes
+        if limit is None:
+            return
+        held = self._state.memory_bytes()
+        if held <= limit:
+            return
+        wanted = max(int(held * self._limits.spill_fraction), held - limit)
+        watch = _Watch()
+        with watch:
+            table = self._state.table()
+            choice = self._controller.victims(table, wanted, self._state.version)
+            self._state.spill(choice.groups)
+        moved = int(table.size[list(choice.groups)].sum())
+        reason = f"{held} bytes in memory, limit {limit}: {choice.reason}"
+        self._happened(Spilled, choice.groups, moved, watch, reason)
+
+    def after_batch(self) -> int:
+        """How many batches in a row have now left memory below its low-water mark."""
+        if self._state.memory_bytes() >= self._limits.low_bytes:
+            return 0
+        return min(self._state.manifest.calm + 1, self._limits.calm_batches)
+
+    def _reloaded(self) -> Iterator[pa.RecordBatch]:
+        """Brings groups back into the room that memory has, a bounded part of it in one batch."""
+        if not self._table.disk_rows.any():
+            return
+        room = int(min(self._limits.fill_bytes - self._state.memory_bytes(), RELOAD_BYTES))
+        table = self._state.table()
+        choice = self._controller.returning(table, room, self._state.version)
+        reason = f"room for {room} bytes in memory: {choice.reason}"
+        missing = sorted(set(choice.groups) & self._state.pending)
+        yield from self._cleaned(missing, room, reason)
+        whole = sorted(set(choice.groups) - set(missing))
+        if whole:
+            watch = _Watch()
+            with watch:
+                self._state.settle(whole, in_memory=True)
+            self._happened(Reloaded, whole, int(table.disk_bytes[whole].sum()), watch, reason)
+
+    def _cleaned(
+        self, groups: Sequence[int], budget_bytes: float, reason: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Makes the missing results of groups, a few groups at a time, until the budget is spent.
+
+        They return to memory if it has room for them.
+        """
+        sizes = self._table.size + self._table.disk_bytes
+        for few in _turns(groups, sorted(self._state.pending), sizes, budget_bytes):
+            watch = _Watch()
+            stats = OperatorStats(self._state.groups)
+            rows = 0
+            results = missing_results(self._operator, self._state, few, stats)
+            while (batch := watch.next(results)) is not None:
+                rows += batch.num_rows
+                yield batch
+            more = int(self._table.disk_bytes[few].sum())
+            with watch:
+                in_memory = self._state.memory_bytes() + more <= self._limits.fill_bytes
+                self._state.settle(few, in_memory=in_memory)
+            self._state.news.cleaned += stats.outputs
+            self.rows_cleaned += rows
+            kind = Reloaded if in_memory else CleanedUp
+            self._happened(kind, few, int(sizes[few].sum()), watch, reason, rows_out=rows)
+
+    def _happened(
+        self,
+        kind: type[Event],
+        groups: Sequence[int],
+        size: int,
+        watch: _Watch,
+        reason: str,
+        **more: int,
+    ) -> None:
+        batch, slot = int(self._state.version), int(self._state.manifest.slot)
+        ordered = tuple(sorted(int(group) for group in groups))
+        seconds = round(watch.seconds, 6)
+        self.events.append(kind(batch, slot, ordered, size, seconds, reason, **more))
+
+
+class _Watch:
+    """Seconds spent in work, without the time that results wait to be taken."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+    def next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The next result, with the time it takes to make it."""
+        with self:
+            return next(batches, None)
+
+
+def missing_results(
+    operator: Operator, state: SlotState, groups: Sequence[int], stats: OperatorStats
+) -> Iterator[pa.RecordBatch]:
+    """What the parts of some groups have not produced together: the cleanup of DCAPE-TR 4.2.
+
+    The parts are added up one by one, oldest first; each step gives the combinations of what is
+    there with what is added.
+    """
+    parts = state.parts(groups)
+    if not parts:
+        return
+    base = parts[0]
+    for delta in parts[1:]:
+        yield from operator.missing(base, delta, stats, state.manifest.selectivity)
+        base = [[*old, *new] for old, new in zip(base, delta, strict=True)]
+
+
+def _turns(
+    groups: Sequence[int], pending: Sequence[int], sizes: NDArray[np.int64], budget_bytes: float
+) -> Iterator[list[int]]:
+    """The groups in turns of bounded size, each of neighbours among the pending ones."""
+    place = {group: at for at, group in enumerate(pending)}
+    held: list[int] = []
+    total = spent = 0
+    for group in groups:
+        if spent >= budget_bytes:
+            break
+        size = int(sizes[group])
+        apart = held and place[group] != place[held[-1]] + 1
+        if held and (apart or total + size > CLEAN_STEP_BYTES):
+            yield held
+            held, total = [], 0
+        held.append(group)
+        total += size
+        spent += size
+    if held:
+        yield held

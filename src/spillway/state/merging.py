@@ -1,0 +1,89 @@
+"""Merging sorted rows, and finding how far a bounded merge gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.ids import HASH_END
+from spillway.kernels.order import order_by_hash
+from spillway.routing.routing import HashRange
+from spillway.state.run import RunData, as_numpy
+
+#: Bytes that one merge step may hold, whatever the fuel in rows allows.
+MERGE_STEP_BYTES = 64 << 20
+
+WHOLE = HashRange(0, HASH_END)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows [begin, end) of an opened run: one slice, ready to be probed."""
+
+    data: RunData
+    begin: int
+    end: int
+    range: HashRange = WHOLE
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.end - self.begin
+
+    @property
+    def bytes(self) -> int:
+        """The exact bytes of the rows."""
+        return self.data.bytes_in(self.begin, self.end)
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows themselves."""
+        return self.data.batch.slice(self.begin, self.rows)
+
+
+def merged(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Sorted rows of several runs as one sorted batch; of equal hashes, earlier parts first."""
+    batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    order = order_by_hash(as_numpy(batch.column(0), np.uint32))
+    return batch.take(pa.array(order))
+
+
+def alive(batch: pa.RecordBatch, time_column: int, bound: int) -> pa.RecordBatch:
+    """The rows later than a bound in event time."""
+    keep = as_numpy(batch.column(1 + time_column), np.int64) > bound
+    return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def below(segment: Segment, cut: int) -> tuple[int, int]:
+    """The rows of a segment whose hashes are below a cut."""
+    if cut >= HASH_END:
+        return segment.begin, segment.end
+    end = int(np.searchsorted(segment.data.h, np.uint32(cut)))
+    return segment.begin, min(segment.end, max(segment.begin, end))
+
+
+def cut_for(pieces: Sequence[Segment], fuel: int) -> int:
+    """A hash below which the pieces have nearly `fuel` rows, and at least one row.
+
+    Bisection over the hash domain: it ends after a few steps, since hashes are spread evenly, and is
+    right when they are not.
+    """
+    total = sum(p.rows for p in pieces)
+    width = pieces[0].bytes // pieces[0].rows
+    fuel = max(1, min(fuel, MERGE_STEP_BYTES // max(width, 1)))
+    if total <= fuel + fuel // 4:
+        return HASH_END
+    low, high, under = min(int(p.data.h[p.begin]) for p in pieces), HASH_END, 0
+    while high - low > 1:
+        cut = (low + high) // 2
+        rows = sum(end - begin for begin, end in (below(p, cut) for p in pieces))
+        if rows > fuel:
+            high = cut
+        elif rows >= fuel - fuel // 4:
+            return cut
+        else:
+            low, under = cut, rows
+    # One hash has more rows than the fuel: what is below it goes first, then it goes alone.
+    return low if under else high
