@@ -282,6 +282,7 @@ def test_any_history_gives_the_batch_join(
         mock.patch.object(control, "CLEAN_STEP_BYTES", 150),
         mock.patch.object(control, "EXPIRY_BYTES", 200),
         mock.patch.object(slot_state, "MOVE_BYTES", 100),
+        mock.patch.object(slot_state, "LEAST_WASTE_BYTES", 100),
         mock.patch.object(slot_state, "CROWDED_GENERATION", 3),
     ):
         policy = SpillPolicy(victims, amortised, inactive_batches=2)

@@ -12,6 +12,7 @@ import pytest
 from spillway.errors import StateError
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.routing import HashRange, Routing
+from spillway.state import slot as slot_state
 from spillway.state.compaction import FAN, LEAST_FUEL_ROWS
 from spillway.state.manifest import combine, decode_manifest, empty_manifest
 from spillway.state.run import RunData
@@ -208,3 +209,55 @@ def test_hadoop_names_of_a_place_are_understood(tmp_path) -> None:
     assert open_filesystem(f"file:{tmp_path}")[1] == str(tmp_path)
     with pytest.raises(StateError, match="cannot be opened"):
         open_filesystem("gopher://host/path")
+
+
+def test_a_spill_moves_rows_and_leaves_the_others_where_they_are(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    for batch in range(6):
+        _, manifest, _ = advanced(manifest, store, batch, [rows(400, batch)])
+    state = opened(manifest, store(6), batch=6)
+    before = state.group_sizes()
+    files = {p.run.name for layer in manifest.streams[0] for p in layer.slices}
+    state.spill([1, 3])
+    after = state.group_sizes()
+    assert after.rows[0].tolist() == [before.rows[0][0], 0, before.rows[0][2], 0]
+    assert after.disk_rows.tolist() == [0, before.rows[0][1], 0, before.rows[0][3]]
+    assert after.generations.tolist() == [0, 1, 0, 1]
+    made = state.next_manifest({}, 0)
+    assert {p.run.name for layer in made.streams[0] for p in layer.slices} == files
+    assert {run.tier for run in made.runs().values()} == {"memory", "disk"}
+    assert decode_manifest(made.encode(), "m").generations == made.generations
+
+
+def test_settling_makes_the_parts_of_a_group_one(store) -> None:
+    manifest = empty_manifest(SlotId(0), 1)
+    for batch in range(3):
+        state = opened(manifest, store(batch), batch=batch)
+        state.add(0, rows(400, batch))
+        state.spill([0, 1, 2])
+        manifest = state.next_manifest({}, 0)
+    assert manifest.groups.pending.tolist() == [True, True, True, False]
+    state = opened(manifest, store(3), batch=3)
+    state.settle([0, 2], in_memory=False)
+    state.settle([1], in_memory=True)
+    settled = state.next_manifest({}, 0).groups
+    assert settled.generations.tolist() == [1, 0, 1, 0]
+    assert settled.rows[0].tolist()[1] == manifest.groups.disk_rows[1]
+    assert not settled.pending.any()
+    total = settled.rows.sum() + settled.disk_rows.sum()
+    assert total == 1200
+
+
+def test_files_do_not_outgrow_the_rows_that_are_left_in_them(store, monkeypatch) -> None:
+    monkeypatch.setattr(slot_state, "LEAST_WASTE_BYTES", 3000)
+    manifest = empty_manifest(SlotId(0), 1)
+    _, manifest, _ = advanced(manifest, store, 0, [rows(20_000, 0)])
+    state = opened(manifest, store(1), batch=1)
+    state.spill([0, 1, 2])
+    whole = sum(run.size_bytes for run in manifest.runs().values())
+    state.trim(whole)
+    assert state.next_manifest({}, 0).streams[0][0].slices[0].run.size_bytes == whole
+    state.trim(whole // 2)
+    left = state.next_manifest({}, 0)
+    assert left.streams[0][0].slices[0].run.size_bytes < whole // 3
+    assert left.groups.rows[0].tolist() == [0, 0, 0, manifest.groups.rows[0][3]]

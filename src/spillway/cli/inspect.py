@@ -15,6 +15,8 @@ from spillway.coordinator.inspection import Inspection, as_document, inspect_che
 from spillway.metrics.progress import iso_utc
 
 FOUND_PROBLEMS = 1
+#: Events in the text; `--json` has more.
+SHOWN_EVENTS = 8
 
 
 def inspect(
@@ -42,6 +44,8 @@ def _show(found: Inspection, console: Console) -> None:
     console.print(_summary(found))
     if found.slots:
         console.print(_slots(found))
+    for line in (*_frozen(found), *_events(found)):
+        console.print(Text(line), soft_wrap=True)
     if top := _top_groups(found):
         console.print(Text(f"most results: {top}"))
     for problem in found.problems:
@@ -75,7 +79,11 @@ def _summary(found: Inspection) -> Table:
     table.add_row("watermark", mark)
     for name, rows, late in zip(found.streams, state.rows_in, state.rows_late, strict=True):
         table.add_row(f"rows of {name}", f"{count(rows)} in, {count(late)} late")
-    table.add_row("rows out", count(state.rows_out))
+    cleaned = f", {count(state.rows_cleaned)} of them by cleanup" if state.rows_cleaned else ""
+    table.add_row("rows out", count(state.rows_out) + cleaned)
+    if state.pending:
+        missing = size(sum(part[1] for part in state.pending))
+        table.add_row("cleanup due", f"{count(len(state.pending))} groups with {missing}")
     files = found.files
     table.add_row(
         "run files",
@@ -86,7 +94,7 @@ def _summary(found: Inspection) -> Table:
 
 
 def _slots(found: Inspection) -> Table:
-    table = Table("slot", "groups", "stream", "rows", "bytes", "layers", "runs")
+    table = Table("slot", "groups", "stream", "rows", "in memory", "on disk", "layers", "runs")
     for column in table.columns:
         column.justify = "left" if column.header == "stream" else "right"
     for slot in found.slots:
@@ -94,10 +102,28 @@ def _slots(found: Inspection) -> Table:
         if not slot.streams:
             table.add_row(*head, "unreadable")
         for name, state in slot.streams.items():
-            figures = (count(state.rows), size(state.bytes), str(state.layers), str(state.runs))
-            table.add_row(*head, name, *figures)
+            rows = count(state.rows + state.disk_rows)
+            sizes = (size(state.bytes), size(state.disk_bytes))
+            table.add_row(*head, name, rows, *sizes, str(state.layers), str(state.runs))
             head = ("", "")
     return table
+
+
+def _frozen(found: Inspection) -> list[str]:
+    return [
+        f"slot {slot.slot}: {count(len(slot.generations))} generations on disk, "
+        f"{count(slot.pending)} groups miss results"
+        for slot in found.slots
+        if slot.generations
+    ]
+
+
+def _events(found: Inspection) -> list[str]:
+    return [
+        f"batch {event.batch}, slot {event.slot}: {event.kind} {count(len(event.groups))} groups, "
+        f"{size(event.bytes)}, {event.seconds:.3f} s ({event.reason})"
+        for event in found.events[-SHOWN_EVENTS:]
+    ]
 
 
 def _top_groups(found: Inspection) -> str:

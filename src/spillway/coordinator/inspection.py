@@ -19,6 +19,7 @@ from spillway.coordinator.coordinator import Committed
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.kernels.checksum import checksum
+from spillway.metrics.events import Event
 from spillway.metrics.progress import iso_utc
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
@@ -28,17 +29,30 @@ from spillway.state.tiers import open_filesystem
 
 #: Groups named for each slot, those with the most results first.
 TOP_GROUPS = 5
+#: Events shown, the newest.
+LAST_EVENTS = 50
 #: Newer batches that are followed before a finding is believed; a batch takes longer than a look.
 _LOOKS = 5
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """One stream's state in one slot."""
+    """One stream's state in one slot: in memory, and on disk."""
 
     rows: int
     bytes: int
     layers: int
+    runs: int
+    disk_rows: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class FrozenPart:
+    """A generation: groups that were moved out of memory together."""
+
+    number: int
+    groups: int
     runs: int
 
 
@@ -63,6 +77,9 @@ class SlotReport:
     manifest: str | None
     streams: Mapping[str, StreamState]
     top_groups: Sequence[BusyGroup]
+    generations: Sequence[FrozenPart] = ()
+    #: Groups that miss results because they have several parts.
+    pending: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,8 @@ class Inspection:
     committed: Committed | None
     slots: Sequence[SlotReport] = ()
     files: Files = field(default_factory=Files)
+    #: What the query did to its state, as far as the log is kept, newest last.
+    events: Sequence[Event] = ()
     problems: Sequence[str] = ()
     #: Whether the content of every run was read and compared with its checksum.
     verified: bool = False
@@ -123,6 +142,7 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "groups": found.metadata["groups"],
         "committed": None if state is None else _committed_document(state, names),
         "slots": [_slot_document(slot) for slot in found.slots],
+        "events": [event.to_json() for event in found.events],
         "files": {
             "runs": found.files.named,
             "bytes": found.files.named_bytes,
@@ -177,9 +197,23 @@ def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> 
             sum(run.size_bytes for run in runs.values()),
             len(present.keys() - runs.keys()),
         ),
+        _events(checkpoint),
         problems,
         verify,
     )
+
+
+def _events(checkpoint: Checkpoint) -> list[Event]:
+    """The last events on record; a record that is gone or damaged has none to tell."""
+    found: list[Event] = []
+    for mark in reversed(checkpoint.log.marks()):
+        try:
+            found = [*checkpoint.log.read(mark).events, *found]
+        except StateError:
+            continue
+        if len(found) >= LAST_EVENTS:
+            break
+    return found[-LAST_EVENTS:]
 
 
 def _still_last(checkpoint: Checkpoint, state: Committed | None) -> bool:
@@ -233,12 +267,33 @@ def _slot(
     if manifest is None:
         return SlotReport(slot, groups, state.manifests[slot], {}, ())
     none = (0,) * len(names)
-    sizes = zip(manifest.state_rows or none, manifest.state_bytes or none, strict=True)
+    totals = [
+        total or none
+        for total in (
+            manifest.state_rows,
+            manifest.state_bytes,
+            manifest.disk_rows,
+            manifest.disk_bytes,
+        )
+    ]
+    sizes = zip(*totals, strict=True)
     streams = {
-        name: StreamState(rows, size, len(layers), _count_runs(layers))
-        for name, (rows, size), layers in zip(names, sizes, manifest.streams, strict=True)
+        name: StreamState(rows, size, len(layers), _count_runs(layers), *on_disk)
+        for name, (rows, size, *on_disk), layers in zip(names, sizes, manifest.streams, strict=True)
     }
-    return SlotReport(slot, groups, state.manifests[slot], streams, _busiest(manifest.groups))
+    generations = [
+        FrozenPart(g.number, len(g.groups), sum(map(_count_runs, g.streams)))
+        for g in manifest.generations
+    ]
+    return SlotReport(
+        slot,
+        groups,
+        state.manifests[slot],
+        streams,
+        _busiest(manifest.groups),
+        generations,
+        int(manifest.groups.pending.sum()),
+    )
 
 
 def _busiest(table: GroupTable) -> list[BusyGroup]:
@@ -281,6 +336,9 @@ def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any
         "rows_in": dict(zip(names, state.rows_in, strict=True)),
         "rows_late": dict(zip(names, state.rows_late, strict=True)),
         "rows_out": state.rows_out,
+        "rows_cleaned": state.rows_cleaned,
+        "rounds": state.rounds,
+        "groups_pending": len(state.pending),
     }
 
 
@@ -291,4 +349,6 @@ def _slot_document(slot: SlotReport) -> dict[str, Any]:
         "manifest": slot.manifest,
         "streams": {name: vars(state) for name, state in slot.streams.items()},
         "top_groups": [vars(group) for group in slot.top_groups],
+        "generations": [vars(part) for part in slot.generations],
+        "groups_pending": slot.pending,
     }

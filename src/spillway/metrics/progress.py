@@ -108,6 +108,7 @@ def _slot(record: SlotRecord, streams: Sequence[str]) -> dict[str, Any]:
         "stateBytes": dict(zip(streams, record.state_bytes, strict=True)),
         "diskRows": dict(zip(streams, record.disk_rows, strict=False)),
         "diskBytes": dict(zip(streams, record.disk_bytes, strict=False)),
+        "peakBytes": record.peak_bytes,
         "layers": dict(zip(streams, record.layers, strict=True)),
         "rowsIn": sum(record.rows_in),
         "rowsOut": record.rows_out,

@@ -33,6 +33,8 @@ class SlotRecord:
     disk_bytes: tuple[int, ...] = ()
     #: The groups that miss results because their rows are in several parts, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
+    #: The most bytes in memory that a check against the limit found; 0 without a limit.
+    peak_bytes: int = 0
     #: Rows of `rows_out` that cleanup made up for.
     rows_cleaned: int = 0
     events: tuple[Event, ...] = ()

@@ -22,6 +22,9 @@ from spillway.operators.base import Operator, OperatorStats
 from spillway.state.groups import GroupTable
 from spillway.state.slot import SlotState
 
+#: Room for files in memory, as a multiple of the limit: they keep rows that were cut out of them for
+#: a while, so that a spill does not have to write anew what stays.
+FILE_SLACK = 1.5
 #: Bytes of groups whose missing results are made at a time.
 CLEAN_STEP_BYTES = 32 << 20
 #: Bytes of groups that a batch cleans up before their parts expire; the others wait for the next.
@@ -90,6 +93,8 @@ class MemoryKeeper:
         self._table: GroupTable = state.manifest.groups
         self.events: list[Event] = []
         self.rows_cleaned = 0
+        #: The most bytes that a check found in memory; 0 without a limit.
+        self.peak_bytes = 0
 
     def before_batch(
         self, watermark_us: int | None, asked: Collection[int]
@@ -108,8 +113,12 @@ class MemoryKeeper:
         if limit is None:
             return
         held = self._state.memory_bytes()
-        if held <= limit:
-            return
+        self.peak_bytes = max(self.peak_bytes, held)
+        if held > limit:
+            self._spill(held, limit)
+        self._state.trim(int(limit * FILE_SLACK))
+
+    def _spill(self, held: int, limit: int) -> None:
         wanted = max(int(held * self._limits.spill_fraction), held - limit)
         watch = _Watch()
         with watch:

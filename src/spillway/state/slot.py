@@ -21,7 +21,7 @@ from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
 from spillway.state.generations import Generation, cut_layers, next_number, taken_out, united
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
-from spillway.state.layers import Layer
+from spillway.state.layers import SETTLED, Layer
 from spillway.state.manifest import Manifest
 from spillway.state.merging import WHOLE, Segment, alive, below, cut_for, merged
 from spillway.state.run import RunData, Slice
@@ -31,6 +31,8 @@ from spillway.state.store import Store
 MOVE_BYTES = 32 << 20
 #: Layers of a stream in one generation from which on they are written anew as one.
 CROWDED_GENERATION = 8
+#: Bytes of rows cut out of a layer's files that are not worth writing it anew.
+LEAST_WASTE_BYTES = 1 << 16
 #: Bytes of new rows that stay in the process as well, so that they need not be opened again.
 FRESH_BYTES = 64 << 20
 
@@ -196,6 +198,28 @@ class SlotState:
             self._generations.append(Generation(number, tuple(sorted(victims)), tuple(streams)))
         self.news.moved_out(victims)
 
+    def trim(self, bound_bytes: int) -> None:
+        """Writes layers anew, those with the most rows cut out first, until files fit a bound.
+
+        A cut frees no memory by itself: the file stays until no slice needs it. Layers that are being
+        merged are left alone, since merging frees them.
+        """
+        everything = range(self.groups)
+        while self._file_bytes() > bound_bytes:
+            wasted = [
+                (self._wasted_bytes(stream, layer), stream, at)
+                for stream, layers in enumerate(self._layers)
+                for at, layer in enumerate(layers)
+                if layer.role == SETTLED
+            ]
+            most, stream, at = max(wasted, default=(0, 0, 0))
+            if most <= LEAST_WASTE_BYTES:
+                return
+            layers = list(self._layers[stream])
+            anew = self._moved(stream, [layers[at]], everything, tier="memory")
+            layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]
+            self._layers[stream] = tuple(layers)
+
     def settle(self, chosen: Sequence[int], *, in_memory: bool) -> None:
         """Makes the parts of some groups one, in memory or on disk; no result may be missing."""
         if not in_memory and any(self._rows_of(chosen)):
@@ -272,6 +296,18 @@ class SlotState:
             rows.append(sum(s.rows for s in found))
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)
+
+    def _file_bytes(self) -> int:
+        """Bytes of the files that memory is named in, with the rows that were cut out of them."""
+        runs = {p.run.name: p.run for layers in self._layers for p in _slices(layers)}
+        return sum(run.size_bytes for run in runs.values())
+
+    def _wasted_bytes(self, stream: int, layer: Layer) -> int:
+        """What rows take in the layer's files that were cut out of it."""
+        runs = {piece.run.name: piece.run for piece in layer.slices}
+        left = sum(s.rows for s in self._opened(stream, [layer]))
+        total = sum(run.rows for run in runs.values())
+        return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
 
     def _rows_of(self, chosen: Sequence[int]) -> list[int]:
         ranges = group_ranges(chosen, self.groups)
