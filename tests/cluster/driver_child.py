@@ -12,14 +12,17 @@ from pathlib import Path
 
 from inputs import Input
 
+from spillway.spark import loop
 from spillway.spark.session import local_session
 
 #: Short lives gain nothing from the JVM's second compiler.
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
 
 
-def main(given: str, root: str, ready: str) -> None:
-    """Runs one life."""
+def main(given: str, root: str, ready: str, adapt: str = "{}") -> None:
+    """Runs one life; `adapt` are more settings, as JSON, and the bytes of a round of cleanup."""
+    settings = json.loads(adapt)
+    loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
     conf = {"spark.driver.extraJavaOptions": _JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)
     sys.stdin.readline()
@@ -28,7 +31,7 @@ def main(given: str, root: str, ready: str) -> None:
         .join(spark)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{root}/checkpoint")
-        .adapt(slots=2, groups=16)
+        .adapt(slots=2, groups=16, **settings)
         .trigger(availableNow=True)
         .start(f"{root}/out")
     )

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inputs import Input, assert_same_rows, batch_of, written
@@ -20,6 +22,8 @@ from spillway.coordinator.log import Log
 from spillway.state.tiers import DurableTier
 
 KILLS = 10
+#: Kills that fall into rounds of cleanup.
+SPILL_KILLS = 3
 SEED = 20260115
 #: When a kill falls: some time after the start, when what the life before left is taken up; some time
 #: after a commit, anywhere in a batch; as soon as a file of a batch is shown, when others may not be;
@@ -57,7 +61,11 @@ class Place:
 
     def logged(self) -> int:
         """The newest batch in Spillway's log."""
-        return _newest(int(p.stem) for p in self.log.glob("*.json"))
+        return _newest(int(p.name.split(".")[0]) for p in self.log.glob("*.json"))
+
+    def rounds(self) -> list[str]:
+        """The rounds of cleanup in Spillway's log, begun and committed."""
+        return sorted(p.name for p in self.log.glob("*.*.*"))
 
     def committed(self) -> int:
         """The newest batch that Spark has committed."""
@@ -96,6 +104,51 @@ def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place) -> Non
     )
 
 
+def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
+    """Spills are under way when the first kills fall, rounds of cleanup when the others do."""
+    given = Input(str(place.root / "in"), files=6, rows=150, keys=150, seed=9)
+    given.write()
+    chance = random.Random(SEED)
+    adapt: dict[str, Any] = {"memory": 12_000, "round_bytes": 4_000}
+    in_rounds = 0
+    with ExitStack() as stack:
+        coming = _born(stack, given, place, 0, **adapt)
+        for number in range(1, 3 * SPILL_KILLS):
+            life, coming = coming, _born(stack, given, place, number, **adapt)
+            before, rounds = place.logged(), len(place.rounds())
+            life.child.tell("go")
+            more = chance.randint(1, 3)
+            if number == 1:
+                wait_until(partial(_logged, place, before + 2), 90, step=0.001, child=life.child)
+            else:
+                wait_until(partial(_began, place, rounds + more), 90, step=0.001, child=life.child)
+            time.sleep(chance.uniform(0.0, 0.4))
+            through = (place.root / "done").exists()
+            assert life.child.running or through, life.child.told()
+            life.child.kill(workers=chance.random() < 0.5)
+            in_rounds += len(place.rounds()) > rounds and not through
+            if through or in_rounds >= SPILL_KILLS:
+                break
+        coming.child.tell("go")
+        done = place.root / "done"
+        assert wait_until(done.exists, 150, child=coming.child), coming.child.told()
+    assert in_rounds >= SPILL_KILLS, f"only {in_rounds} kills fell into cleanup"
+    assert_same_rows(written(place.root / "out"), given.expected())
+    state = Log(DurableTier(str(place.log.parent))).latest()
+    assert state is not None
+    assert state.rows_in == given.rows_with_key()
+    assert state.pending == ()
+    assert 0 < state.rows_cleaned <= state.rows_out
+
+
+def _logged(place: Place, batch: int) -> bool:
+    return place.logged() >= batch
+
+
+def _began(place: Place, notes: int) -> bool:
+    return len(place.rounds()) >= notes
+
+
 def _kill_one(life: _Life, place: Place, chance: random.Random, number: int) -> Kill:
     child, before = life.child, place.logged()
     child.tell("go")
@@ -124,10 +177,11 @@ class _Life:
     ready: Path
 
 
-def _born(stack: ExitStack, given: Input, place: Place, number: int) -> _Life:
+def _born(stack: ExitStack, given: Input, place: Place, number: int, **adapt: object) -> _Life:
     ready = place.root / f"ready-{number}"
     text = json.dumps(dataclasses.asdict(given))
-    child = Child("driver_child.py", [text, str(place.root), str(ready)], place.root / "scratch")
+    arguments = [text, str(place.root), str(ready), json.dumps(adapt)]
+    child = Child("driver_child.py", arguments, place.root / "scratch")
     stack.callback(child.close)
     return _Life(child, ready)
 
