@@ -7,7 +7,7 @@ more. `plan_batch` and `commit_batch` are its whole interface; neither reads a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.errors import QueryError
@@ -107,11 +107,15 @@ def plan_batch(
     return _plan(state, batch, garbage, memory_bytes or {}, sweep=sweep)
 
 
-def next_round(state: Committed, wanted_bytes: int) -> tuple[int, ...]:
+def next_round(
+    state: Committed, wanted_bytes: int, among: Collection[int] | None = None
+) -> tuple[int, ...]:
     """The groups to clean up next: the first that miss results, with so many bytes together."""
     chosen: list[int] = []
     total = 0
     for group, size in state.pending:
+        if among is not None and group not in among:
+            continue
         if chosen and total + size > wanted_bytes:
             break
         chosen.append(group)

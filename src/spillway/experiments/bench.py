@@ -24,6 +24,7 @@ from spillway.doctor import memory_bytes, require_java
 from spillway.errors import QueryError, SettingsError
 from spillway.experiments.bench_figures import case_document, engine_figures
 from spillway.experiments.bench_spec import (
+    ALL_MEMORY,
     CASES,
     CORES,
     ENGINES,
@@ -50,7 +51,7 @@ def run_bench(
     What was asked for is checked at once, and measured as the documents are taken.
     """
     wanted = chosen("benchmark", names, list(CASES))
-    able = chosen("engine", engines, list(ENGINES))
+    able = chosen("engine", engines, [*ENGINES, ALL_MEMORY])
     for name in wanted:
         if not set(able) & set(CASES[name].engines):
             raise SettingsError(

@@ -30,6 +30,7 @@ from spillway.experiments.bench_spec import (
     WINDOW_BATCHES,
     EngineOrder,
 )
+from spillway.metrics.events import CleanedUp
 from spillway.spark.join import join
 from spillway.spark.query import Query
 from spillway.spark.session import local_session
@@ -77,9 +78,24 @@ class SpillwayRun:
                 state_rows=self._entries[progress["batchId"]]["stateRows"],
                 state_bytes=self._entries[progress["batchId"]]["stateBytes"],
                 operator_cpu_ms=self._entries[progress["batchId"]]["operatorCpuMs"],
+                rows_out=self._entries[progress["batchId"]]["rowsOut"],
+                busy_s=sum(
+                    slot["busyMs"] / 1e3 for slot in self._entries[progress["batchId"]]["slots"]
+                ),
             )
             for progress in self._query.sparkProgress
         ]
+
+    def clean_up(self) -> dict[str, float]:
+        """Makes what is missing; its rows, and the seconds that all slots together took."""
+        known = len(self._query.events)
+        self._query.cleanup(show=lambda _: None)
+        events = [e for e in self._query.events[known:] if isinstance(e, CleanedUp)]
+        asked = [event for event in events if event.reason == "asked for"]
+        return {
+            "rows": sum(event.rows_out for event in asked),
+            "seconds": sum(event.seconds for event in asked),
+        }
 
     def stop(self) -> None:
         """Ends the query."""
@@ -117,9 +133,11 @@ def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[s
     try:
         if order.warmup_s > 0:
             _run(spark, order.smaller(), "warm-up", say, order.warmup_s, _LEAST_WARMUP_BATCHES)
-        batches = _run(spark, order, "measured", say, 0.0, order.batches)
+        found: dict[str, Any] = {}
+        batches = _run(spark, order, "measured", say, 0.0, order.batches, found)
         return {
             "engine": order.engine,
+            **found,
             "batches": batches[: order.batches],
             "plain_arrow_bytes_per_row": _plain_bytes(spark, order),
             "spark": pyspark.__version__,
@@ -158,7 +176,7 @@ def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
         joined = joined.within(_WINDOW, time="ts")
     ours = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
     ours._identity = order.engine == IDENTITY
-    return SpillwayRun(ours.adapt(slots=CORES).start())
+    return SpillwayRun(ours.adapt(slots=CORES, memory=order.memory_bytes).start())
 
 
 def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:
@@ -187,8 +205,9 @@ def _run(
     say: Callable[[dict[str, Any]], None],
     least_s: float,
     least_batches: int,
+    found: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs at least so many batches for at least so long."""
+    """Runs at least so many batches for at least so long; with `found`, also the cleanup after them."""
     checkpoint = f"{order.directory}/checkpoint-{phase}"
     run = start(spark, order, checkpoint)
     ends_at = time.monotonic() + least_s
@@ -203,6 +222,10 @@ def _run(
         while len(batches := run.batches()) < least_batches:
             time.sleep(_LOOK_EVERY_S)
             run.last_batch()
+        if found is not None and order.memory_bytes is not None:
+            assert isinstance(run, SpillwayRun)
+            say({"phase": "cleanup", "batch": 0, "of": 1})
+            found["cleanup"] = run.clean_up()
         return batches
     finally:
         run.stop()

@@ -15,18 +15,20 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spillway.experiments.bench_spec import IDENTITY, SPILLWAY
+from spillway.experiments.bench_spec import ALL_MEMORY, CASES, IDENTITY, SPILLWAY
 
 #: What `growth` takes the medians of. With the default rows, the first three measured batches have
 #: 1 to 2 million rows of state, and the last five 18 to 20 million.
 FIRST_BATCHES = 3
 LAST_BATCHES = 5
 
+#: Of engines' `rows_per_s`; a document has those that its case has the engines for.
 RATIOS = {
     "vs_spark_memory": "spark-memory",
     "vs_spark_rocksdb": "spark-rocksdb",
     "vs_identity": IDENTITY,
 }
+SPILL_RATIOS = {"vs_all_memory": ALL_MEMORY}
 
 
 def engine_figures(
@@ -43,6 +45,13 @@ def engine_figures(
         "state_rows": measured[-1]["state_rows"],
         "batches": len(measured),
     }
+    if "cleanup" in result and result["cleanup"]["seconds"]:
+        cleanup = result["cleanup"]
+        figures["cleanup_rows"] = cleanup["rows"]
+        figures["cleanup_rows_per_slot_s"] = round(cleanup["rows"] / cleanup["seconds"], 1)
+    if result["engine"] == ALL_MEMORY:
+        busy = sum(batch["busy_s"] for batch in measured)
+        figures["join_rows_per_slot_s"] = round(sum(b["rows_out"] for b in measured) / busy, 1)
     if result["engine"] == SPILLWAY:
         figures |= _operator_figures(result, measured, rows_per_batch)
     return figures
@@ -51,15 +60,21 @@ def engine_figures(
 def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The document of one case; a ratio is null where one of its engines was not run."""
     ours = engines.get(SPILLWAY)
+    spill = CASES[name].memory_share is not None
+    ratios: dict[str, float | None] = {
+        ratio: round(ours["rows_per_s"] / engines[engine]["rows_per_s"], 3)
+        if ours and engine in engines
+        else None
+        for ratio, engine in (SPILL_RATIOS if spill else RATIOS).items()
+    }
+    if spill:
+        made = (ours or {}).get("cleanup_rows_per_slot_s")
+        joined = engines.get(ALL_MEMORY, {}).get("join_rows_per_slot_s")
+        ratios["cleanup_vs_join"] = round(made / joined, 3) if made and joined else None
     return {
         "name": name,
         "engines": {engine: dict(figures) for engine, figures in engines.items()},
-        "ratios": {
-            ratio: round(ours["rows_per_s"] / engines[engine]["rows_per_s"], 3)
-            if ours and engine in engines
-            else None
-            for ratio, engine in RATIOS.items()
-        },
+        "ratios": ratios,
     }
 
 

@@ -19,13 +19,15 @@ CORES = 2
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
-SPILLWAY, IDENTITY = "spillway", "identity"
+SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spark's state store providers by engine.
 PROVIDERS = {
     "spark-memory": ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"),
     "spark-rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 ENGINES = (SPILLWAY, IDENTITY, *PROVIDERS)
+#: Bytes of a row of (k, v) in state: both, and its hash.
+_ROW_BYTES = 20
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Case:
     streams: int
     payload: bool = False
     windowed: bool = False
+    #: Memory of spillway, as a part of the state at the end of the run; None: no limit.
+    memory_share: float | None = None
     #: The engines that have anything to say about it.
     engines: tuple[str, ...] = ENGINES
 
@@ -44,6 +48,7 @@ CASES = {
     "join3": Case(streams=3),
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
+    "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }
 
@@ -130,6 +135,15 @@ class EngineOrder:
             times=case.windowed,
             advance_ms=ADVANCE_MS,
         )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The limit of one slot, where the engine has one."""
+        share = self.case.memory_share
+        if share is None or self.engine != SPILLWAY:
+            return None
+        whole = self.rows * self.run_batches * self.case.streams * _ROW_BYTES
+        return max(1, int(share * whole / CORES))
 
     def smaller(self) -> EngineOrder:
         """The same for warming up."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spillway.experiments.bench_spec import ENGINES, SPILLWAY
+from spillway.experiments.bench_spec import ALL_MEMORY, ENGINES, SPILLWAY
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -28,12 +28,28 @@ def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
 
 def table(documents: Sequence[Mapping[str, Any]]) -> str:
     """One row per benchmark: the median batch of each engine, then the ratios."""
+    spills = [one for one in documents if "vs_all_memory" in one["ratios"]]
+    documents = [one for one in documents if "vs_all_memory" not in one["ratios"]]
     if not documents:
-        return ""
+        return _spill_table(spills)
     head = ["benchmark", *(f"{engine}, s" for engine in ENGINES), "vs memory", "vs RocksDB"]
     head += ["vs identity", "p99/p50", "growth", "µs/row", "bytes/row"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     lines += [f"| {' | '.join(_cells(document))} |" for document in documents]
+    return "\n".join([*lines, ""]) + ("\n" + _spill_table(spills) if spills else "")
+
+
+def _spill_table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """With too little memory: the median batch, against all in memory, and the rate of cleanup."""
+    if not documents:
+        return ""
+    head = ["benchmark", f"{SPILLWAY}, s", f"{ALL_MEMORY}, s", "vs all-memory", "cleanup vs join"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for one in documents:
+        times = [one["engines"].get(e, {}).get("batch_p50_s") for e in (SPILLWAY, ALL_MEMORY)]
+        ratios = [one["ratios"][name] for name in ("vs_all_memory", "cleanup_vs_join")]
+        cells = [f"`{one['name']}`", *(_number(value, 2) for value in (*times, *ratios))]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 

@@ -34,22 +34,28 @@ def clean_up(
     show: Callable[[Cleanup], None],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Cleanup:
-    """Runs rounds until no group misses results, or until it is told to stop."""
+    """Runs rounds until the groups that miss results now have been cleaned up, or it is stopped.
+
+    Groups that a stream under way moves out of memory meanwhile are not waited for.
+    """
     started = time.perf_counter()
     before, first_round = loop.state.rows_cleaned, loop.state.rounds
-    total = left = len(loop.state.pending)
+    left = {group for group, _ in loop.state.pending}
+    total = len(left)
     while True:
         done = Cleanup(
-            max(0, total - left),
-            left,
+            total - len(left),
+            len(left),
             loop.state.rows_cleaned - before,
             loop.state.rounds - first_round,
             time.perf_counter() - started,
         )
         show(done)
-        if stopped() or (left == 0 and not loop.unfinished_round()):
+        if stopped() or (not left and not loop.unfinished_round()):
             return done
-        left = loop.run_round()
+        cleaned = loop.run_round(left)
+        # A group that a batch has cleaned up meanwhile is not in any round.
+        left -= set(cleaned) if cleaned else left
 
 
 def show_bar(done: Cleanup) -> None:

@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,30 +146,30 @@ class BatchLoop:
         except BaseException as problem:
             raise self._failed(problem) from None
 
-    def run_round(self) -> int:
-        """Cleans up some of the groups that miss results; returns how many still do.
+    def run_round(self, among: Collection[int]) -> tuple[int, ...]:
+        """Cleans up some of the given groups, as far as they miss results; returns which.
 
         Nothing is in the sink twice: the sink knows the round by its number, also after a crash.
         """
         with self._turn:
-            if not self._repeat_round():
-                groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots)
-                if groups:
-                    self._checkpoint.log.begin_round(self.state, groups)
-                    self._round(groups, replay=False)
-            return len(self.state.pending)
+            if repeated := self._repeat_round():
+                return repeated
+            groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots, among)
+            if groups:
+                self._checkpoint.log.begin_round(self.state, groups)
+                self._round(groups, replay=False)
+            return groups
 
     def unfinished_round(self) -> bool:
         """Whether an earlier start has left a round that must be repeated."""
         return self._first and self._checkpoint.log.begun_round(self.state) is not None
 
-    def _repeat_round(self) -> bool:
-        """Does a round again that an earlier start did not finish."""
+    def _repeat_round(self) -> tuple[int, ...]:
+        """Does a round again that an earlier start did not finish; returns its groups."""
         groups = self._checkpoint.log.begun_round(self.state) if self._first else None
-        if groups is None:
-            return False
-        self._round(groups, replay=True)
-        return True
+        if groups:
+            self._round(groups, replay=True)
+        return groups or ()
 
     def _round(self, groups: Sequence[int], *, replay: bool) -> None:
         plan = plan_round(self.state, groups, self._garbage, self.memory)
