@@ -383,3 +383,16 @@ def test_full_durable_tier_stops_the_query_and_room_continues_it(
     subprocess.run(["mount", "-o", "remount,size=8m", str(tiny_disk)], check=True)
     scenario.run(joined(scenario), durable=str(tiny_disk))
     scenario.check(joined(scenario))
+
+
+def test_full_disk_tier_stops_the_spill_and_another_place_continues_it(
+    scenario: Scenario, tiny_disk: Path
+) -> None:
+    grow(scenario, 12)
+    with pytest.raises(StateError) as raised:
+        scenario.run(joined(scenario), memory=400, disk_dir=str(tiny_disk))
+    assert raised.value.message.startswith(f"the disk tier at {tiny_disk}/")
+    assert "nothing is lost" in str(raised.value.detail)
+    assert ".adapt(disk_dir=...)" in str(raised.value.hint)
+    scenario.run(joined(scenario), memory=400, disk_dir=str(scenario.root / "large"))
+    scenario.check(joined(scenario))

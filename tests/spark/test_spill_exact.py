@@ -207,3 +207,21 @@ def test_restarts_with_other_slots_carry_generations_along(
         scenario.run(scenario.join().on("k"), slots=slots, memory=3_000, cleanup="manual")
     scenario.run(scenario.join().on("k"), slots=2, memory=3_000)
     scenario.check(scenario.join().on("k"))
+
+
+def test_a_group_and_a_batch_larger_than_memory_with_a_huge_result(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = Scenario(spark, tmp_path, a="k bigint, v bigint", b="k bigint, v bigint")
+    for batch in range(3):
+        hot = [(7, batch * 1000 + at) for at in range(250)]
+        scenario.add(a=[*hot, (1, batch)], b=[*hot, (2, batch)])
+    query = scenario.run(
+        scenario.join().on("k"), groups=2, memory=1_000, piece_bytes=2_000, block_rows=4_096
+    )
+    scenario.check(scenario.join().on("k"))
+    assert query.lastProgress is not None
+    cleaned = sum(entry["rowsCleaned"] for entry in query.recentProgress)
+    assert cleaned > 300_000
+    for entry in query.recentProgress:
+        assert all(sum(slot["stateBytes"].values()) <= 1_000 for slot in entry["slots"])
