@@ -13,7 +13,7 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test check bench tables clean
+.PHONY: help setup demo lint format test check bench reproduce tables clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ check: test ## Exactly what the CI runs
 
 bench: setup ## Compare with Spark's own join, side by side
 	@$(BIN)/spillway bench $(ARGS)
+
+reproduce: setup ## Make the papers' figures again, and docs/reproduction.md
+	@$(BIN)/spillway reproduce --out bench/reproduction --page docs/reproduction.md $(ARGS)
 
 tables: setup ## Write the README's table from what was measured in bench/results
 	@$(BIN)/python -m spillway.experiments.tables bench/results README.md

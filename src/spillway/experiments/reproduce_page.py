@@ -1,0 +1,194 @@
+"""The page of reproduced figures, made from the files that `spillway reproduce --out` wrote.
+
+    python -m spillway.experiments.reproduce_page RESULTS PAGE
+
+No number on the page is typed: `tests/unit/test_reproduce.py` makes it again and fails if the page
+says anything else. The plots lie beside the page, in `figures/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spillway.experiments.reproduce_figures import plot
+from spillway.experiments.reproduce_spec import (
+    ALL_MEMORY,
+    FIGURES,
+    GROUPS,
+    MEMORY_PART,
+    MINUTES,
+    ROWS_PER_MINUTE,
+)
+
+PLOTS = "figures"
+
+_HEAD = f"""# The papers' figures, made again
+
+Made by `spillway reproduce` on a local Spark; this page is generated from what was measured, in
+`bench/reproduction`. Verdicts are computed from the data.
+
+- **Time is virtual.** The papers' streams have a tuple every 30 ms, so {ROWS_PER_MINUTE} rows of each
+  of the three streams are a minute, and a minute is a batch; {MINUTES} batches are {MINUTES} minutes.
+- **Input** (DCAPE 3.1): tuple range 30,000; join rate 3, or 4, 2 and 1 for a third of the groups each,
+  interleaved. One slot, {GROUPS} partition groups. Values come in a fixed pseudo-random order.
+- **Memory.** The papers push at 200 MB of Java objects, which has no equal here. The limit is
+  {MEMORY_PART:g} of the state that the same run has at its end when nothing leaves memory (All-Mem).
+- **Output** is what is produced at run time. What is missing then is made by cleanup, after the end of
+  the input; no group is brought back before. In every run the two together are compared with the
+  number of rows that the join of the input has.
+"""
+
+#: Why a claim did not hold, found by looking at the data.
+NOTES: dict[str, str] = {}
+
+
+def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
+    """The page of the given figures, in the order of the papers."""
+    known = {document["figure"]: document for document in documents}
+    parts = [_section(known[name]) for name in FIGURES if name in known]
+    return "\n".join([_HEAD, _summary(known), *parts])
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """The figures in a folder, in the order of their names."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def write_page(documents: Sequence[Mapping[str, Any]], page: Path) -> None:
+    """Writes the page, and the plots beside it."""
+    plots = page.parent / PLOTS
+    plots.mkdir(parents=True, exist_ok=True)
+    for document in documents:
+        plot(document, plots / f"{document['figure']}.png")
+    page.write_text(rendered(documents))
+
+
+def ours(document: Mapping[str, Any]) -> str:
+    """What was measured, in the terms of the claim, in a line."""
+    return _OURS[document["figure"]](document["measured"])
+
+
+def verdict(document: Mapping[str, Any]) -> str:
+    """Whether the claim held, in words."""
+    if not document["measured"]["exact"]:
+        return "not exact"
+    return "holds" if document["holds"] else "does not hold"
+
+
+def _summary(known: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = ["| figure | the paper | here | verdict |", "|---|---|---|---|"]
+    for name in FIGURES:
+        if name in known:
+            one = known[name]
+            lines.append(f"| [{name}](#{name}) | {one['paper']} | {ours(one)} | {verdict(one)} |")
+    return "\n".join([*lines, ""])
+
+
+def _section(document: Mapping[str, Any]) -> str:
+    name, measured = document["figure"], document["measured"]
+    lines = [f"## {name}", "", f"{FIGURES[name].title}.", ""]
+    lines += [
+        f"**Claim.** {document['claim']}",
+        "",
+        f"**The paper.** {_sentence(document['paper'])}",
+        "",
+    ]
+    lines += [f"**Here.** {_sentence(ours(document))}", ""]
+    lines += [f"**Verdict.** The claim {_told(document)}.", ""]
+    if not document["holds"] and name in NOTES:
+        lines += [NOTES[name], ""]
+    lines += [
+        _table(measured),
+        *_other_parts(measured),
+        f"![{FIGURES[name].title}]({PLOTS}/{name}.png)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _told(document: Mapping[str, Any]) -> str:
+    exact = "every run was exact" if document["measured"]["exact"] else "a run was not exact"
+    return f"{'holds' if document['holds'] else 'does not hold'}; {exact}"
+
+
+def _table(measured: Mapping[str, Any]) -> str:
+    """One row per run."""
+    over = measured.get("overshoot_bytes")
+    head = ["run", "rows at run time", "rows of cleanup", "pushes"]
+    head += [] if over is None else ["most in memory, MB", "over the limit, MB"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for name, rows in measured["output_rows"].items():
+        cells = [name, f"{rows:,}", f"{measured['cleanup_rows'][name]:,}"]
+        cells.append(str(measured["spills"][name]))
+        if over is not None:
+            cells.append(_mb(measured["memory_bytes"][name]))
+            cells.append(_mb(over[name]) if name in over else "-")
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", f"The limit was {_mb(measured['limit_bytes'])} MB.", ""]
+    return "\n".join(lines)
+
+
+def _other_parts(measured: Mapping[str, Any]) -> list[str]:
+    """What the ratios are under other limits, so that none looks chosen for its verdict."""
+    if "other_parts" not in measured:
+        return []
+    lines = ["How it depends on the limit, given as a part of All-Mem's state:", ""]
+    lines += ["| limit | output | rows of cleanup | the claim |", "|---:|---:|---:|---|"]
+    here = {"output_ratio": measured["output_ratio"], "cleanup_ratio": measured["cleanup_ratio"]}
+    rows = {f"{measured['memory_part']:g}": here, **measured["other_parts"]}
+    for part in sorted(rows, key=float):
+        told = {True: "holds", False: "does not hold", None: "above"}[rows[part].get("holds")]
+        output, fewer = rows[part]["output_ratio"], rows[part]["cleanup_ratio"]
+        lines.append(f"| {part} | {output:.2f} x | {fewer:.1f} x fewer | {told} |")
+    return ["\n".join([*lines, ""])]
+
+
+def _shares(measured: Mapping[str, Any]) -> str:
+    shares = measured["vs_all_memory"].items()
+    told = (f"{share:.0%} with {name}" for name, share in shares if name != ALL_MEMORY)
+    return f"of All-Mem's output, {', '.join(told)}"
+
+
+def _memory(measured: Mapping[str, Any]) -> str:
+    over = max(measured["overshoot_bytes"].values())
+    pushes = ", ".join(str(n) for name, n in measured["spills"].items() if name != ALL_MEMORY)
+    return (
+        f"at most {_mb(over)} MB over the limit, a batch of input being "
+        f"{_mb(measured['batch_bytes'])} MB; {pushes} pushes"
+    )
+
+
+def _ratios(measured: Mapping[str, Any]) -> str:
+    less, more = list(measured["cleanup_rows"].values())[1:]
+    return (
+        f"{measured['output_ratio']:.2f} x the output; {less:,} rows of cleanup against {more:,}, "
+        f"{measured['cleanup_ratio']:.1f} x fewer"
+    )
+
+
+def _ratio(measured: Mapping[str, Any]) -> str:
+    return f"{measured['output_ratio']:.3f} x the output"
+
+
+def _mb(number: float) -> str:
+    return f"{number / 1e6:.2f}"
+
+
+_OURS = {"dcape-5": _shares, "dcape-6": _memory, "dcape-7": _ratios, "dcape-tr-12": _ratio}
+
+
+def main() -> None:
+    """Writes the page of a folder of results, and the plots beside it."""
+    write_page(load(Path(sys.argv[1])), Path(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
