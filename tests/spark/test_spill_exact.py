@@ -56,11 +56,11 @@ def test_every_victim_policy_is_exact(spark: SparkSession, tmp_path: Path, victi
 
 
 @pytest.mark.parametrize("fraction", [0.1, 1.0])
-@pytest.mark.parametrize("streams", [2, 4])
+@pytest.mark.parametrize("streams", [2, 5])
 def test_any_part_of_memory_may_go(
     spark: SparkSession, tmp_path: Path, streams: int, fraction: float
 ) -> None:
-    scenario = make(spark, tmp_path, streams, batches=4, keys=200 if streams == 4 else 60)
+    scenario = make(spark, tmp_path, streams, batches=4, keys=200 if streams == 5 else 60)
     query = scenario.run(scenario.join().on("k"), memory=4_000, spill_fraction=fraction)
     scenario.check(scenario.join().on("k"))
     assert any(isinstance(event, Spilled) for event in query.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spillway.metrics.events import Event
+from spillway.state.groups import GroupTable
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class SlotRecord:
     disk_bytes: tuple[int, ...] = ()
     #: The groups that miss results because their rows are in several parts, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
+    #: The statistics of the slot's groups after the batch.
+    groups: GroupTable | None = field(default=None, compare=False, repr=False)
     #: The most bytes in memory that a check against the limit found; 0 without a limit.
     peak_bytes: int = 0
     #: Rows of `rows_out` that cleanup made up for.

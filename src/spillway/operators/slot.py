@@ -161,6 +161,7 @@ def run_slot(
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
             pending=_pending(new.groups),
+            groups=new.groups,
             peak_bytes=keeper.peak_bytes,
             rows_cleaned=keeper.rows_cleaned,
             events=tuple(keeper.events),

@@ -112,9 +112,10 @@ class Query:
         return list(self._loop.events)
 
     def cleanup(self, show: Callable[[Cleanup], None] = show_bar) -> Cleanup:
-        """Makes all results that are missing because groups were moved out of memory.
+        """Makes the results that are missing now because groups were moved out of memory.
 
-        They go to the sink in rounds between the batches. Groups return to memory if it has room.
+        They go to the sink in rounds between the batches. Groups return to memory if it has room;
+        a stream that is still short of memory moves others out meanwhile, which are not waited for.
         `show` is called after every round; by default a bar is drawn where standard error is a
         terminal.
         """
