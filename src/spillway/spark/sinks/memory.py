@@ -1,8 +1,9 @@
 """The memory sink: the whole result as a table in the driver, for tests and notebooks.
 
 It is Spark's own MemorySink behind a temporary view, driven over py4j, so no row passes through
-Python. A new start begins with an empty table, as Spark's does, and within a run no batch is written
-twice; MemorySink only takes ids that ascend, so writes are counted here.
+Python. A new start begins with an empty table, as Spark's does. A batch that is written again is
+known by its id and skipped; MemorySink itself only takes ids that ascend, which those of batches and
+of rounds of cleanup together do not, so it is given the count of writes.
 
 The view belongs to the session the user has: the DataFrame of a batch belongs to a clone of it,
 made by Spark for the query, whose views the user cannot see.
@@ -37,6 +38,7 @@ class MemoryTableSink:
         self._rows = find_class(spark, _MEMORY_SINKS)()
         self._open = False
         self._written = 0
+        self._last_id: int | None = None
 
     def open(self, schema: StructType) -> None:
         """Show the table, still empty."""
@@ -51,9 +53,12 @@ class MemoryTableSink:
         """Add the batch to the table."""
         if not self._open:
             self.open(df.schema)
+        if batch_id == self._last_id:
+            return
         batch: Any = df
         self._rows.write(self._written, False, batch._jdf.collect())
         self._written += 1
+        self._last_id = batch_id
 
 
 def find_class(spark: SparkSession, names: Iterable[str]) -> Any:
