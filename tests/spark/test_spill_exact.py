@@ -225,3 +225,34 @@ def test_a_group_and_a_batch_larger_than_memory_with_a_huge_result(
     assert cleaned > 300_000
     for entry in query.recentProgress:
         assert all(sum(slot["stateBytes"].values()) <= 1_000 for slot in entry["slots"])
+
+
+def test_a_round_that_fails_in_a_running_query_is_repeated_before_the_next_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = make(spark, tmp_path, 2)
+    written: dict[int, list[Any]] = {}
+    fails = {"left": 1}
+
+    def sink(rows: DataFrame, batch_id: int) -> None:
+        written[batch_id] = [tuple(row) for row in rows.collect()]
+        if batch_id >= loop.ROUND_IDS and fails["left"]:
+            fails["left"] -= 1
+            raise RuntimeError("no room in the store")
+
+    query = scenario.start(
+        scenario.join().on("k"), memory=2_000, sink=sink, trigger={"processingTime": "0 seconds"}
+    )
+    query.processAllAvailable()
+    with pytest.raises(RuntimeError, match="no room in the store"):
+        query.cleanup()
+    tried = dict(written)
+    scenario.add(s0=[(1, 1, "more")], s1=[(1, 2, "more")])
+    query.processAllAvailable()
+    assert {batch: rows for batch, rows in written.items() if batch in tried} == tried
+    query.set_memory(bytes=None)
+    query.cleanup()
+    query.stop()
+    joined = scenario.join().on("k")
+    got = sorted(row for rows in written.values() for row in rows)
+    assert got == sorted(tuple(row) for row in scenario.expected(joined).collect())

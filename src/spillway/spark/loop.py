@@ -122,6 +122,9 @@ class BatchLoop:
         self._spark = _clone(spark)
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
+        #: Whether a round may have been begun and not ended: by an earlier start, or by a failure.
+        self._may_be_open = True
+        self._closed = False
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """One micro-batch, exactly once."""
@@ -152,23 +155,27 @@ class BatchLoop:
         Nothing is in the sink twice: the sink knows the round by its number, also after a crash.
         """
         with self._turn:
+            if self._closed:
+                raise QueryError("the query has ended, so it cannot clean up")
             if repeated := self._repeat_round():
                 return repeated
             groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots, among)
             if groups:
                 self._checkpoint.log.begin_round(self.state, groups)
+                self._may_be_open = True
                 self._round(groups, replay=False)
             return groups
 
     def unfinished_round(self) -> bool:
-        """Whether an earlier start has left a round that must be repeated."""
-        return self._first and self._checkpoint.log.begun_round(self.state) is not None
+        """Whether a round was begun, by this start or one before, that must be repeated."""
+        return self._may_be_open and self._checkpoint.log.begun_round(self.state) is not None
 
     def _repeat_round(self) -> tuple[int, ...]:
-        """Does a round again that an earlier start did not finish; returns its groups."""
-        groups = self._checkpoint.log.begun_round(self.state) if self._first else None
+        """Does a round again that was begun and did not end; returns its groups."""
+        groups = self._checkpoint.log.begun_round(self.state) if self._may_be_open else None
         if groups:
             self._round(groups, replay=True)
+        self._may_be_open = False
         return groups or ()
 
     def _round(self, groups: Sequence[int], *, replay: bool) -> None:
@@ -177,6 +184,7 @@ class BatchLoop:
         none = self._spark.sparkContext.emptyRDD()
         rows = self._spark.createDataFrame(none, lanes_schema(self.spec.lanes), verifySchema=False)
         self._run(rows, plan, ROUND_IDS + self.state.rounds, replay=replay)
+        self._may_be_open = False
 
     def _failed(self, problem: BaseException) -> RuntimeError:
         """What Spark is told of a failure; the failure itself is kept for the user.
@@ -191,7 +199,9 @@ class BatchLoop:
         return RuntimeError(f"{type(self.failure).__name__}: {told[:2000]}")
 
     def close(self) -> None:
-        """Ends what runs beside the batches."""
+        """Ends what runs beside the batches, once a round under way is over."""
+        with self._turn:
+            self._closed = True
         self._janitor.close()
         if self._anchors is not None:
             self._anchors.close()

@@ -44,7 +44,7 @@ class Query:
         self._on_end = on_end
         #: Whether the input ends, so that missing results are made then.
         self._finite = finite
-        self._cleanup_failure: BaseException | None = None
+        self._cleanup_failure: Exception | None = None
         self._watcher = threading.Thread(target=self._watch, name="spillway-watch", daemon=True)
         self._watcher.start()
 
@@ -152,7 +152,7 @@ class Query:
     def exception(self) -> Exception | None:
         """What ended the query, if that was an error."""
         problem = self._streaming.exception()
-        return None if problem is None else self._named(problem)
+        return self._cleanup_failure if problem is None else self._named(problem)
 
     def stop(self) -> None:
         """Ends the query after what it is doing; its checkpoint can be started again."""
@@ -226,7 +226,8 @@ class Query:
         try:
             clean_up(self._loop, show_bar, lambda: self._loop.stopping)
         except Exception as problem:
-            self._cleanup_failure = named_failure(problem)
+            named = named_failure(problem)
+            self._cleanup_failure = named if isinstance(named, Exception) else problem
 
     def _forget_local(self) -> None:
         """Gives the memory and disk tiers back; the durable tier has everything."""
