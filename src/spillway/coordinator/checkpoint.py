@@ -24,7 +24,7 @@ from spillway.coordinator.coordinator import Committed, References, initial
 from spillway.coordinator.log import Log
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
-from spillway.kernels.checksum import checksum
+from spillway.kernels.checksum import sealed, unsealed
 from spillway.plan.join import refuse_other_query
 from spillway.routing.routing import Routing
 from spillway.state.manifest import (
@@ -89,8 +89,8 @@ class Checkpoint:
         data = self.durable.read("metadata.json")
         if data is None:
             return None
-        head, _, body = bytes(data).partition(b"\n")
-        if head != f"{checksum(body):016x}".encode():
+        body = unsealed(data)
+        if body is None:
             raise StateError(
                 f"the metadata of the checkpoint at {self.location} is damaged",
                 hint="restore the checkpoint directory from a copy",
@@ -112,7 +112,7 @@ class Checkpoint:
                 "query": fingerprint,
             }
             body = json.dumps(found, indent=1).encode()
-            self.durable.replace("metadata.json", f"{checksum(body):016x}\n".encode() + body)
+            self.durable.replace("metadata.json", sealed(body))
         refuse_other_query(self.location, found["query"], fingerprint)
         if found["groups"] != groups:
             raise QueryError(

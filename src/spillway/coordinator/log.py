@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from spillway.coordinator.coordinator import Committed
 from spillway.errors import QueryError, StateError
-from spillway.kernels.checksum import checksum
+from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
 from spillway.routing.routing import Routing, decode_table, encode_table
 from spillway.state.manifest import newer_format
@@ -51,8 +51,8 @@ class Log:
         """One record, refused if it is damaged or of a newer format."""
         name = _path(mark)
         data = self._durable.read(name)
-        head, _, body = (b"" if data is None else bytes(data)).partition(b"\n")
-        if not head or head != f"{checksum(body):016x}".encode():
+        body = None if data is None else unsealed(data)
+        if body is None:
             raise StateError(
                 f"log record {name} is {'missing' if data is None else 'damaged'}",
                 detail=f"in {self._durable.location}",
@@ -66,8 +66,7 @@ class Log:
     def append(self, state: Committed) -> None:
         """Commits a batch; refused if another query has committed it first."""
         body = json.dumps(_to_json(state), separators=(",", ":")).encode()
-        data = f"{checksum(body):016x}\n".encode() + body
-        if not self._durable.publish(_path(Mark(state.batch, state.round)), data):
+        if not self._durable.publish(_path(Mark(state.batch, state.round)), sealed(body)):
             raise QueryError(
                 f"batch {state.batch} was committed by another query on {self._durable.location}",
                 hint="stop one of the two queries that share this checkpoint; "
@@ -77,15 +76,15 @@ class Log:
     def begin_round(self, state: Committed, groups: Sequence[int]) -> None:
         """Notes which groups the next round cleans up, so that a restart repeats it as it was."""
         body = json.dumps(list(groups)).encode()
-        self._durable.replace(_intent(state), f"{checksum(body):016x}\n".encode() + body)
+        self._durable.replace(_intent(state), sealed(body))
 
     def begun_round(self, state: Committed) -> tuple[int, ...] | None:
         """The groups of a round that was begun after the commit and has not ended."""
         data = self._durable.read(_intent(state))
         if data is None:
             return None
-        head, _, body = bytes(data).partition(b"\n")
-        if head != f"{checksum(body):016x}".encode():
+        body = unsealed(data)
+        if body is None:
             raise StateError(
                 f"log record {_intent(state)} is damaged",
                 detail=f"in {self._durable.location}",

@@ -46,3 +46,19 @@ def checksum(data: Any) -> int:
     raw = np.frombuffer(data, np.uint8)
     whole = raw.shape[0] & ~7
     return int(_mix(raw[:whole].view(np.uint64), raw[whole:], raw.shape[0]))
+
+
+def sealed(body: bytes) -> bytes:
+    """A text with its checksum in a line before it."""
+    return f"{checksum(body):016x}\n".encode() + body
+
+
+def unsealed(data: Any) -> bytes | None:
+    """The text of what `sealed` made, or None if it is not whole.
+
+    Example:
+        >>> unsealed(sealed(b"{}")), unsealed(sealed(b"{}")[:-1])
+        (b'{}', None)
+    """
+    head, _, body = bytes(data).partition(b"\n")
+    return body if body and head == f"{checksum(body):016x}".encode() else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
-from spillway.kernels.checksum import checksum
+from spillway.kernels.checksum import sealed, unsealed
 from spillway.routing.routing import HashRange, Routing
 from spillway.state.generations import Generation, taken_out, united
 from spillway.state.groups import GroupTable
@@ -60,8 +60,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The manifest as bytes, with a checksum in its first line."""
-        body = json.dumps(_to_json(self), separators=(",", ":")).encode()
-        return f"{checksum(body):016x}\n".encode() + body
+        return sealed(json.dumps(_to_json(self), separators=(",", ":")).encode())
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,8 @@ def empty_manifest(slot: SlotId, streams: int) -> Manifest:
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
     """Reads a manifest back, refusing one that is damaged or newer than this version knows."""
-    head, _, body = bytes(data).partition(b"\n")
-    try:
-        sound = int(head, 16) == checksum(body)
-    except ValueError:
-        sound = False
-    if not sound:
+    body = unsealed(data)
+    if body is None:
         raise StateError(
             f"manifest {name} is damaged",
             detail="its checksum does not fit its content",
