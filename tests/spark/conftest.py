@@ -31,3 +31,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def elsewhere(spark: SparkSession) -> SparkSession:
+    """A session of its own, in a zone that is not UTC and has summer time."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    return session
