@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 
+from spillway.duration import duration_us
 from spillway.errors import SettingsError
 
 _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -14,6 +16,9 @@ _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 #: Which groups leave memory first; see spillway/policies/spill.py.
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
+
+#: How slots share memory; see spillway/policies/strategy.py.
+STRATEGIES = ("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk")
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,30 @@ class Adapt:
     slots: int | None = None
     #: Partition groups, the unit that is routed; fixed by the first start of a checkpoint.
     groups: int = 256
+    #: How the groups of a new checkpoint are shared out, a weight for each slot; None: evenly.
+    shares: tuple[float, ...] | None = None
     #: State that one slot may have in memory, bytes or text like "200MB"; or a mapping from slots to
     #: such limits. At the limit whole groups move to disk, and their missing results come later.
     #: None: no limit.
     memory: int | str | Mapping[int, int | str] | None = None
+    #: What is done where memory is short: "none", "spill-only", "relocate-only", "lazy-disk",
+    #: "active-disk", "global-disk". None: "lazy-disk" where memory is limited, else "none".
+    strategy: str | None = None
+    #: State moves when the emptiest slot has less than this part of the fullest one's.
+    relocation_threshold: float = 0.8
+    #: How often slots are compared: a duration of the query's own processing time; or so many
+    #: batches, where they are given.
+    relocation_interval: str | timedelta = "45 seconds"
+    relocation_batches: int | None = None
+    #: Part of `memory` from which on groups go to disk.
+    memory_threshold: float = 1.0
+    #: A slot is told to spill when another makes more than so many times its results per group.
+    productivity_ratio: float = 2.0
+    #: Bytes that slots are told to spill in all; None: what the slots together have no memory for.
+    max_forced_spill: int | str | None = None
+    #: Rows that may wait for groups on their way to another slot, in bytes; beyond it the move is
+    #: completed before the next batch.
+    buffer: int | str = 64 * 1024 * 1024
     #: Which groups go first: "least-productive", "most-productive", "largest", "random", "inactive".
     victims: str = "least-productive"
     #: Part of the state in memory that goes at a time.
@@ -67,7 +92,8 @@ class Adapt:
     anchor: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("slots", "groups", "block_rows", "inactive_batches", "calm_batches"):
+        counts = ("slots", "groups", "block_rows", "inactive_batches", "calm_batches")
+        for name in (*counts, "relocation_batches"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise SettingsError(
@@ -81,15 +107,60 @@ class Adapt:
                 f"{self.slots} slots cannot share {self.groups} groups",
                 hint=f"raise groups to at least {self.slots}, or lower slots",
             )
+        self._check_shares()
         _one_of("share", self.share, ("host", "executor"))
         _one_of("anchor", self.anchor, ("auto", "always", "never"))
         _one_of("victims", self.victims, VICTIMS)
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
-        _fraction("spill_fraction", self.spill_fraction)
-        _fraction("low_water", self.low_water)
+        if self.strategy is not None:
+            _one_of("strategy", self.strategy, STRATEGIES)
+        for name in ("spill_fraction", "low_water", "relocation_threshold", "memory_threshold"):
+            _fraction(name, getattr(self, name))
+        if not isinstance(self.productivity_ratio, int | float) or self.productivity_ratio < 1:
+            raise SettingsError(
+                f"productivity_ratio={self.productivity_ratio!r} is not a number of at least 1",
+                hint="for example .adapt(productivity_ratio=2)",
+            )
+        if self.interval_s <= 0:
+            raise SettingsError(
+                f"relocation_interval={self.relocation_interval!r} is not longer than nothing",
+                hint='for example .adapt(relocation_interval="45 seconds")',
+            )
+        if self.max_forced_spill is not None:
+            parse_bytes("max_forced_spill", self.max_forced_spill)
+        parse_bytes("buffer", self.buffer)
         for slot, limit in self._memory_by_slot().items():
             parse_bytes("memory" if slot is None else f"memory of slot {slot}", limit)
         parse_bytes("piece_bytes", self.piece_bytes)
+
+    def _check_shares(self) -> None:
+        if self.shares is None:
+            return
+        weights = [w for w in self.shares if isinstance(w, int | float) and w >= 0]
+        if len(weights) != len(self.shares) or sum(weights) <= 0 or len(weights) != self.slots:
+            raise SettingsError(
+                f"shares={self.shares!r} is not a weight of at least 0 for each slot",
+                detail=f"slots={self.slots}",
+                hint="for example .adapt(slots=3, shares=(3, 1, 1))",
+            )
+
+    @property
+    def strategy_name(self) -> str:
+        """The strategy, also where none was chosen."""
+        if self.strategy is not None:
+            return self.strategy
+        return "none" if self.memory is None else "lazy-disk"
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds from one comparison of the slots to the next."""
+        return duration_us("relocation_interval", self.relocation_interval) / 1e6
+
+    @property
+    def max_forced_bytes(self) -> int | None:
+        """Bytes that slots are told to spill in all."""
+        limit = self.max_forced_spill
+        return None if limit is None else parse_bytes("max_forced_spill", limit)
 
     def memory_of(self, slot: int) -> int | None:
         """The memory of one slot in bytes; None: no limit."""

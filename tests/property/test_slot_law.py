@@ -1,8 +1,9 @@
 """The law of the project, without Spark: whatever happens to a slot, its results are the batch join.
 
-Random batches go through `run_slot` with random attempts that die before they report, random
-restarts with other numbers of slots, lost memory tiers, and tiny merge and block sizes, so that a
-few hundred rows pass through everything that millions would.
+Random batches go through `run_slot` with random attempts that die before they report, batches that
+are lost after the sink has seen them and repeated after a restart, random restarts with other numbers
+of slots, lost memory tiers, moves of groups between slots that take several batches and may fail, and
+tiny merge and block sizes, so that a few hundred rows pass through everything that millions would.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     References,
     commit_batch,
+    new_note,
     next_round,
     plan_batch,
     plan_round,
 )
+from spillway.coordinator.log import Mark, next_round_of
 from spillway.ids import SlotId
 from spillway.operators import control
 from spillway.operators.base import StreamColumns
@@ -36,11 +40,18 @@ from spillway.operators.control import Limits
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.policies.spill import SpillPolicy
+from spillway.policies.strategy import ForceSpill, Move, Strategy
+from spillway.protocols.engine import busy
+from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
+from spillway.protocols.relocation import Phase
 from spillway.routing.groups import group_of
+from spillway.routing.routing import Routing
 from spillway.settings import VICTIMS
-from spillway.state import compaction
+from spillway.state import compaction, shipping
 from spillway.state import slot as slot_state
-from spillway.state.manifest import empty_manifest
+from spillway.state.manifest import empty_manifest, part_manifest
+from spillway.state.moving import of_move
+from spillway.state.shipping import laid_out, packed, parcels, unpacked
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import LocalTier
 
@@ -60,11 +71,14 @@ def hash_of(key: int) -> int:
     return ((key // 2) * 2654435761) % 2**32
 
 
-def exchanged(rows: list[Row], slot_of: np.ndarray, slot: int) -> list[pa.RecordBatch]:
+def exchanged(
+    rows: list[Row], slot_of: np.ndarray, slot: int, attempt: int
+) -> list[pa.RecordBatch]:
+    """The rows of a slot, in an order that differs from attempt to attempt."""
     mine = [
-        r
-        for r in rows
-        if slot_of[group_of(np.array([hash_of(r.key)], np.uint32), GROUPS)[0]] == slot
+        rows[at]
+        for at in np.random.default_rng(attempt).permutation(len(rows))
+        if slot_of[group_of(np.array([hash_of(rows[at].key)], np.uint32), GROUPS)[0]] == slot
     ]
     batch = pa.RecordBatch.from_arrays(
         [
@@ -97,6 +111,8 @@ class Cluster:
     late: int = 0
     late_seen: int = 0
     events: Counter = field(default_factory=Counter)
+    rules: Rules = field(default_factory=lambda: Rules(Strategy("none")))
+    moves: int = 0
 
     def __post_init__(self) -> None:
         self.streams = tuple(
@@ -107,41 +123,126 @@ class Cluster:
         self.start(self.slots)
 
     def start(self, slots: int) -> None:
-        self.slots = slots
+        """A start of the query: what was begun is repeated, what moves arrives, then it has `slots`."""
         self.opened = OpenRuns()
-        self.state, self.references = self.checkpoint.recover(len(self.streams), GROUPS, slots)
+        self.state, self.references = self.checkpoint.recover(
+            len(self.streams), Routing.even(GROUPS, slots)
+        )
         self.garbage: tuple[str, ...] = ()
+        self.slots = slots
+
+    def settled(self) -> None:
+        """What a start does before it may change the number of slots."""
+        log = self.checkpoint.log
+        if (note := log.begun(next_round_of(self.state))) is not None:
+            self.run(plan_round(self.state, note, self.garbage), [], [])
+        if self.state.scaling is None and self.slots != self.state.routing.slots:
+            for _ in range(50):
+                if not self.state.moves:
+                    break
+                self.send(fails=False)
+                self.round(0, [])
+            assert not self.state.moves
+            routing, count = self.state.routing.resized(self.slots), len(self.streams)
+            self.state, self.references = self.checkpoint.rerouted(self.state, count, routing)
 
     def lose_host(self) -> None:
         shutil.rmtree(self.root / "memory", ignore_errors=True)
         self.opened = OpenRuns()
 
-    def batch(self, rows: list[Row], dies: list[int]) -> None:
-        """One batch; the slots in `dies` are first attempted and lost before they report."""
-        limits = dict.fromkeys(range(self.slots), self.memory_bytes)
-        self.run(
-            plan_batch(self.state, self.state.batch + 1, self.garbage, memory_bytes=limits),
-            rows,
-            dies,
-        )
+    @property
+    def limits(self) -> dict[int, int | None]:
+        return dict.fromkeys(range(self.state.routing.slots), self.memory_bytes)
+
+    def batch(self, rows: list[Row], dies: list[int], lost: bool = False) -> None:
+        """One batch; the slots in `dies` are first attempted and lost before they report.
+
+        A batch that is lost has been in the sink before the query died; what comes back must be the
+        same, although the settings are others.
+        """
+        number = self.state.batch + 1
+        seen = None
+        if self.checkpoint.log.begun(Mark(number)) is None:
+            self.settled()
+        if lost:
+            plan = plan_batch(self.state, number, self.garbage, memory_bytes=self.limits)
+            self.checkpoint.log.begin(Mark(number), plan.note)
+            seen = self.outputs(plan, rows, [])[1]
+            self.memory_bytes = None if self.memory_bytes else 600
+            self.start(self.slots % 3 + 1)
+        note = self.checkpoint.log.begun(Mark(number))
+        plan = plan_batch(self.state, number, self.garbage, memory_bytes=self.limits, note=note)
+        self.checkpoint.log.begin(Mark(number), plan.note)
+        self.run(plan, rows, dies, seen)
 
     def round(self, cleanup_bytes: int, dies: list[int]) -> int:
         """One round of cleanup; returns how many groups still miss results."""
-        limits = dict.fromkeys(range(self.slots), self.memory_bytes)
-        groups = next_round(self.state, cleanup_bytes)
-        plan = plan_round(self.state, groups, self.garbage, limits)
+        groups = next_round(self.state, cleanup_bytes) if cleanup_bytes else ()
+        plan = plan_round(self.state, new_note(self.state, self.limits, groups), self.garbage)
+        self.checkpoint.log.begin(next_round_of(self.state), plan.note)
         return self.run(plan, [], dies)
 
     def clean_up(self) -> None:
         """Rounds until nothing is missing."""
         for _ in range(200):
-            if self.round(1, []) == 0:
+            self.send(fails=False)
+            if self.round(1, []) == 0 and not self.state.moves:
                 return
         raise AssertionError("cleanup does not end")
 
-    def run(self, plan, rows: list[Row], dies: list[int]) -> int:
+    def move(self, sender: int, receiver: int, size: int, groups: int, everything: bool) -> None:
+        """Begins a move, if both slots are there and free."""
+        slots = self.state.routing.slots
+        sender, receiver = sender % slots, receiver % slots
+        if sender == receiver or busy(self.state.moves) & {sender, receiver}:
+            return
+        order = Move(sender, receiver, size, "a test", groups, everything)
+        self.state = begin(self.state, order)
+        self.moves += 1
+
+    def force(self, slot: int, size: int) -> None:
+        if slot < self.state.routing.slots and slot not in busy(self.state.moves):
+            self.state = begin(self.state, ForceSpill(slot, size, "a test"))
+
+    def scale(self, slots: int) -> None:
+        if self.state.scaling is None and slots != self.state.routing.slots:
+            self.state = rescale(self.state, slots)
+            self.slots = slots
+
+    def send(self, fails: bool) -> None:
+        """Everything that has departed is received, or sending it fails."""
+        for move in self.state.moves:
+            if move.phase not in (Phase.SENDING, Phase.RECEIVING):
+                continue
+            said = [(SendPartitions(move.move), 0.0)]
+            if fails:
+                said.append((SendFailed(move.move, "a test"), 0.0))
+            else:
+                name = self.carried(move)
+                said += [
+                    (ReceivePartitions(move.move), 0.0),
+                    (Received(move.move, name, 0, 0), 0.0),
+                ]
+            self.state, events = resume(self.state, said)
+            assert len(events) == len(said)
+
+    def carried(self, move) -> str:
+        manifest = self.checkpoint.manifest(self.state.manifests[move.sender])
+        departure, store = of_move(manifest.departures, move.move), self.store(self.state.batch)
+        received = []
+        for parcel in parcels(departure, GROUPS):
+            time = self.streams[parcel.stream].time
+            name = f"{self.state.batch:09d}-m{move.move}-{next(ATTEMPTS)}.arrow"
+            received.append((parcel, unpacked(packed(parcel, time, store), name, time, store)))
+        layers = laid_out(received, len(self.streams))
+        part = part_manifest(SlotId(move.receiver), departure, layers, manifest.groups)
+        name = f"manifests/part-{next(ATTEMPTS)}.json"
+        self.checkpoint.durable.write(name, part.encode())
+        return name
+
+    def outputs(self, plan, rows: list[Row], dies: list[int]) -> tuple[dict, Counter]:
         slot_of = np.array(plan.routing.table)
-        records, output = {}, []
+        records, output = {}, Counter()
         for slot in range(plan.routing.slots):
             if slot in dies:
                 for _ in self.attempt(plan, rows, slot_of, slot, lambda _: None):
@@ -149,36 +250,47 @@ class Cluster:
             taken: list = []
             for batch in self.attempt(plan, rows, slot_of, slot, taken.append):
                 assert batch.num_rows <= max(self.block_rows, 1)
-                output += batch.to_pylist()
+                for row in batch.to_pylist():
+                    output[tuple(row[s.name]["v"] for s in self.streams)] += 1
             records[slot] = taken[0]
+        return records, output
+
+    def run(self, plan, rows: list[Row], dies: list[int], seen: Counter | None = None) -> int:
+        records, output = self.outputs(plan, rows, dies)
+        assert seen is None or seen == output
         if self.windows[0] is not None and plan.watermark_us is not None:
             fresh = [r for r in rows if r.time >= plan.watermark_us]
             self.late += len(rows) - len(fresh)
             rows = fresh
         self.late_seen += sum(sum(r.rows_late) for r in records.values())
         lateness = [None if w is None else self.lateness for w in self.windows]
-        self.state = commit_batch(self.state, plan, records, lateness)
+        state = commit_batch(self.state, plan, records, lateness, 1.0)
+        self.state = adapt(state, records, self.limits, self.rules)
         self.checkpoint.log.append(self.state)
         self.references, gone = self.references.updated(list(records.values()))
         self.checkpoint.discard([f"runs/{name}" for name in gone])
         self.garbage = gone
         self.accepted += rows
-        for row in output:
-            self.results[tuple(row[s.name]["v"] for s in self.streams)] += 1
+        self.results += output
         for record in records.values():
             self.events.update(type(event).__name__ for event in record.events)
-            if self.memory_bytes is not None:
-                assert sum(record.state_bytes) <= self.memory_bytes
+            limit = plan.memory_bytes[record.slot]
+            if limit is not None and record.slot not in plan.relocating:
+                assert sum(record.state_bytes) <= limit
+        self.events.update(type(event).__name__ for event in self.state.events)
         return len(self.state.pending)
 
-    def attempt(self, plan, rows, slot_of, slot, report):
-        store = Store(
+    def store(self, batch: int) -> Store:
+        return Store(
             LocalTier("memory", self.root / "memory"),
             LocalTier("disk", self.root / "disk"),
             self.checkpoint.durable,
             self.opened,
-            plan.batch,
+            batch,
         )
+
+    def attempt(self, plan, rows, slot_of, slot, report):
+        store, attempt = self.store(plan.batch), next(ATTEMPTS)
         for name in plan.garbage:
             store.forget(name)
         job = SlotJob(
@@ -188,10 +300,17 @@ class Cluster:
             streams=self.streams,
             watermark_us=plan.watermark_us,
             piece_bytes=200,
-            attempt=f"{next(ATTEMPTS)}",
+            attempt=f"{attempt}",
             worker="test",
-            limits=Limits(plan.memory_bytes[slot], self.spill_fraction, calm_batches=2),
+            limits=Limits(
+                plan.memory_bytes[slot],
+                self.spill_fraction,
+                calm_batches=2,
+                relocating=slot in plan.relocating,
+            ),
             cleanup=plan.cleanup,
+            orders=plan.orders.get(slot, ()),
+            owned=plan.routing.groups_of(SlotId(slot)),
         )
         name = plan.manifests[slot]
         manifest = (
@@ -200,9 +319,8 @@ class Cluster:
             else empty_manifest(SlotId(slot), len(self.streams))
         )
         operator = JoinOperator(self.streams, self.block_rows)
-        return run_slot(
-            exchanged(rows, slot_of, slot), job, manifest, operator, self.policy, store, report
-        )
+        mine = exchanged(rows, slot_of, slot, attempt)
+        return run_slot(mine, job, manifest, operator, self.policy, store, report)
 
     def expected(self) -> Counter:
         by_stream = [[r for r in self.accepted if r.stream == s] for s in range(len(self.streams))]
@@ -232,8 +350,15 @@ def histories(draw):
     clock = 0
     events = []
     values = itertools.count()
-    for _ in range(draw(st.integers(1, 14))):
-        kind = draw(st.sampled_from(["batch"] * 8 + ["restart", "lose", "memory", "round"]))
+    slots = st.integers(0, 4)
+    for _ in range(draw(st.integers(1, 16))):
+        kind = draw(
+            st.sampled_from(
+                ["batch"] * 8
+                + ["restart", "lose", "memory", "round", "force", "scale"]
+                + ["move", "send"] * 3
+            )
+        )
         if kind == "batch":
             clock += draw(st.integers(0, 4))
             rows = [
@@ -245,16 +370,26 @@ def histories(draw):
                 )
                 for _ in range(draw(st.integers(0, 9)))
             ]
-            events.append(("batch", rows, draw(st.lists(st.integers(0, 4), max_size=2))))
+            dies = draw(st.lists(slots, max_size=2))
+            events.append(("batch", rows, dies, draw(st.integers(0, 5)) == 0))
         elif kind == "restart":
-            events.append(("restart", draw(st.integers(1, 5))))
+            events.append(("start", draw(st.integers(1, 5))))
         elif kind == "memory":
             events.append(("memory", draw(st.sampled_from(MEMORIES))))
         elif kind == "round":
-            dies = draw(st.lists(st.integers(0, 4), max_size=2))
+            dies = draw(st.lists(slots, max_size=2))
             events.append(("round", draw(st.integers(0, 500)), dies))
+        elif kind == "force":
+            events.append(("force", draw(slots), draw(st.integers(0, 500))))
+        elif kind == "scale":
+            events.append(("scale", draw(st.integers(1, 5))))
+        elif kind == "move":
+            size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
+            events.append(("move", draw(slots), draw(slots), size, least, draw(st.booleans())))
+        elif kind == "send":
+            events.append(("send", draw(st.integers(0, 3)) == 0))
         else:
-            events.append(("lose",))
+            events.append(("lose_host",))
     return windows, draw(st.integers(0, 5)), events
 
 
@@ -282,22 +417,18 @@ def test_any_history_gives_the_batch_join(
         mock.patch.object(control, "CLEAN_STEP_BYTES", 150),
         mock.patch.object(control, "EXPIRY_BYTES", 200),
         mock.patch.object(slot_state, "MOVE_BYTES", 100),
+        mock.patch.object(shipping, "PARCEL_BYTES", 100),
+        mock.patch.object(shipping, "PIECE_BYTES", 60),
         mock.patch.object(slot_state, "LEAST_WASTE_BYTES", 100),
         mock.patch.object(slot_state, "CROWDED_GENERATION", 3),
     ):
         policy = SpillPolicy(victims, amortised, inactive_batches=2)
         cluster = Cluster(Path(folder), windows, lateness, 2, memory_bytes, policy, spill_fraction)
-        for event in events:
-            if event[0] == "batch":
-                cluster.batch(event[1], event[2])
-            elif event[0] == "restart":
-                cluster.start(event[1])
-            elif event[0] == "memory":
-                cluster.memory_bytes = event[1]
-            elif event[0] == "round":
-                cluster.round(event[1], event[2])
+        for name, *values in events:
+            if name == "memory":
+                cluster.memory_bytes = values[0]
             else:
-                cluster.lose_host()
+                getattr(cluster, name)(*values)
         cluster.clean_up()
         assert cluster.results == cluster.expected()
         assert cluster.late == cluster.late_seen

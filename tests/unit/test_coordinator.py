@@ -105,6 +105,6 @@ def test_start_sweeps_what_never_committed(tmp_path) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     checkpoint.durable.write("runs/orphan.arrow", b"x")
     checkpoint.durable.write("manifests/orphan.json", b"x")
-    checkpoint.recover(2, 4, 2)
+    checkpoint.recover(2, Routing.even(4, 2))
     assert checkpoint.durable.names("runs") == []
     assert checkpoint.durable.names("manifests") == []

@@ -26,6 +26,7 @@ from spillway.operators.slot import SlotJob, run_slot
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
+from spillway.routing.routing import Routing
 from spillway.state.manifest import empty_manifest
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import LocalTier
@@ -103,7 +104,7 @@ def location(tmp_path: Path) -> Path:
     place = tmp_path / "ck"
     checkpoint = Checkpoint(str(place / "spillway"))
     checkpoint.open(PLAN.fingerprint(), GROUPS, "0.0.test")
-    state, _ = checkpoint.recover(2, GROUPS, SLOTS)
+    state, _ = checkpoint.recover(2, Routing.even(GROUPS, SLOTS))
     attempts = itertools.count()
     for _ in range(BATCHES):
         state = run_batch(tmp_path, checkpoint, state, attempts)

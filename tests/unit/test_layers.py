@@ -22,6 +22,7 @@ ORDER = [
     "doctor",
     "ids",
     "clock",
+    "duration",
     "settings",
     "kernels",
     "routing",

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from spillway.duration import duration_us
 from spillway.errors import PlanError, SettingsError
-from spillway.plan.duration import duration_us
 from spillway.settings import Adapt, parse_bytes
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, Any
 
-from spillway.coordinator.coordinator import Committed, References, initial
+from spillway.coordinator.coordinator import Committed, Note, References, initial
 from spillway.coordinator.log import Log
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
@@ -122,18 +122,42 @@ class Checkpoint:
             )
         return found
 
-    def recover(self, streams: int, groups: int, slots: int) -> tuple[Committed, References]:
-        """The committed state, its groups spread over `slots`, and the files it refers to."""
-        state = self.log.latest() or initial(Routing.even(groups, slots), streams)
+    def recover(self, streams: int, new: Routing) -> tuple[Committed, References]:
+        """The committed state, in the slots it was in, and the files it refers to.
+
+        A checkpoint that is new begins with the routing given.
+        """
+        state = self.log.latest() or initial(new, streams)
         manifests = self._manifests(state, streams)
-        self._sweep(state, manifests)
-        if state.routing.slots != slots:
-            state, manifests = self._resized(state, manifests, streams, slots)
-        counts: dict[str, int] = {}
-        for manifest in manifests:
-            for name in manifest.runs():
-                counts[name] = counts.get(name, 0) + 1
-        return state, References(counts)
+        note = self.log.open_note(state)
+        self._sweep(state, manifests, note)
+        if note is not None and note.routing != state.routing:
+            # What was begun under another routing is repeated under it.
+            return self.rerouted(state, streams, note.routing)
+        return state, _references(manifests)
+
+    def rerouted(
+        self, state: Committed, streams: int, routing: Routing
+    ) -> tuple[Committed, References]:
+        """The same state under another routing, nothing of it copied; nothing may be moving."""
+        olds = self._manifests(state, streams)
+        slots = range(routing.slots)
+        combined = [combine(olds, SlotId(slot), routing, streams) for slot in slots]
+        names: list[str | None] = []
+        for manifest in combined:
+            name = f"manifests/{state.batch:09d}-{manifest.slot}-{uuid.uuid4().hex[:12]}.json"
+            self.durable.write(name, manifest.encode())
+            names.append(name)
+        # What was to be told to slots, or to be filled, was meant for the slots that there were.
+        changed = replace(
+            state,
+            routing=routing,
+            manifests=tuple(names),
+            sample=replace(state.sample, rows_out=(0,) * routing.slots),
+            forces=(),
+            scaling=None,
+        )
+        return changed, _references(combined)
 
     def manifest(self, name: str) -> Manifest:
         """One manifest, refused if it is missing or damaged."""
@@ -150,24 +174,22 @@ class Checkpoint:
             for slot, name in enumerate(state.manifests)
         ]
 
-    def _resized(
-        self, state: Committed, manifests: list[Manifest], streams: int, slots: int
-    ) -> tuple[Committed, list[Manifest]]:
-        routing = state.routing.resized(slots)
-        combined = [combine(manifests, SlotId(slot), routing, streams) for slot in range(slots)]
-        names: list[str | None] = []
-        for manifest in combined:
-            name = f"manifests/{state.batch:09d}-{manifest.slot}-{uuid.uuid4().hex[:12]}.json"
-            self.durable.write(name, manifest.encode())
-            names.append(name)
-        return replace(state, routing=routing, manifests=tuple(names)), combined
-
-    def _sweep(self, state: Committed, manifests: list[Manifest]) -> None:
+    def _sweep(self, state: Committed, manifests: list[Manifest], note: Note | None) -> None:
         """Deletes what attempts left behind that never committed."""
-        named = {name for name in state.manifests if name}
-        runs = {name for manifest in manifests for name in manifest.runs()}
+        parts = [move.part for move in (note.moves if note else ()) if move.part]
+        named = {name for name in (*state.manifests, *parts) if name}
+        known = [*manifests, *(self.manifest(name) for name in parts)]
+        runs = {name for manifest in known for name in manifest.runs()}
         orphans = [f"manifests/{n}" for n in self.durable.names("manifests")]
         self.discard([name for name in orphans if name not in named])
         self.discard([f"runs/{n}" for n in self.durable.names("runs") if n not in runs])
         for mark in self.log.marks()[:-KEEP_LOG]:
             self.log.forget(mark)
+
+
+def _references(manifests: Sequence[Manifest]) -> References:
+    counts: dict[str, int] = {}
+    for manifest in manifests:
+        for name in manifest.runs():
+            counts[name] = counts.get(name, 0) + 1
+    return References(counts)

@@ -3,6 +3,10 @@
 Between two batches the coordinator turns the records of the slots into the next committed state:
 which manifest each slot stands on, the watermark, the routing, and which run files nobody needs any
 more. `plan_batch` and `commit_batch` are its whole interface; neither reads a clock, a file or Spark.
+
+What a batch gives is a function of the committed state and of its plan. Of the plan, `Note` is what
+neither the log nor the settings of another start would give again: it is written before the batch
+begins, and a batch that is repeated after a crash has the plan that it had.
 """
 
 from __future__ import annotations
@@ -10,10 +14,36 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from spillway.coordinator.moves import answers, orders_of, routed, told_of
 from spillway.errors import QueryError
-from spillway.metrics.events import Event
+from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
+from spillway.operators.orders import Force, Order
+from spillway.protocols.engine import busy, delivered
+from spillway.protocols.messages import DeactivatePartitions
+from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is measured from one evaluation to the next."""
+
+    #: Clock, batch and bytes of state at the last evaluation.
+    clock_s: float = 0.0
+    batch: int = -1
+    state_bytes: int = 0
+    #: Results of each slot since then.
+    rows_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A change of the number of slots under way."""
+
+    slots: int
+    #: For each slot that is being filled, how many moves into it there were.
+    tries: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +70,30 @@ class Committed:
     pending: tuple[tuple[int, int], ...] = ()
     #: What this batch or round did to the state.
     events: tuple[Event, ...] = ()
+    #: The moves under way, and how many there were since the first start.
+    moves: tuple[Relocation, ...] = ()
+    moves_begun: int = 0
+    #: Slots that the coordinator tells to move groups out of memory, in the next batch.
+    forces: tuple[tuple[int, Force], ...] = ()
+    #: Bytes that it has made slots move out since the first start.
+    forced_bytes: int = 0
+    #: The number of slots that is being reached, if another one is.
+    scaling: Scaling | None = None
+    #: Seconds that batches took since the first start: the query's own clock.
+    clock_s: float = 0.0
+    #: What has happened since the coordinator last compared the slots.
+    sample: Sample = field(default_factory=Sample)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What of a plan must be known again if the batch is repeated."""
+
+    #: Before the moves; a start may have changed it since the last commit.
+    routing: Routing
+    memory_bytes: tuple[int | None, ...]
+    cleanup: tuple[int, ...] = ()
+    moves: tuple[Relocation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,14 +104,33 @@ class BatchPlan:
     routing: Routing
     manifests: tuple[str | None, ...]
     watermark_us: int | None
-    #: Bytes of state that each slot may have in memory; None: no limit.
-    memory_bytes: tuple[int | None, ...]
-    #: Groups whose missing results are to be made.
-    cleanup: tuple[int, ...] = ()
+    note: Note
+    #: What the moves under way and the coordinator's strategy tell each slot.
+    orders: Mapping[int, tuple[Order, ...]] = field(default_factory=dict)
     #: Run files that no committed manifest names; slots remove their local copies.
     garbage: tuple[str, ...] = ()
     #: Whether slots also look for local files that no manifest names: in the first batch of a start.
     sweep: bool = False
+
+    @property
+    def memory_bytes(self) -> tuple[int | None, ...]:
+        """Bytes of state that each slot may have in memory; None: no limit."""
+        return self.note.memory_bytes
+
+    @property
+    def cleanup(self) -> tuple[int, ...]:
+        """Groups whose missing results are to be made."""
+        return self.note.cleanup
+
+    @property
+    def moves(self) -> tuple[Relocation, ...]:
+        """The moves under way."""
+        return self.note.moves
+
+    @property
+    def relocating(self) -> set[int]:
+        """The slots in relocation mode."""
+        return busy(self.moves)
 
 
 @dataclass(frozen=True)
@@ -95,8 +168,9 @@ def plan_batch(
     *,
     sweep: bool = False,
     memory_bytes: Mapping[int, int | None] | None = None,
+    note: Note | None = None,
 ) -> BatchPlan:
-    """The plan of the next batch."""
+    """The plan of the next batch; with a note, the plan that it had before a crash."""
     if batch != state.batch + 1:
         raise QueryError(
             f"Spark asks for batch {batch}, but the state is at batch {state.batch}",
@@ -104,7 +178,21 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    return _plan(state, batch, garbage, memory_bytes or {}, sweep=sweep)
+    return _plan(state, batch, garbage, note or new_note(state, memory_bytes or {}), sweep=sweep)
+
+
+def new_note(
+    state: Committed, memory_bytes: Mapping[int, int | None], cleanup: Sequence[int] = ()
+) -> Note:
+    """The note of a plan that is made for the first time."""
+    limits = tuple(memory_bytes.get(slot) for slot in range(state.routing.slots))
+    return Note(state.routing, limits, tuple(cleanup), state.moves)
+
+
+def noteworthy(state: Committed, plan: BatchPlan) -> bool:
+    """Whether another start could make another plan than this, with other results in the batch."""
+    limited = any(limit is not None for limit in plan.memory_bytes)
+    return bool(limited or plan.cleanup or plan.moves or state.pending)
 
 
 def next_round(
@@ -123,35 +211,24 @@ def next_round(
     return tuple(chosen)
 
 
-def plan_round(
-    state: Committed,
-    groups: Sequence[int],
-    garbage: Sequence[str] = (),
-    memory_bytes: Mapping[int, int | None] | None = None,
-) -> BatchPlan:
-    """The plan of a round of cleanup: no rows, so the batch stays what it is.
+def plan_round(state: Committed, note: Note, garbage: Sequence[str] = ()) -> BatchPlan:
+    """The plan of a round: no rows, so the batch stays what it is.
 
-    It names its groups, so that a round that is repeated after a crash does the same, whatever the
-    number of slots is then.
+    A round makes missing results, and lets moves go on where no batch comes.
     """
-    plan = _plan(state, state.batch, garbage, memory_bytes or {}, sweep=False)
-    return replace(plan, cleanup=tuple(groups))
+    return _plan(state, state.batch, garbage, note, sweep=False)
 
 
 def _plan(
-    state: Committed,
-    batch: int,
-    garbage: Sequence[str],
-    memory_bytes: Mapping[int, int | None],
-    *,
-    sweep: bool,
+    state: Committed, batch: int, garbage: Sequence[str], note: Note, *, sweep: bool
 ) -> BatchPlan:
     return BatchPlan(
         batch,
-        state.routing,
+        routed(note.routing, note.moves),
         state.manifests,
         state.watermark_us,
-        tuple(memory_bytes.get(slot) for slot in range(state.routing.slots)),
+        note,
+        orders_of(note.moves, state.forces, state.manifests),
         garbage=tuple(garbage),
         sweep=sweep,
     )
@@ -162,8 +239,13 @@ def commit_batch(
     plan: BatchPlan,
     records: Mapping[int, SlotRecord],
     lateness_us: Sequence[int | None],
+    seconds: float = 0.0,
+    beside: Sequence[Event] = (),
 ) -> Committed:
-    """The state after a batch, from one record per slot."""
+    """The state after a batch that took so long, from one record per slot.
+
+    `beside` is what happened beside the batch; it is told with it.
+    """
     missing = [slot for slot in range(plan.routing.slots) if slot not in records]
     if missing:
         raise QueryError(f"batch {plan.batch}: no record from slots {missing}")
@@ -173,6 +255,16 @@ def commit_batch(
         for stream, seen in enumerate(state.max_times)
     )
     is_round = plan.batch == state.batch
+    clock_s = state.clock_s + seconds
+    messages = answers(plan.moves, records)
+    moves, _ = delivered(plan.moves, messages, clock_s)
+    told = [told_of(one, plan.moves, clock_s, batch=plan.batch) for one in messages]
+    told += [
+        told_of(move.says, moves, clock_s, batch=plan.batch)
+        for move in moves
+        if isinstance(move.says, DeactivatePartitions) and move not in plan.moves
+    ]
+    forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
     return replace(
         state,
         batch=plan.batch,
@@ -187,7 +279,11 @@ def commit_batch(
         rows_out=state.rows_out + sum(r.rows_out for r in ordered),
         rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
-        events=tuple(event for r in ordered for event in r.events),
+        events=(*beside, *(event for r in ordered for event in r.events), *told),
+        moves=moves,
+        forces=(),
+        forced_bytes=state.forced_bytes + forced,
+        clock_s=clock_s,
     )
 
 

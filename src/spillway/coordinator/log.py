@@ -1,31 +1,36 @@
 """The coordinator's log: one small file per commit, in the durable tier.
 
-A batch is committed when its record appears, whole and for the first time, under `log/`; so is a round
-of cleanup, which comes after a batch and before the next. Everything else in the checkpoint gets its
-meaning from the newest record. Each carries a checksum.
+A batch is committed when its record appears, whole and for the first time, under `log/`; so is a
+round, which comes after a batch and before the next. Everything else in the checkpoint gets its meaning
+from the newest record, and from the note beside it, if there is one: what of its plan a batch or round
+that was begun must have again (`coordinator.Note`). Each carries a checksum.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from spillway.coordinator.coordinator import Committed
+from spillway.coordinator.coordinator import Committed, Note, Sample, Scaling
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
+from spillway.operators.orders import order_from_json, order_to_json
+from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing, decode_table, encode_table
 from spillway.state.manifest import newer_format
 from spillway.state.tiers import DurableTier
 
-FORMAT = 1
+#: 2 added moves, scaling and the clock.
+FORMAT = 2
+_BEGUN = ".begun"
 _NAME = re.compile(r"^(\d+)(?:\.(\d+))?\.json$")
 
 
 class Mark(NamedTuple):
-    """The name of a commit: a batch, and which round of cleanup after it; 0 is the batch itself."""
+    """The name of a commit: a batch, and which round after it; 0 is the batch itself."""
 
     batch: int
     round: int = 0
@@ -73,39 +78,44 @@ class Log:
                 "each query needs a checkpointLocation of its own",
             )
 
-    def begin_round(self, state: Committed, groups: Sequence[int]) -> None:
-        """Notes which groups the next round cleans up, so that a restart repeats it as it was."""
-        body = json.dumps(list(groups)).encode()
-        self._durable.replace(_intent(state), sealed(body))
+    def begin(self, mark: Mark, note: Note) -> None:
+        """Notes what a batch or round is about to do, so that a restart repeats it as it was."""
+        body = json.dumps(_note_to_json(note), separators=(",", ":")).encode()
+        self._durable.replace(_path(mark, _BEGUN), sealed(body))
 
-    def begun_round(self, state: Committed) -> tuple[int, ...] | None:
-        """The groups of a round that was begun after the commit and has not ended."""
-        data = self._durable.read(_intent(state))
+    def begun(self, mark: Mark) -> Note | None:
+        """The note of a batch or round, if it was begun with one."""
+        name = _path(mark, _BEGUN)
+        data = self._durable.read(name)
         if data is None:
             return None
         body = unsealed(data)
         if body is None:
             raise StateError(
-                f"log record {_intent(state)} is damaged",
+                f"log record {name} is damaged",
                 detail=f"in {self._durable.location}",
                 hint="restore the checkpoint directory from a copy",
             )
-        return tuple(json.loads(body))
+        return _note_from_json(json.loads(body))
+
+    def open_note(self, state: Committed) -> Note | None:
+        """The note of whatever was begun after a commit and has not ended."""
+        return self.begun(next_round_of(state)) or self.begun(Mark(state.batch + 1))
 
     def forget(self, mark: Mark) -> None:
         """Drops one record, and its note; only those that no restart can need."""
         self._durable.delete(_path(mark))
-        if mark.round:
-            self._durable.delete(_path(mark, ".begun"))
+        self._durable.delete(_path(mark, _BEGUN))
+
+
+def next_round_of(state: Committed) -> Mark:
+    """The name of a round that comes next."""
+    return Mark(state.batch, state.round + 1)
 
 
 def _path(mark: Mark, suffix: str = ".json") -> str:
     after = f".{mark.round:06d}" if mark.round else ""
     return f"log/{mark.batch:09d}{after}{suffix}"
-
-
-def _intent(state: Committed) -> str:
-    return _path(Mark(state.batch, state.round + 1), ".begun")
 
 
 def _to_json(state: Committed) -> dict[str, Any]:
@@ -114,11 +124,7 @@ def _to_json(state: Committed) -> dict[str, Any]:
         "batch": state.batch,
         "rounds": state.rounds,
         "round": state.round,
-        "routing": {
-            "version": state.routing.version,
-            "slots": state.routing.slots,
-            "table": encode_table(state.routing.table),
-        },
+        "routing": _routing_to_json(state.routing),
         "manifests": list(state.manifests),
         "watermark_us": state.watermark_us,
         "max_times": list(state.max_times),
@@ -128,16 +134,22 @@ def _to_json(state: Committed) -> dict[str, Any]:
         "rows_cleaned": state.rows_cleaned,
         "pending": state.pending,
         "events": [event.to_json() for event in state.events],
+        "moves": [move.to_json() for move in state.moves],
+        "moves_begun": state.moves_begun,
+        "forces": [[slot, order_to_json(force)] for slot, force in state.forces],
+        "forced_bytes": state.forced_bytes,
+        "scaling": None if state.scaling is None else asdict(state.scaling),
+        "clock_s": round(state.clock_s, 6),
+        "sample": asdict(state.sample),
     }
 
 
 def _from_json(found: dict[str, Any]) -> Committed:
-    routing = found["routing"]
     return Committed(
         batch=found["batch"],
         rounds=found["rounds"],
         round=found["round"],
-        routing=Routing(routing["version"], routing["slots"], decode_table(routing["table"])),
+        routing=_routing_from_json(found["routing"]),
         manifests=tuple(found["manifests"]),
         watermark_us=found["watermark_us"],
         max_times=tuple(found["max_times"]),
@@ -147,4 +159,50 @@ def _from_json(found: dict[str, Any]) -> Committed:
         rows_cleaned=found["rows_cleaned"],
         pending=tuple((group, size) for group, size in found["pending"]),
         events=tuple(event_from_json(event) for event in found["events"]),
+        **(_adaptation(found) if found["format"] > 1 else {}),
+    )
+
+
+def _adaptation(found: dict[str, Any]) -> dict[str, Any]:
+    scaling, sample = found["scaling"], found["sample"]
+    tries = tuple((slot, count) for slot, count in scaling["tries"]) if scaling else ()
+    return {
+        "moves": _moves(found["moves"]),
+        "moves_begun": found["moves_begun"],
+        "forces": tuple((slot, order_from_json(force)) for slot, force in found["forces"]),
+        "forced_bytes": found["forced_bytes"],
+        "scaling": Scaling(scaling["slots"], tries) if scaling else None,
+        "clock_s": found["clock_s"],
+        "sample": Sample(**{**sample, "rows_out": tuple(sample["rows_out"])}),
+    }
+
+
+def _moves(found: list[dict[str, Any]]) -> tuple[Relocation, ...]:
+    return tuple(Relocation.from_json(move) for move in found)
+
+
+def _routing_to_json(routing: Routing) -> dict[str, Any]:
+    table = encode_table(routing.table)
+    return {"version": routing.version, "slots": routing.slots, "table": table}
+
+
+def _routing_from_json(found: dict[str, Any]) -> Routing:
+    return Routing(found["version"], found["slots"], decode_table(found["table"]))
+
+
+def _note_to_json(note: Note) -> dict[str, Any]:
+    return {
+        "routing": _routing_to_json(note.routing),
+        "memory": list(note.memory_bytes),
+        "cleanup": list(note.cleanup),
+        "moves": [move.to_json() for move in note.moves],
+    }
+
+
+def _note_from_json(found: dict[str, Any]) -> Note:
+    return Note(
+        _routing_from_json(found["routing"]),
+        tuple(found["memory"]),
+        tuple(found["cleanup"]),
+        _moves(found["moves"]),
     )

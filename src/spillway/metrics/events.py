@@ -37,6 +37,13 @@ class Spilled(Event):
 
 
 @dataclass(frozen=True)
+class ForceSpilled(Spilled):
+    """The same, because the coordinator said so."""
+
+    kind: ClassVar[str] = "force-spilled"
+
+
+@dataclass(frozen=True)
 class CleanedUp(Event):
     """The missing results of groups were produced; their rows are one part again."""
 
@@ -52,7 +59,120 @@ class Reloaded(CleanedUp):
     kind: ClassVar[str] = "reloaded"
 
 
-_KINDS = {kind.kind: kind for kind in (Spilled, CleanedUp, Reloaded)}
+@dataclass(frozen=True)
+class MoveEvent(Event):
+    """A step of a relocation; `slot` is the sender, `seconds` the time since the step before."""
+
+    #: The message of DCAPE-TR 5.1 that the step is.
+    message: ClassVar[str] = ""
+
+    move: int
+    receiver: int
+
+
+@dataclass(frozen=True)
+class MoveAsked(MoveEvent):
+    """Step 1: the coordinator wants state to move."""
+
+    kind: ClassVar[str] = "move-asked"
+    message: ClassVar[str] = "ComputePartitionsToMove"
+
+
+@dataclass(frozen=True)
+class GroupsChosen(MoveEvent):
+    """Step 2: the sender has chosen groups; none ends the move."""
+
+    kind: ClassVar[str] = "groups-chosen"
+    message: ClassVar[str] = "PartitionsToMove"
+
+
+@dataclass(frozen=True)
+class DeactivationAsked(MoveEvent):
+    """Step 3: rows of the groups are to wait."""
+
+    kind: ClassVar[str] = "deactivation-asked"
+    message: ClassVar[str] = "DeactivatePartitions"
+
+
+@dataclass(frozen=True)
+class GroupsDeactivated(MoveEvent):
+    """Step 4: they wait."""
+
+    kind: ClassVar[str] = "groups-deactivated"
+    message: ClassVar[str] = "Deactivated"
+
+
+@dataclass(frozen=True)
+class SendingAsked(MoveEvent):
+    """Step 5: the groups are to be sent."""
+
+    kind: ClassVar[str] = "sending-asked"
+    message: ClassVar[str] = "SendPartitions"
+
+
+@dataclass(frozen=True)
+class GroupsSent(MoveEvent):
+    """Step 6: the first of their bytes have reached the receiver."""
+
+    kind: ClassVar[str] = "groups-sent"
+    message: ClassVar[str] = "ReceivePartitions"
+
+
+@dataclass(frozen=True)
+class GroupsReceived(MoveEvent):
+    """Step 7: the last of them have."""
+
+    kind: ClassVar[str] = "groups-received"
+    message: ClassVar[str] = "Received"
+
+
+@dataclass(frozen=True)
+class GroupsReactivated(MoveEvent):
+    """Step 8: the receiver serves the groups, rows that waited first."""
+
+    kind: ClassVar[str] = "groups-reactivated"
+    message: ClassVar[str] = "ReactivatePartitions"
+
+
+@dataclass(frozen=True)
+class SendingFailed(MoveEvent):
+    """The groups could not be sent; it is tried again, or the move is given up."""
+
+    kind: ClassVar[str] = "sending-failed"
+
+
+@dataclass(frozen=True)
+class MoveRolledBack(MoveEvent):
+    """The sender serves the groups again, because they could not be sent."""
+
+    kind: ClassVar[str] = "move-rolled-back"
+    message: ClassVar[str] = "ReactivatePartitions"
+
+
+@dataclass(frozen=True)
+class Scaled(Event):
+    """The query has another number of slots; `slot` is that number."""
+
+    kind: ClassVar[str] = "scaled"
+
+
+#: The events of a relocation that goes well, in the order of its steps.
+STEPS: tuple[type[MoveEvent], ...] = (
+    MoveAsked,
+    GroupsChosen,
+    DeactivationAsked,
+    GroupsDeactivated,
+    SendingAsked,
+    GroupsSent,
+    GroupsReceived,
+    GroupsReactivated,
+)
+
+_OTHERS: tuple[type[Event], ...] = (
+    *(Spilled, ForceSpilled, CleanedUp, Reloaded),
+    *(SendingFailed, MoveRolledBack, Scaled),
+)
+_KINDS = {kind.kind: kind for kind in (*STEPS, *_OTHERS)}
 
 
 def event_from_json(found: dict[str, Any]) -> Event:

@@ -25,6 +25,13 @@ class Phases:
     commit_s: float
 
 
+class Moving(Protocol):
+    """A move under way."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+
+
 class Commit(Protocol):
     """What a progress entry needs of the committed state."""
 
@@ -47,6 +54,10 @@ class Commit(Protocol):
     @property
     def events(self) -> tuple[Event, ...]:
         """What was done to the state."""
+
+    @property
+    def moves(self) -> Sequence[Moving]:
+        """The moves under way."""
 
 
 def progress(
@@ -75,6 +86,7 @@ def progress(
         "memoryBytes": sum(sum(r.state_bytes) for r in ordered),
         "diskBytes": sum(sum(r.disk_bytes) for r in ordered),
         "groupsPending": len(commit.pending),
+        "moves": [move.to_json() for move in commit.moves],
         "slots": [_slot(r, streams) for r in ordered],
         "events": [event.to_json() for event in commit.events],
         "phases": {
@@ -109,6 +121,7 @@ def _slot(record: SlotRecord, streams: Sequence[str]) -> dict[str, Any]:
         "diskRows": dict(zip(streams, record.disk_rows, strict=False)),
         "diskBytes": dict(zip(streams, record.disk_bytes, strict=False)),
         "peakBytes": record.peak_bytes,
+        "parkedBytes": record.parked_bytes,
         "layers": dict(zip(streams, record.layers, strict=True)),
         "rowsIn": sum(record.rows_in),
         "rowsOut": record.rows_out,

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spillway.metrics.events import Event
-from spillway.state.groups import GroupTable
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Groups that a slot chose to send, because it was asked to (PartitionsToMove)."""
+
+    move: int
+    groups: tuple[int, ...]
+    #: Their bytes in memory.
+    bytes: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -34,8 +44,12 @@ class SlotRecord:
     disk_bytes: tuple[int, ...] = ()
     #: The groups that miss results because their rows are in several parts, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
-    #: The statistics of the slot's groups after the batch.
-    groups: GroupTable | None = field(default=None, compare=False, repr=False)
+    #: Bytes in memory by class of productivity (metrics/view.py): the groups in 256 bytes.
+    profile: tuple[int, ...] = ()
+    #: Bytes of rows that wait for groups on their way here.
+    parked_bytes: int = 0
+    #: The groups to be moved that the slot was asked for.
+    chosen: tuple[Chosen, ...] = ()
     #: The most bytes in memory that a check against the limit found; 0 without a limit.
     peak_bytes: int = 0
     #: Rows of `rows_out` that cleanup made up for.

@@ -115,7 +115,7 @@ def sort_input(
     The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py).
     """
     if not batches:
-        empty = tuple(RunData(_empty()) for _ in streams)
+        empty = tuple(empty_rows() for _ in streams)
         return Sorted(empty, (0,) * len(streams), (0,) * len(streams), (None,) * len(streams))
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     stream = as_numpy(whole.column(0), np.uint8)
@@ -157,5 +157,7 @@ def _stored(
     return pa.RecordBatch.from_arrays([pa.array(h[mine]), *lanes], names=names)
 
 
-def _empty() -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], pa.uint32())], names=[HASH_COLUMN])
+def empty_rows() -> RunData:
+    """No rows of a stream."""
+    none = pa.RecordBatch.from_arrays([pa.array([], pa.uint32())], names=[HASH_COLUMN])
+    return RunData(none)

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.metrics.events import CleanedUp, Event, Reloaded, Spilled
+from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
 from spillway.operators.base import Operator, OperatorStats
+from spillway.operators.orders import Force
 from spillway.state.groups import GroupTable
 from spillway.state.slot import SlotState
 
@@ -44,6 +45,8 @@ class Limits:
     #: Groups come back when memory was filled less than this, for so many batches.
     low_water: float = 0.5
     calm_batches: int = 3
+    #: Whether groups of the slot are being moved, so that none leave memory or come back meanwhile.
+    relocating: bool = False
 
     @property
     def low_bytes(self) -> float:
@@ -67,12 +70,29 @@ class Choice:
 class Controller(Protocol):
     """Chooses groups from their statistics; pure."""
 
-    def victims(self, table: GroupTable, wanted_bytes: int, batch: int) -> Choice:
-        """Groups to move out of memory, with so many bytes together or all there are."""
+    def victims(
+        self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
+    ) -> Choice:
+        """Groups to move out of memory, with so many bytes together or all there are.
+
+        `below` leaves out those of a higher class of productivity (metrics/view.py).
+        """
         ...
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
         """Groups with a part on disk to bring back, with at most so many bytes on disk."""
+        ...
+
+    def movers(
+        self,
+        table: GroupTable,
+        owned: Collection[int],
+        wanted_bytes: int,
+        *,
+        least_groups: int,
+        everything: bool,
+    ) -> Choice:
+        """Groups to send to another slot, with about so many bytes; or all of them."""
         ...
 
 
@@ -90,7 +110,7 @@ class MemoryKeeper:
         self._operator = operator
         self._controller = controller
         self._limits = limits
-        self._table: GroupTable = state.manifest.groups
+        self._table: GroupTable = state.table() if state.moved else state.manifest.groups
         self.events: list[Event] = []
         self.rows_cleaned = 0
         #: The most bytes that a check found in memory; 0 without a limit.
@@ -100,11 +120,12 @@ class MemoryKeeper:
         self, watermark_us: int | None, asked: Collection[int]
     ) -> Iterator[pa.RecordBatch]:
         """Cleans up what expires, what was asked for, and what memory has room for again."""
-        if not len(self._table):
+        if not self._state.pending and not self._table.disk_rows.any():
             return
         yield from self._cleaned(self._state.expiring(watermark_us), EXPIRY_BYTES, "expiring")
         yield from self._cleaned(sorted(self._state.pending & set(asked)), math.inf, "asked for")
-        if self._state.manifest.calm >= self._limits.calm_batches:
+        calm = self._state.manifest.calm >= self._limits.calm_batches
+        if calm and not self._limits.relocating:
             yield from self._reloaded()
 
     def check(self) -> None:
@@ -114,20 +135,24 @@ class MemoryKeeper:
             return
         held = self._state.memory_bytes()
         self.peak_bytes = max(self.peak_bytes, held)
-        if held > limit:
-            self._spill(held, limit)
+        if held > limit and not self._limits.relocating:
+            wanted = max(int(held * self._limits.spill_fraction), held - limit)
+            self._spill(Spilled, wanted, None, f"{held} bytes in memory, limit {limit}")
         self._state.trim(int(limit * FILE_SLACK))
 
-    def _spill(self, held: int, limit: int) -> None:
-        wanted = max(int(held * self._limits.spill_fraction), held - limit)
+    def force(self, order: Force) -> None:
+        """Moves groups out of memory because the coordinator says so."""
+        self._spill(ForceSpilled, order.bytes, order.below, order.reason)
+
+    def _spill(self, kind: type[Event], wanted: int, below: int | None, why: str) -> None:
         watch = _Watch()
         with watch:
             table = self._state.table()
-            choice = self._controller.victims(table, wanted, self._state.version)
+            choice = self._controller.victims(table, wanted, self._state.version, below)
             self._state.spill(choice.groups)
-        moved = int(table.size[list(choice.groups)].sum())
-        reason = f"{held} bytes in memory, limit {limit}: {choice.reason}"
-        self._happened(Spilled, choice.groups, moved, watch, reason)
+        if choice.groups:
+            moved = int(table.size[list(choice.groups)].sum())
+            self._happened(kind, choice.groups, moved, watch, f"{why}: {choice.reason}")
 
     def after_batch(self) -> int:
         """How many batches in a row have now left memory below its low-water mark."""

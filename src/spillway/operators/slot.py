@@ -17,10 +17,13 @@ import pyarrow as pa
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
+from spillway.metrics.view import profile
 from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
 from spillway.operators.control import Controller, Limits, MemoryKeeper
+from spillway.operators.orders import Force, Order
+from spillway.operators.transit import Transit
 from spillway.state.groups import GroupTable
-from spillway.state.manifest import Manifest
+from spillway.state.manifest import Manifest, read_manifest
 from spillway.state.slot import SlotState, StreamLayout
 from spillway.state.store import Store
 
@@ -42,6 +45,10 @@ class SlotJob:
     limits: Limits = field(default_factory=Limits)
     #: Groups whose missing results are to be made in this batch.
     cleanup: tuple[int, ...] = ()
+    #: What else is to be done to groups.
+    orders: tuple[Order, ...] = ()
+    #: The groups that are routed here; needed where some are to be chosen.
+    owned: tuple[int, ...] = ()
 
 
 @dataclass
@@ -110,10 +117,14 @@ def run_slot(
         version=Version(job.batch),
         attempt=job.attempt,
     )
-    keeper = MemoryKeeper(state, operator, controller, job.limits)
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
+    transit = Transit(state, job.orders, lambda name: read_manifest(store.durable, name))
+    for result in meter.metered("join", transit.before_batch(operator, stats)):
+        tally.out += result.num_rows
+        yield result
+    keeper = MemoryKeeper(state, operator, controller, job.limits)
     cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
     for result in meter.metered("cleanup", cleaned):
         tally.out += result.num_rows
@@ -121,22 +132,28 @@ def run_slot(
     with meter.phase("store"):
         state.expire(job.watermark_us)
     with meter.phase("spill"):
+        for order in job.orders:
+            if isinstance(order, Force):
+                keeper.force(order)
         keeper.check()
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
-        for result in meter.metered("join", operator.process(state, piece.deltas, stats)):
+            deltas = transit.without_parked(piece.deltas)
+        for result in meter.metered("join", operator.process(state, deltas, stats)):
             tally.out += result.num_rows
             yield result
         reach("before-runs")
         with meter.phase("store"):
-            for stream, delta in enumerate(piece.deltas):
+            for stream, delta in enumerate(deltas):
                 state.add(stream, delta)
             state.news.produced(stats.taken())
         with meter.phase("spill"):
             keeper.check()
         reach("after-spill")
+    with meter.phase("spill"):
+        state.seal()
     with meter.phase("compact"):
         merged = state.compact(job.watermark_us)
     reach("after-runs")
@@ -145,7 +162,7 @@ def run_slot(
         name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
         store.durable.write(name, new.encode())
     reach("after-manifest")
-    known = state.written | set(manifest.runs())
+    before, after = set(manifest.runs()), set(new.runs())
     report(
         SlotRecord(
             batch=job.batch,
@@ -161,7 +178,9 @@ def run_slot(
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
             pending=_pending(new.groups),
-            groups=new.groups,
+            profile=profile(new.groups),
+            parked_bytes=state.parked_bytes,
+            chosen=transit.chosen(job.owned, controller),
             peak_bytes=keeper.peak_bytes,
             rows_cleaned=keeper.rows_cleaned,
             events=tuple(keeper.events),
@@ -170,8 +189,8 @@ def run_slot(
             busy_s=meter.busy_s,
             cpu_s=sum(meter.cpu_s.values()),
             phases_s=meter.cpu_s,
-            added=tuple(sorted(state.written)),
-            dropped=tuple(sorted(known - set(new.runs()))),
+            added=tuple(sorted(state.written | (after - before))),
+            dropped=tuple(sorted((state.written | before) - after)),
             restored=tuple(store.restored),
             worker=job.worker,
         )

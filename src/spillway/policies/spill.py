@@ -13,12 +13,14 @@ statistics give the same order, also in a replayed batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from spillway.metrics.view import classes_of
 from spillway.operators.control import Choice
+from spillway.policies.relocation import movers
 from spillway.state.groups import Floats, GroupTable, Ints
 
 
@@ -34,10 +36,14 @@ class SpillPolicy:
     inactive_batches: int = 60
     seed: int = 0
 
-    def victims(self, table: GroupTable, wanted_bytes: int, batch: int) -> Choice:
+    def victims(
+        self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
+    ) -> Choice:
         """Groups in memory in the policy's order, until they have the bytes."""
         order = self._order(table, batch)
         order = order[table.size[order] > 0]
+        if below is not None:
+            order = order[classes_of(table, amortised=self.amortised)[order] <= below]
         return Choice(_until(order, table.size, wanted_bytes), self.name)
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
@@ -46,6 +52,25 @@ class SpillPolicy:
         order = order[table.disk_bytes[order] > 0]
         fits = np.cumsum(table.disk_bytes[order]) <= room_bytes
         return Choice(tuple(order[fits].tolist()), f"last of {self.name}")
+
+    def movers(
+        self,
+        table: GroupTable,
+        owned: Collection[int],
+        wanted_bytes: int,
+        *,
+        least_groups: int,
+        everything: bool,
+    ) -> Choice:
+        """Groups to send to another slot: see `policies.relocation`."""
+        return movers(
+            table,
+            owned,
+            wanted_bytes,
+            least_groups=least_groups,
+            everything=everything,
+            amortised=self.amortised,
+        )
 
     def _order(self, table: GroupTable, batch: int) -> Ints:
         """All groups, the first to leave memory first."""

@@ -7,8 +7,10 @@ so the state of the others stays where it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from spillway.errors import SettingsError
 from spillway.ids import HASH_END, SlotId
@@ -85,6 +87,18 @@ class Routing:
             )
         return cls(0, slots, tuple(group * slots // groups for group in range(groups)))
 
+    @classmethod
+    def shared(cls, groups: int, shares: Sequence[float]) -> Routing:
+        """Neighbouring groups together, in proportion to the weights of the slots.
+
+        Example:
+            >>> Routing.shared(5, (3, 1, 1)).table
+            (0, 0, 0, 1, 2)
+        """
+        edges = np.round(np.cumsum(shares) / sum(shares) * groups).astype(int)
+        table = np.searchsorted(edges, np.arange(groups), side="right")
+        return cls(0, len(shares), tuple(table.tolist()))
+
     @property
     def groups(self) -> int:
         """The number of groups."""
@@ -97,6 +111,23 @@ class Routing:
     def ranges_of(self, slot: SlotId) -> tuple[HashRange, ...]:
         """The hash ranges of one slot, neighbouring groups joined."""
         return group_ranges(self.groups_of(slot), self.groups)
+
+    def counts(self) -> tuple[int, ...]:
+        """How many groups each slot has."""
+        return tuple(np.bincount(self.table, minlength=self.slots).tolist())
+
+    def changed(self, to: Mapping[int, int]) -> Routing:
+        """The next version, with some groups in other slots; the same one if nothing changes."""
+        if all(self.table[group] == slot for group, slot in to.items()):
+            return self
+        table = list(self.table)
+        for group, slot in to.items():
+            table[group] = slot
+        return Routing(self.version + 1, self.slots, tuple(table))
+
+    def with_slots(self, slots: int) -> Routing:
+        """The next version, with more slots, which have no groups, or without some that have none."""
+        return self if slots == self.slots else Routing(self.version + 1, slots, self.table)
 
     def resized(self, slots: int) -> Routing:
         """The next version, over another number of slots, moving as few groups as possible."""

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from spillway.duration import Duration, duration_us
 from spillway.errors import PlanError
-from spillway.plan.duration import Duration, duration_us
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.spark.lanes import Lanes, assign_lanes, check_arrow, common_type, result_schema
 from spillway.spark.writer import StreamWriter

@@ -8,46 +8,57 @@ A batch that Spark replays after it was committed here is recognised by its numb
 may evaluate the DataFrame twice, or only a part of it: repeated records are ignored, and slots that
 have not answered are made to.
 
-A *round* of cleanup is a batch without rows, between two batches, with a number of its own for the
-sink. What it will do is noted in the log before it begins, and a start that finds such a note repeats
-the round before anything else.
+A *round* is a batch without rows, between two batches, with a number of its own for the sink: it makes
+missing results, and lets moves end where no batch comes. What a batch or round will do is noted in the
+log before it begins, as far as another start could do it differently; a start that finds such a note
+repeats it before anything else.
+
+Groups move beside the batches (spark/mover.py). Between two batches the loop takes what was said there,
+and lets what is due begin.
 """
 
 from __future__ import annotations
 
-import queue
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from spillway.coordinator.adaptation import Rules, adapt, rescale, resume
 from spillway.coordinator.checkpoint import KEEP_LOG, Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
     Committed,
+    Note,
     References,
     commit_batch,
+    new_note,
     next_round,
+    noteworthy,
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.log import Mark
-from spillway.errors import QueryError, SpillwayError, from_wire
+from spillway.coordinator.log import Mark, next_round_of
+from spillway.errors import QueryError, from_wire
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
 from spillway.metrics.record import SlotRecord
 from spillway.operators.faults import Faults
 from spillway.plan.join import JoinPlan
-from spillway.settings import Adapt
+from spillway.protocols.relocation import Phase, Relocation
+from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.arrow import ArrowBatches
+from spillway.spark.janitor import Janitor
 from spillway.spark.lanes import Lanes, lanes_schema
+from spillway.spark.mover import Mover
 from spillway.spark.sinks import Sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.task import Records, SlotTask
@@ -59,6 +70,11 @@ KEEP_EVENTS = 1000
 ROUND_IDS = 1 << 40
 #: Bytes of groups that a round cleans up, for each slot.
 ROUND_BYTES = 256 << 20
+
+#: Steps of a move (DCAPE-TR 5.1) that a batch is the answer to, by the phase it ran in; and those that
+#: are due when it is committed, by the phase after it.
+_STEP_IN_BATCH = {Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8}
+_STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3}
 
 # The exchange must make exactly one partition per slot, each processed as planned.
 _SESSION = {"spark.sql.adaptive.enabled": "false"}
@@ -96,35 +112,54 @@ class BatchLoop:
         checkpoint: Checkpoint,
         state: Committed,
         references: References,
-        anchors: Anchors | None,
+        slots: int,
+        anchored: bool,
     ) -> None:
         self.spec = spec
         self.state = state
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
         self.events: deque[Event] = deque(maxlen=KEEP_EVENTS)
         #: Bytes of state that each slot may have in memory; None: no limit.
-        self.memory = {s: spec.adapt.memory_of(s) for s in range(state.routing.slots)}
+        self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
         #: What stopped the query, if something did.
         self.failure: BaseException | None = None
         self.last_result: DataFrame | None = None
         #: Set when the user has asked the query to stop: a batch cut short is no failure then.
         self.stopping = False
+        self.rules = Rules.of(spec.adapt)
         self._sink = sink
         self._checkpoint = checkpoint
         self._references = references
-        self._anchors = anchors
+        #: The slots this start was asked for, until it has them.
+        self._slots_asked: int | None = slots
+        #: The slots that the user wishes for since.
+        self._slots_wished: int | None = None
+        self._anchored = anchored
+        self._anchors: Anchors | None = None
         self._records = spark.sparkContext.accumulator({}, Records())
         self._garbage: tuple[str, ...] = ()
         self._janitor = Janitor(checkpoint)
         self._arrow = ArrowBatches(spec.lanes.types)
         self._first = True
         self._marks = deque(checkpoint.log.marks())
+        self._user = spark
         self._spark = _clone(spark)
+        times = [stream.time for stream in spec.lanes.streams]
+        self._mover = Mover(
+            _clone(spark), checkpoint, spec.query_id, spec.adapt, times, spec.faults, self._reach
+        )
+        #: What happened beside the batches since the last commit.
+        self._beside: tuple[Event, ...] = ()
+        #: The records of the last commit, by slot.
+        self._last: Mapping[int, SlotRecord] = {}
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
-        #: Whether a round may have been begun and not ended: by an earlier start, or by a failure.
+        #: When the last batch or round ended.
+        self._ended_at = time.monotonic()
+        #: Whether something may have been begun and not ended: by an earlier start, or by a failure.
         self._may_be_open = True
         self._closed = False
+        self._place_anchors()
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """One micro-batch, exactly once."""
@@ -137,19 +172,25 @@ class BatchLoop:
                     for key, value in _SESSION.items():
                         rows.sparkSession.conf.set(key, value)
                 self._arrow.prepare(rows.sparkSession)
+                note = self._checkpoint.log.begun(Mark(batch)) if self._first else None
+                if note is None:
+                    self._catch_up()
                 plan = plan_batch(
                     self.state,
                     batch,
                     self._garbage,
                     sweep=self._first,
-                    memory_bytes=self.memory,
+                    memory_bytes=self.limits,
+                    note=note,
                 )
+                if note is None and noteworthy(self.state, plan):
+                    self._checkpoint.log.begin(Mark(batch), plan.note)
                 self._run(rows, plan, batch, replay=self._first)
                 self._first = False
         except BaseException as problem:
             raise self._failed(problem) from None
 
-    def run_round(self, among: Collection[int]) -> tuple[int, ...]:
+    def run_round(self, among: Collection[int] = ()) -> tuple[int, ...]:
         """Cleans up some of the given groups, as far as they miss results; returns which.
 
         Nothing is in the sink twice: the sink knows the round by its number, also after a crash.
@@ -159,32 +200,139 @@ class BatchLoop:
                 raise QueryError("the query has ended, so it cannot clean up")
             if repeated := self._repeat_round():
                 return repeated
+            if self._first and self._checkpoint.log.begun(Mark(self.state.batch + 1)) is not None:
+                # A batch that was begun comes again, and it comes first.
+                return ()
+            self._catch_up()
             groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots, among)
-            if groups:
-                self._checkpoint.log.begin_round(self.state, groups)
+            if groups or self.state.moves or self.state.scaling:
+                note = new_note(self.state, self.limits, groups)
+                self._checkpoint.log.begin(next_round_of(self.state), note)
                 self._may_be_open = True
-                self._round(groups, replay=False)
+                self._round(note, replay=False)
             return groups
+
+    def finish_moves(self) -> None:
+        """Lets every move that is under way come to its end, in rounds."""
+        while self.state.moves and not self.stopping:
+            self._mover.finish()
+            self.run_round()
+
+    def scale(self, slots: int) -> None:
+        """Takes a wish for another number of slots; the next batch or round begins with it."""
+        rescale(self.state, slots)
+        self._slots_wished = slots
+
+    @property
+    def limits(self) -> dict[int, int | None]:
+        """Bytes of state at which each slot moves groups out of memory; None: it does not."""
+        part = self.spec.adapt.memory_threshold
+        if not self.rules.strategy.spills:
+            return {}
+        return {
+            slot: None if limit is None else max(1, int(limit * part))
+            for slot, limit in self.memory.items()
+        }
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last batch or round, if none is running."""
+        return 0.0 if self._turn.locked() else time.monotonic() - self._ended_at
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something waits for a batch that need not have rows."""
+        changing = self._slots_wished is not None or self.state.scaling is not None
+        return self._mover.waiting or (changing and not self._mover.busy)
 
     def unfinished_round(self) -> bool:
         """Whether a round was begun, by this start or one before, that must be repeated."""
-        return self._may_be_open and self._checkpoint.log.begun_round(self.state) is not None
+        mark = next_round_of(self.state)
+        return self._may_be_open and self._checkpoint.log.begun(mark) is not None
 
     def _repeat_round(self) -> tuple[int, ...]:
         """Does a round again that was begun and did not end; returns its groups."""
-        groups = self._checkpoint.log.begun_round(self.state) if self._may_be_open else None
-        if groups:
-            self._round(groups, replay=True)
+        mark = next_round_of(self.state)
+        note = self._checkpoint.log.begun(mark) if self._may_be_open else None
+        if note is not None:
+            self._round(note, replay=True)
         self._may_be_open = False
-        return groups or ()
+        return () if note is None else note.cleanup
 
-    def _round(self, groups: Sequence[int], *, replay: bool) -> None:
-        plan = plan_round(self.state, groups, self._garbage, self.memory)
+    def _round(self, note: Note, *, replay: bool) -> None:
+        plan = plan_round(self.state, note, self._garbage)
         # Rows that are not known to be none before they are read, so that every slot gets its task.
         none = self._spark.sparkContext.emptyRDD()
         rows = self._spark.createDataFrame(none, lanes_schema(self.spec.lanes), verifySchema=False)
         self._run(rows, plan, ROUND_IDS + self.state.rounds, replay=replay)
         self._may_be_open = False
+
+    # Between two batches
+
+    def _catch_up(self) -> None:
+        """Takes what was said beside the batches, and what the user wishes."""
+        if self._waits_too_long():
+            self._mover.finish()
+        self.state, events = resume(self.state, self._mover.said())
+        self._beside += events
+        self._send()
+        self._take_slots()
+
+    def _waits_too_long(self) -> bool:
+        """Whether so much waits for groups on their way that they must arrive before more comes."""
+        most = parse_bytes("buffer", self.spec.adapt.buffer)
+        if sum(record.parked_bytes for record in self._last.values()) > most:
+            return True
+        limits = self.limits
+        taking_part = {slot for move in self.state.moves for slot in move.slots}
+        held = {slot: sum(self._last[slot].state_bytes) for slot in taking_part & set(self._last)}
+        return any(
+            (limit := limits.get(slot)) is not None and size > limit + most
+            for slot, size in held.items()
+        )
+
+    def _send(self) -> None:
+        """Begins to send what has departed and is not being sent."""
+        for move in self.state.moves:
+            if move.phase in (Phase.SENDING, Phase.RECEIVING):
+                name = self.state.manifests[move.sender]
+                assert name is not None
+                sender = self._checkpoint.manifest(name)
+                self._mover.send(move, sender, self.state.routing.groups, self._placed)
+
+    def _take_slots(self) -> None:
+        """Comes to the number of slots that is asked for, once nothing moves."""
+        asked, wished = self._slots_asked, self._slots_wished
+        if asked is not None and self.state.scaling is None and not self.state.moves:
+            self._slots_asked = None
+            if asked != self.state.routing.slots:
+                routing, streams = self.state.routing.resized(asked), len(self.spec.lanes.streams)
+                self.state, self._references = self._checkpoint.rerouted(
+                    self.state, streams, routing
+                )
+        if wished is not None:
+            self._slots_wished = self._slots_asked = None
+            self.state = rescale(self.state, wished)
+            for slot in range(self.state.routing.slots):
+                self.memory.setdefault(slot, self.spec.adapt.memory_of(slot))
+        self._place_anchors()
+
+    def _place_anchors(self) -> None:
+        slots = self.state.routing.slots
+        if not self._anchored or (self._anchors is not None and self._anchors.slots == slots):
+            return
+        if self._anchors is not None:
+            self._anchors.close()
+        self._anchors = Anchors(self._user, slots)
+
+    def _reach(self, move: Relocation, step: int) -> None:
+        if not self.spec.faults.steps:
+            return
+        pids = {"driver": os.getpid()}
+        for who, slot in (("sender", move.sender), ("receiver", move.receiver)):
+            if slot in self._last:
+                pids[who] = int(self._last[slot].worker.split("/")[1])
+        self.spec.faults.reach_step(move.move, step, pids)
 
     def _failed(self, problem: BaseException) -> RuntimeError:
         """What Spark is told of a failure; the failure itself is kept for the user.
@@ -202,6 +350,7 @@ class BatchLoop:
         """Ends what runs beside the batches, once a round under way is over."""
         with self._turn:
             self._closed = True
+        self._mover.close()
         self._janitor.close()
         if self._anchors is not None:
             self._anchors.close()
@@ -215,13 +364,18 @@ class BatchLoop:
         self._sink.write(self.last_result, sink_id, replay=replay)
         records = self._answers(joined, plan)
         t2 = time.perf_counter()
-        self._commit(plan, records)
+        self._commit(plan, records, t2 - t0)
         self._arrow.learn(records.values())
         busy = max(record.busy_s for record in records.values())
         phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
         names = [stream.name for stream in self.spec.plan.streams]
         self.recent.append(progress(self.state, names, records, phases, started_at))
         self.events.extend(self.state.events)
+        self._ended_at = time.monotonic()
+
+    def _placed(self, rows: DataFrame, slot: Column) -> DataFrame:
+        """Rows where a slot is, whichever it is, for what runs beside the batches."""
+        return rows.repartition(1) if self._anchors is None else self._anchors.exchange(rows, slot)
 
     def _joined(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
@@ -258,25 +412,39 @@ class BatchLoop:
                 chosen[slot] = (with_rows or attempts)[0]
         return chosen
 
-    def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord]) -> None:
+    def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord], seconds: float) -> None:
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
-        state = commit_batch(self.state, plan, records, lateness)
+        for move in plan.moves:
+            self._reach(move, _STEP_IN_BATCH.get(move.phase, 0))
+        state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
+        state = adapt(state, records, self.limits, self.rules)
         if not self.spec.identity:
             self._checkpoint.log.append(state)
-        # What this batch stopped naming is deleted after it was committed; the local copies go with
-        # the next plan, to whatever host its slots run on.
+        self._discard(plan, records, Mark(state.batch, state.round))
+        self.state, self._last, self._beside = state, records, ()
+        for move in state.moves:
+            self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
+        self._send()
+
+    def _discard(self, plan: BatchPlan, records: Mapping[int, SlotRecord], mark: Mark) -> None:
+        """Lets go of what a batch has stopped naming, and of what its other attempts wrote.
+
+        Durable copies go now that it is committed; local ones go with the next plan, to whatever
+        host its slots run on.
+        """
         self._references, gone = self._references.updated(list(records.values()))
         attempts = (record for same in self._records.value.values() for record in same)
         repeated = [record for record in attempts if record is not records[record.slot]]
-        gone = (*gone, *(name for record in repeated for name in record.added))
-        manifests = [*plan.manifests, *(record.manifest for record in repeated)]
-        self._marks.append(Mark(state.batch, state.round))
+        unnamed = {name for record in repeated for name in record.added}
+        gone = (*gone, *sorted(unnamed - set(self._references.counts)))
+        arrived = (move.part for move in plan.moves if move.phase is Phase.REACTIVATING)
+        manifests = [*plan.manifests, *arrived, *(record.manifest for record in repeated)]
+        self._marks.append(mark)
         forgotten = [self._marks.popleft() for _ in range(len(self._marks) - KEEP_LOG)]
         self._janitor.discard(
             [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)], forgotten
         )
         self._garbage = gone
-        self.state = state
 
 
 def _clone(spark: SparkSession) -> SparkSession:
@@ -297,34 +465,3 @@ def named_failure(problem: BaseException) -> BaseException:
             "(in a notebook or script: sys.executable) before the Spark session is made",
         )
     return from_wire(text) or problem
-
-
-class Janitor:
-    """Deletes from the durable tier beside the batches, so that a slow store delays none."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        # Bounded: when deletions cannot keep up, batches wait rather than the list growing.
-        self._work: queue.Queue[tuple[list[str], list[Mark]] | None] = queue.Queue(maxsize=64)
-        self._thread = threading.Thread(target=self._run, name="spillway-janitor", daemon=True)
-        self._thread.start()
-
-    def discard(self, names: list[str], records: list[Mark]) -> None:
-        """Queues files, and log records, to be deleted."""
-        self._work.put((names, records))
-
-    def close(self) -> None:
-        """Finishes what is queued and ends."""
-        self._work.put(None)
-        self._thread.join(timeout=60)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            names, records = work
-            try:
-                self._checkpoint.discard(names)
-                for mark in records:
-                    self._checkpoint.log.forget(mark)
-            except (OSError, SpillwayError):
-                # A file that stays behind costs room, not correctness; the next start sweeps it.
-                continue

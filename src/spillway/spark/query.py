@@ -23,6 +23,11 @@ from spillway.spark.loop import BatchLoop, named_failure
 from spillway.spark.session import is_local
 from spillway.spark.task import Places
 
+#: How often it is looked whether something waits for a batch, and how long it may wait for one that
+#: has rows.
+_LOOK_EVERY_S = 0.5
+_PATIENCE_S = 2.0
+
 
 class Query:
     """What `start()` returns; use it as you would Spark's StreamingQuery."""
@@ -42,9 +47,9 @@ class Query:
         self._loop = loop
         self._checkpoint = checkpoint
         self._on_end = on_end
-        #: Whether the input ends, so that missing results are made then.
+        #: Whether the input ends, so that what is still under way is brought to its end then.
         self._finite = finite
-        self._cleanup_failure: Exception | None = None
+        self._beside_failure: Exception | None = None
         self._watcher = threading.Thread(target=self._watch, name="spillway-watch", daemon=True)
         self._watcher.start()
 
@@ -102,13 +107,13 @@ class Query:
         elif ended:
             self._watcher.join(max(0.0, until - time.monotonic()))
             ended = not self._watcher.is_alive()
-        if self._cleanup_failure is not None:
-            raise self._cleanup_failure
+        if self._beside_failure is not None:
+            raise self._beside_failure
         return ended
 
     @property
     def events(self) -> list[Event]:
-        """What the query did to its own state, oldest first: `Spilled`, `CleanedUp`, `Reloaded`."""
+        """What the query did to its own state, oldest first; see `spillway.metrics.events`."""
         return list(self._loop.events)
 
     def cleanup(self, show: Callable[[Cleanup], None] = show_bar) -> Cleanup:
@@ -116,6 +121,7 @@ class Query:
 
         They go to the sink in rounds between the batches. Groups return to memory if it has room;
         a stream that is still short of memory moves others out meanwhile, which are not waited for.
+        What is moving between slots comes to its end first.
         `show` is called after every round; by default a bar is drawn where standard error is a
         terminal.
         """
@@ -125,6 +131,7 @@ class Query:
                 hint="start it again from its checkpoint, and call cleanup() while it runs; or "
                 'use trigger(availableNow=True) with .adapt(cleanup="auto")',
             )
+        self._loop.finish_moves()
         return clean_up(self._loop, show, lambda: self._loop.stopping)
 
     def set_memory(self, *, bytes: int | str | None, slot: int | None = None) -> None:
@@ -142,6 +149,29 @@ class Query:
         for one in slots if slot is None else (slot,):
             self._loop.memory[one] = limit
 
+    @property
+    def slots(self) -> int:
+        """How many slots the query has now; those that are on their way out are counted."""
+        return self._loop.state.routing.slots
+
+    def scale(self, *, slots: int) -> None:
+        """Changes the number of slots while the query runs.
+
+        New slots are filled, and slots that are to go are emptied, by moving groups beside the
+        batches; the event `Scaled` tells when it is done. It holds until the query ends: the next
+        start has as many slots as its `.adapt(slots=...)` says.
+        """
+        if not self.isActive:
+            raise QueryError(
+                "the query has ended, so it cannot be scaled",
+                hint="start it again with .adapt(slots=...)",
+            )
+        if not isinstance(slots, int) or isinstance(slots, bool):
+            raise SettingsError(
+                f"slots={slots!r} is not a whole number", hint="for example query.scale(slots=4)"
+            )
+        self._loop.scale(slots)
+
     def processAllAvailable(self) -> None:
         """Waits until everything the sources have now is in the sink; for tests."""
         try:
@@ -152,7 +182,7 @@ class Query:
     def exception(self) -> Exception | None:
         """What ended the query, if that was an error."""
         problem = self._streaming.exception()
-        return self._cleanup_failure if problem is None else self._named(problem)
+        return self._beside_failure if problem is None else self._named(problem)
 
     def stop(self) -> None:
         """Ends the query after what it is doing; its checkpoint can be started again."""
@@ -211,9 +241,11 @@ class Query:
     def _watch(self) -> None:
         """Makes missing results once a finite input has ended; tidies up, however it ended."""
         try:
-            self._streaming.awaitTermination()
+            while not self._streaming.awaitTermination(_LOOK_EVERY_S):  # type: ignore[arg-type]
+                if self._loop.stuck and self._loop.idle_s > _PATIENCE_S:
+                    self._advance()
             if self._finite and not self._loop.stopping:
-                self._clean_up_at_end()
+                self._bring_to_end()
         except Exception:
             pass
         finally:
@@ -222,12 +254,26 @@ class Query:
             self._checkpoint.release()
             self._on_end()
 
-    def _clean_up_at_end(self) -> None:
+    def _advance(self) -> None:
+        """Lets what waits for a batch go on without rows."""
         try:
-            clean_up(self._loop, show_bar, lambda: self._loop.stopping)
+            self._loop.run_round()
         except Exception as problem:
-            named = named_failure(problem)
-            self._cleanup_failure = named if isinstance(named, Exception) else problem
+            self._keep(problem)
+            self._streaming.stop()
+
+    def _bring_to_end(self) -> None:
+        try:
+            self._loop.finish_moves()
+            if self._loop.spec.adapt.cleanup == "auto":
+                clean_up(self._loop, show_bar, lambda: self._loop.stopping)
+        except Exception as problem:
+            self._keep(problem)
+
+    def _keep(self, problem: Exception) -> None:
+        """Remembers what went wrong beside the batches; the user is told as if it was in one."""
+        named = named_failure(problem)
+        self._beside_failure = named if isinstance(named, Exception) else problem
 
     def _forget_local(self) -> None:
         """Gives the memory and disk tiers back; the durable tier has everything."""

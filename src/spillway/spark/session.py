@@ -47,6 +47,8 @@ def local_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        # Groups that move to another slot share the cores with the batches, instead of taking turns.
+        .config("spark.scheduler.mode", "FAIR")
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.executor.extraJavaOptions", JAVA_OPTIONS)
     )

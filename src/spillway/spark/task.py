@@ -27,7 +27,7 @@ from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.control import Limits
-from spillway.operators.faults import Faults
+from spillway.operators.faults import Faults, executor_pid
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.policies.spill import SpillPolicy
@@ -81,20 +81,12 @@ class SlotTask:
         slot, rows = self._found(rows, slot)
         if slot >= self.plan.routing.slots:
             return
-        places = Places.of(self.query_id, self.adapt)
-        opened = _opened_runs(self.query_id)
-        durable = DurableTier(self.durable)
-        store = Store(
-            LocalTier("memory", places.memory),
-            LocalTier("disk", places.disk),
-            durable,
-            opened,
-            self.plan.batch,
-        )
+        store = open_store(self.query_id, self.durable, self.adapt, self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
         if self.plan.sweep:
             self._sweep(store)
+        orders = self.plan.orders.get(slot, ())
         job = SlotJob(
             batch=self.plan.batch,
             slot=slot,
@@ -109,8 +101,11 @@ class SlotTask:
                 self.adapt.spill_fraction,
                 self.adapt.low_water,
                 self.adapt.calm_batches,
+                slot in self.plan.relocating,
             ),
             cleanup=self.plan.cleanup,
+            orders=orders,
+            owned=self.plan.routing.groups_of(slot) if orders else (),
         )
         policy = SpillPolicy(
             self.adapt.victims,
@@ -121,7 +116,7 @@ class SlotTask:
         yield from run_slot(
             map(_in_utc, rows),
             job,
-            self._manifest(durable, slot),
+            self._manifest(store.durable, slot),
             JoinOperator(self.streams, self.adapt.block_rows),
             policy,
             store,
@@ -205,21 +200,19 @@ class Records(AccumulatorParam[Attempts]):
         }
 
 
+def open_store(query_id: str, durable: str, adapt: Adapt, batch: int) -> Store:
+    """The tiers of a query, as a task on this host sees them."""
+    places = Places.of(query_id, adapt)
+    memory, disk = LocalTier("memory", places.memory), LocalTier("disk", places.disk)
+    return Store(memory, disk, DurableTier(durable), _opened_runs(query_id), batch)
+
+
 def _opened_runs(query_id: str) -> OpenRuns:
     opened = _OPENED.pop(query_id, None) or OpenRuns()
     _OPENED[query_id] = opened
     while len(_OPENED) > _KEEP_QUERIES:
         del _OPENED[next(iter(_OPENED))]
     return opened
-
-
-def executor_pid() -> int:
-    """The process id of the JVM this worker serves: the parent of the daemon that forked it."""
-    daemon = os.getppid()
-    try:
-        return int(Path(f"/proc/{daemon}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except (OSError, IndexError, ValueError):
-        return daemon
 
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.errors import PlanError, SettingsError
 from spillway.operators.faults import Faults
+from spillway.routing.routing import Routing
 from spillway.settings import Adapt
-from spillway.spark.anchors import Anchors
 from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop, QuerySpec
 from spillway.spark.query import Query
@@ -142,12 +142,13 @@ class StreamWriter:
             )
             sink.open(spec.schema if self._identity else join.schema)
             slots = self._adapt.slots or default_slots(spark)
-            state, references = checkpoint.recover(len(plan.streams), self._adapt.groups, slots)
+            shares, groups = self._adapt.shares, self._adapt.groups
+            new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
+            state, references = checkpoint.recover(len(plan.streams), new)
             wanted = self._adapt.anchor == "always" or (
                 self._adapt.anchor == "auto" and not is_local(spark)
             )
-            anchors = Anchors(spark, slots) if wanted else None
-            loop = BatchLoop(spark, spec, sink, checkpoint, state, references, anchors)
+            loop = BatchLoop(spark, spec, sink, checkpoint, state, references, slots, wanted)
             writer = lanes.union(join.frames, plan).writeStream.foreachBatch(loop.run_batch)
             writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
             if self._name is not None:
@@ -165,8 +166,7 @@ class StreamWriter:
             loop,
             checkpoint,
             lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
-            finite=self._adapt.cleanup == "auto"
-            and bool(self._trigger.get("availableNow") or self._trigger.get("once")),
+            finite=bool(self._trigger.get("availableNow") or self._trigger.get("once")),
         )
 
     def _location(self) -> tuple[str, bool]:

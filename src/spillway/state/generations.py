@@ -72,6 +72,14 @@ def taken_out(
     return parts, rest
 
 
+def by_number(parts: Iterable[Generation]) -> list[Generation]:
+    """Parts of different groups, those of one number as one, oldest first."""
+    found: dict[int, list[Generation]] = {}
+    for part in parts:
+        found.setdefault(part.number, []).append(part)
+    return [united(number, same) for number, same in sorted(found.items())]
+
+
 def next_number(generations: Sequence[Generation]) -> int:
     """The number of a new generation: after all that are there."""
     return 1 + max((generation.number for generation in generations), default=-1)

@@ -10,7 +10,7 @@ what the slot has learned: the statistics of its groups and the selectivities th
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +18,15 @@ from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.routing.routing import HashRange, Routing
-from spillway.state.generations import Generation, taken_out, united
+from spillway.state.generations import Generation, by_number, taken_out
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
+from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
 from spillway.state.tiers import DurableTier
 
-FORMAT = 1
+#: 2 added what moves between slots.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Manifest:
     selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: What was moved out of memory, oldest first.
     generations: tuple[Generation, ...] = ()
+    #: Groups that have left for another slot, and rows that came for groups on their way here.
+    departures: tuple[Departure, ...] = ()
+    parked: tuple[Parked, ...] = ()
     #: Batches in a row that left memory below its low-water mark.
     calm: int = 0
     #: Totals for people: rows and bytes in memory, and bytes on disk, per stream.
@@ -49,10 +54,14 @@ class Manifest:
     disk_bytes: tuple[int, ...] = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """All stacks of layers, of memory and of every generation."""
+        """All stacks of layers: of memory, of every generation, and of what moves."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams
+        for departure in self.departures:
+            yield from departure.stacks()
+        for parked in self.parked:
+            yield from parked.streams
 
     def runs(self) -> dict[str, Run]:
         """Every run that is named, by name."""
@@ -111,6 +120,19 @@ def newer_format(what: str, found: int, known: int) -> StateError:
     )
 
 
+def part_manifest(
+    slot: SlotId, part: Departure, streams: Sequence[Sequence[Layer]], groups: GroupTable
+) -> Manifest:
+    """What a slot takes over with the groups of a departure, their rows in these layers.
+
+    The departure says how the groups were cut, and what of them is on disk.
+    """
+    layers = tuple(tuple(stack) for stack in streams)
+    return Manifest(
+        NO_VERSION, slot, layers, groups=groups.only(part.groups), generations=part.generations
+    )
+
+
 def combine(
     manifests: Iterable[Manifest], slot: SlotId, routing: Routing, streams: int
 ) -> Manifest:
@@ -140,19 +162,14 @@ def combine(
         tuple(stacks),
         groups=groups,
         selectivity=selectivity,
-        generations=_generations(olds, owned, routing.groups),
+        generations=tuple(
+            by_number(
+                part
+                for old in olds
+                for part in taken_out(old.generations, set(owned), routing.groups)[0]
+            )
+        ),
     )
-
-
-def _generations(
-    olds: Sequence[Manifest], owned: Collection[int], groups: int
-) -> tuple[Generation, ...]:
-    """The generations of the owned groups; those of one number are of different groups."""
-    found: dict[int, list[Generation]] = {}
-    for old in olds:
-        for part in taken_out(old.generations, set(owned), groups)[0]:
-            found.setdefault(part.number, []).append(part)
-    return tuple(united(number, parts) for number, parts in sorted(found.items()))
 
 
 def _side_by_side(stacks: list[list[Layer]]) -> tuple[Layer, ...]:
@@ -181,9 +198,20 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "slot": manifest.slot,
         "runs": [list(vars(run).values()) for run in names],
         "streams": [_layers_to_json(layers, at) for layers in manifest.streams],
-        "generations": [
-            [g.number, list(g.groups), [_layers_to_json(layers, at) for layers in g.streams]]
-            for g in manifest.generations
+        "generations": _generations_to_json(manifest.generations, at),
+        "departures": [
+            [
+                one.move,
+                list(one.groups),
+                [_layers_to_json(layers, at) for layers in one.streams],
+                one.sizes,
+                _generations_to_json(one.generations, at),
+            ]
+            for one in manifest.departures
+        ],
+        "parked": [
+            [one.move, [_layers_to_json(layers, at) for layers in one.streams]]
+            for one in manifest.parked
         ],
         "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
@@ -193,6 +221,13 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "disk_rows": manifest.disk_rows,
         "disk_bytes": manifest.disk_bytes,
     }
+
+
+def _generations_to_json(generations: Sequence[Generation], at: dict[str, int]) -> list[Any]:
+    return [
+        [g.number, list(g.groups), [_layers_to_json(layers, at) for layers in g.streams]]
+        for g in generations
+    ]
 
 
 def _layers_to_json(layers: Sequence[Layer], at: dict[str, int]) -> list[Any]:
@@ -210,15 +245,33 @@ def _from_json(found: dict[str, Any]) -> Manifest:
         tuple(_layers_from_json(layers, runs) for layers in found["streams"]),
         groups=GroupTable.from_json(found["groups"]),
         selectivity={pair: (p, m) for pair, (p, m) in found["selectivity"].items()},
-        generations=tuple(
-            Generation(number, tuple(groups), tuple(_layers_from_json(x, runs) for x in streams))
-            for number, groups, streams in found["generations"]
+        generations=_generations_from_json(found["generations"], runs),
+        departures=tuple(
+            Departure(
+                move,
+                tuple(groups),
+                tuple(_layers_from_json(x, runs) for x in streams),
+                tuple(tuple(column) for column in sizes),
+                _generations_from_json(generations, runs),
+            )
+            for move, groups, streams, sizes, generations in found.get("departures", ())
+        ),
+        parked=tuple(
+            Parked(move, tuple(_layers_from_json(x, runs) for x in streams))
+            for move, streams in found.get("parked", ())
         ),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),
         disk_rows=tuple(found["disk_rows"]),
         disk_bytes=tuple(found["disk_bytes"]),
+    )
+
+
+def _generations_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[Generation, ...]:
+    return tuple(
+        Generation(number, tuple(groups), tuple(_layers_from_json(x, runs) for x in streams))
+        for number, groups, streams in found
     )
 
 

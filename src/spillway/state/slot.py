@@ -4,11 +4,15 @@
 of the batch, expires, compacts, moves groups out of memory and back, and ends in a new manifest. It
 changes no file: everything it makes is a new run with a name unique to this attempt, so two attempts
 at the same batch never meet.
+
+What a batch gives does not depend on when in it groups leave memory: until the batch ends they are
+probed where they went, and the rows that come for them follow. So two attempts that spill at different
+rows, because the exchange brought these in another order, give the same results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,13 +23,22 @@ from spillway.ids import HASH_END, Version
 from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
-from spillway.state.generations import Generation, cut_layers, next_number, taken_out, united
+from spillway.state.generations import (
+    Generation,
+    by_number,
+    cut_layers,
+    next_number,
+    taken_out,
+    united,
+)
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 from spillway.state.layers import SETTLED, Layer
-from spillway.state.manifest import Manifest
+from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.merging import WHOLE, Segment, alive, below, cut_for, merged
+from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
 from spillway.state.store import Store
+from spillway.state.turns import in_turns
 
 #: Bytes of one run that groups are moved to or from the disk in.
 MOVE_BYTES = 32 << 20
@@ -76,14 +89,25 @@ class SlotState:
         self._attempt = attempt
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
+        #: The generation that this batch makes, still probed by it.
+        self._leaving: Generation | None = None
+        self._departures: tuple[Departure, ...] = manifest.departures
+        self._parked: tuple[Parked, ...] = manifest.parked
+        #: Whether groups have come or gone, so that the table of the manifest is out of date.
+        self.moved = False
+        #: The statistics that this batch adds to.
+        self._known = manifest.groups
+        if not len(self._known):
+            self._known = GroupTable.empty(groups, len(layouts))
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
 
     # What is there
 
     def segments(self, stream: int) -> list[Segment]:
-        """Everything the stream has in memory, as of now."""
-        return self._opened(stream, self._layers[stream])
+        """Everything of the stream that new rows meet: memory, and what leaves it in this batch."""
+        leaving = self._leaving.streams[stream] if self._leaving else ()
+        return self._opened(stream, (*self._layers[stream], *leaving))
 
     def parts(self, chosen: Sequence[int]) -> list[list[list[Segment]]]:
         """The parts of some groups, oldest first, memory last: for each, the streams' segments.
@@ -101,15 +125,16 @@ class SlotState:
         return [part for part in parts if any(part)]
 
     def memory_bytes(self) -> int:
-        """Exact bytes in memory."""
-        return sum(s.bytes for stream in range(len(self.layouts)) for s in self.segments(stream))
+        """Exact bytes in memory, of what is probed."""
+        found = (self._opened(stream, layers) for stream, layers in enumerate(self._layers))
+        return sum(s.bytes for segments in found for s in segments)
 
     def group_sizes(self) -> GroupSizes:
         """Exact rows and bytes of each group, from the slices alone."""
         in_memory = [self._sizes(stream, x) for stream, x in enumerate(self._layers)]
         rows, sizes = (np.stack(column) for column in zip(*in_memory, strict=True))
         disk_rows, disk_bytes, count = (np.zeros(self.groups, np.int64) for _ in range(3))
-        for generation in self._generations:
+        for generation in self._all_generations():
             found = [self._sizes(stream, x) for stream, x in enumerate(generation.streams)]
             mine = sum(one[0] for one in found)
             disk_rows += mine
@@ -119,9 +144,7 @@ class SlotState:
 
     def table(self) -> GroupTable:
         """The statistics of the groups as of now."""
-        known = len(self.manifest.groups)
-        before = self.manifest.groups if known else GroupTable.empty(self.groups, len(self.layouts))
-        return before.after(self.group_sizes(), self.news)
+        return self._known.after(self.group_sizes(), self.news)
 
     @property
     def layer_counts(self) -> tuple[int, ...]:
@@ -181,22 +204,32 @@ class SlotState:
             self._compact_stream(stream, watermark_us) for stream in range(len(self.layouts))
         )
 
-    def spill(self, victims: Sequence[int]) -> None:
-        """Moves groups out of memory, as a new generation.
+    def spill(self, victims: Collection[int]) -> None:
+        """Moves groups out of memory, into the generation that this batch makes.
 
         The rows are read and written once; what stays in memory is only cut out anew.
         """
-        ranges = group_ranges(victims, self.groups)
-        rest = outside(ranges)
-        streams = []
-        for stream, layers in enumerate(self._layers):
-            moved = cut_layers(layers, ranges)
-            streams.append(self._moved(stream, moved, victims, tier="disk"))
-            self._layers[stream] = finish_merges([_cut_in_place(x, rest) for x in layers])
+        if not victims:
+            return
+        streams = tuple(
+            self._moved(stream, layers, victims, tier="disk")
+            for stream, layers in enumerate(self._cut_out(victims))
+        )
         if any(streams):
             number = next_number(self._generations)
-            self._generations.append(Generation(number, tuple(sorted(victims)), tuple(streams)))
+            more = Generation(number, tuple(sorted(victims)), streams)
+            self._leaving = united(number, [self._leaving, more] if self._leaving else [more])
         self.news.moved_out(victims)
+
+    def seal(self) -> None:
+        """Ends the generation that this batch has made: rows that came for its groups follow them."""
+        if self._leaving is None:
+            return
+        late = [group for group, rows in self._rows_by_group(self._leaving.groups) if rows]
+        if late:
+            self.spill(late)
+        self._generations.append(self._leaving)
+        self._leaving = None
 
     def trim(self, bound_bytes: int) -> None:
         """Writes layers anew, those with the most rows cut out first, until files fit a bound.
@@ -222,8 +255,9 @@ class SlotState:
 
     def settle(self, chosen: Sequence[int], *, in_memory: bool) -> None:
         """Makes the parts of some groups one, in memory or on disk; no result may be missing."""
-        if not in_memory and any(self._rows_of(chosen)):
-            self.spill(chosen)
+        if not in_memory:
+            self.spill([group for group, rows in self._rows_by_group(chosen) if rows])
+            self.seal()
         parts, self._generations = taken_out(self._generations, set(chosen), self.groups)
         if parts and in_memory:
             whole = united(0, parts)
@@ -242,10 +276,79 @@ class SlotState:
             self._generations.append(replace(whole, streams=streams))
         self.pending -= set(chosen)
 
+    # What moves
+
+    def depart(self, move: int, chosen: Collection[int]) -> None:
+        """Cuts groups out of everything that is probed; their rows stay as they are from now on."""
+        frozen, self._generations = taken_out(self._generations, set(chosen), self.groups)
+        groups = tuple(sorted(chosen))
+        streams = tuple(self._cut_out(groups))
+        sizes = tuple(
+            tuple(self._sizes(stream, layers)[1][list(groups)].tolist())
+            for stream, layers in enumerate(streams)
+        )
+        self._departures += (Departure(move, groups, streams, sizes, tuple(frozen)),)
+        self.pending -= set(chosen)
+        self.moved = True
+
+    def park(self, move: int, stream: int, data: RunData) -> None:
+        """Keeps rows for groups that are on their way, as they came."""
+        if data.rows == 0:
+            return
+        known = of_move(self._parked, move) or Parked(move, ((),) * len(self.layouts))
+        more = known.with_layer(stream, Layer(0, (self._write(stream, data.batch),)))
+        self._parked = (*(part for part in self._parked if part.move != move), more)
+
+    def waiting(self, parked: Parked) -> list[RunData | None]:
+        """The parked rows of each stream, sorted by hash; None where none came."""
+        found = []
+        for stream, layers in enumerate(parked.streams):
+            rows = [s.batch() for s in self._opened(stream, layers)]
+            data = RunData(merged(rows), self.layouts[stream].time_column) if rows else None
+            found.append(data)
+        return found
+
+    def install(self, part: Manifest) -> None:
+        """Takes groups over, with their rows, what they have on disk, and their statistics."""
+        for stream, layers in enumerate(part.streams):
+            for layer in layers:
+                fitting = replace(layer, level=self._level_for(stream, layer))
+                self._layers[stream] = (fitting, *self._layers[stream])
+        self._generations = by_number([*self._generations, *part.generations])
+        self._known = self._known.merged(part.groups)
+        self.pending |= set(np.flatnonzero(self.table().pending).tolist())
+        self.moved = True
+
+    def take_back(self, move: int) -> None:
+        """Undoes `depart`."""
+        part = of_move(self._departures, move)
+        if part is not None:
+            table = self._known.only(part.groups)
+            self.leave(move)
+            self.install(part_manifest(self.manifest.slot, part, part.streams, table))
+
+    def leave(self, move: int) -> None:
+        """Lets go of what a move has here: groups that left, and rows that were parked."""
+        part = of_move(self._departures, move)
+        if part is not None:
+            self._known = self._known.only(set(range(self.groups)) - set(part.groups))
+        self._departures = tuple(one for one in self._departures if one.move != move)
+        self._parked = tuple(one for one in self._parked if one.move != move)
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of rows that wait for their groups."""
+        stacks = [part.streams for part in self._parked]
+        return sum(self._totals(stacks)[1])
+
     def next_manifest(self, selectivity: dict[str, tuple[float, float]], calm: int) -> Manifest:
         """The manifest of this version."""
-        rows, sizes = self._totals([self._layers])
-        disk_rows, disk_bytes = self._totals([g.streams for g in self._generations])
+        self.seal()
+        moving = [part.streams for part in self._departures]
+        moving += [part.streams for part in self._parked]
+        rows, sizes = self._totals([self._layers, *moving])
+        frozen = [g for part in self._departures for g in part.generations]
+        disk_rows, disk_bytes = self._totals([g.streams for g in (*self._generations, *frozen)])
         return Manifest(
             self.version,
             self.manifest.slot,
@@ -253,6 +356,8 @@ class SlotState:
             groups=self.table(),
             selectivity=selectivity,
             generations=tuple(self._generations),
+            departures=self._departures,
+            parked=self._parked,
             calm=calm,
             state_rows=rows,
             state_bytes=sizes,
@@ -309,10 +414,23 @@ class SlotState:
         total = sum(run.rows for run in runs.values())
         return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
 
-    def _rows_of(self, chosen: Sequence[int]) -> list[int]:
+    def _all_generations(self) -> list[Generation]:
+        return [*self._generations, self._leaving] if self._leaving else self._generations
+
+    def _rows_by_group(self, chosen: Collection[int]) -> list[tuple[int, int]]:
+        """Rows in memory of some groups."""
+        rows = sum(self._sizes(stream, layers)[0] for stream, layers in enumerate(self._layers))
+        return [(group, int(np.asarray(rows)[group])) for group in sorted(chosen)]
+
+    def _cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
+        """Takes groups out of memory: for each stream, their layers."""
         ranges = group_ranges(chosen, self.groups)
-        stacks = [cut_layers(layers, ranges) for layers in self._layers]
-        return [sum(s.rows for s in self._opened(at, stack)) for at, stack in enumerate(stacks)]
+        rest = outside(ranges)
+        taken = []
+        for stream, layers in enumerate(self._layers):
+            taken.append(cut_layers(layers, ranges))
+            self._layers[stream] = finish_merges([_cut_in_place(x, rest) for x in layers])
+        return taken
 
     def _write(
         self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
@@ -345,12 +463,13 @@ class SlotState:
         return tuple(result)
 
     def _moved(
-        self, stream: int, layers: Sequence[Layer], chosen: Sequence[int], *, tier: str
+        self, stream: int, layers: Sequence[Layer], chosen: Collection[int], *, tier: str
     ) -> tuple[Layer, ...]:
         """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
-        sizes = self._sizes(stream, layers)[1]
+        ordered = sorted(chosen)
+        sizes = self._sizes(stream, layers)[1][ordered].tolist()
         slices = []
-        for few in _in_steps(sorted(chosen), sizes):
+        for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
             ranges = group_ranges(few, self.groups)
             found = self._opened(stream, cut_layers(layers, ranges))
             if rows := [s.batch() for s in found if s.rows]:
@@ -433,20 +552,6 @@ class SlotState:
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
     """Segments as runs of their own, so that an index is made of their rows only."""
     return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
-
-
-def _in_steps(chosen: Sequence[int], sizes: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Groups in turns of bounded size, at least one each."""
-    held: list[int] = []
-    total = 0
-    for group in chosen:
-        if held and total + sizes[group] > MOVE_BYTES:
-            yield held
-            held, total = [], 0
-        held.append(group)
-        total += int(sizes[group])
-    if held:
-        yield held
 
 
 def _cut_in_place(layer: Layer, ranges: Sequence[HashRange]) -> Layer:

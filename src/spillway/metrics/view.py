@@ -1,0 +1,106 @@
+"""What the coordinator's policies read: one light view per slot, whatever the number of groups.
+
+The paper's coordinator does not collect the productivity of every group, because that would cost
+too much network (DCAPE section 5.3). A *profile* is the summary that makes it affordable: the bytes
+a slot has in memory by class of productivity, 32 numbers or 256 bytes per slot and batch, however
+many groups there are. From the sum of the profiles the coordinator finds the globally least
+productive groups to within a factor of two.
+
+Invariant: the numbers of a profile add up to the bytes of the table it was made from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spillway.state.groups import GroupTable, Ints
+
+#: Class 0 has productivity 0; class c from 1 on has [2**(c - 24), 2**(c - 23)) outputs per byte, and
+#: the first and the last of those also what lies beyond them.
+CLASSES = 32
+_UNIT_CLASS = 24
+
+#: The modes of a slot (DCAPE Table 2): it takes part in a relocation, or is told to spill, or neither.
+NORMAL = "normal"
+RELOCATING = "sr"
+SPILLING = "ss"
+
+
+def classes_of(table: GroupTable, *, amortised: bool = False) -> Ints:
+    """The class of productivity of each group."""
+    productivity = table.productivity(amortised=amortised)
+    # frexp gives p = m * 2**e with m in [0.5, 1), so e - 1 is the logarithm rounded down, exactly.
+    exponent = np.frexp(productivity)[1].astype(np.int64) - 1
+    return np.where(productivity > 0, np.clip(exponent + _UNIT_CLASS, 1, CLASSES - 1), 0)
+
+
+def profile(table: GroupTable, *, amortised: bool = False) -> tuple[int, ...]:
+    """Bytes in memory by class of productivity; always `CLASSES` numbers.
+
+    Example:
+        >>> sum(profile(GroupTable.empty(groups=100_000))), len(profile(GroupTable.empty(groups=4)))
+        (0, 32)
+    """
+    classes = classes_of(table, amortised=amortised)
+    held = np.bincount(classes, weights=table.size, minlength=CLASSES)
+    return tuple(held.astype(np.int64).tolist())
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """What the coordinator knows of one slot."""
+
+    slot: int
+    #: State in memory and on disk.
+    memory_bytes: int
+    disk_bytes: int
+    #: State in memory at which the slot spills; None: no limit.
+    limit_bytes: int | None
+    #: How many groups are routed to it.
+    groups: int
+    #: Results since the last evaluation.
+    rows_out: int
+    mode: str = NORMAL
+    #: See `profile`; empty where the strategy does not need it.
+    profile: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """All slots at one evaluation.
+
+    Example:
+        >>> slots = SlotView(0, 70, 30, 80, 4, 9), SlotView(1, 50, 0, 80, 4, 9)
+        >>> view = ClusterView(slots, growth_bytes=20)
+        >>> view.memory_bytes, view.state_bytes, view.cluster_bytes
+        (120, 150, 160)
+    """
+
+    slots: tuple[SlotView, ...]
+    #: State that the slots gained since the last evaluation, memory and disk together.
+    growth_bytes: int = 0
+    #: What the coordinator has forced out of memory since the first start.
+    forced_bytes: int = 0
+
+    @property
+    def normal(self) -> tuple[SlotView, ...]:
+        """The slots that may be told to adapt: those that are not adapting already."""
+        return tuple(slot for slot in self.slots if slot.mode == NORMAL)
+
+    @property
+    def memory_bytes(self) -> int:
+        """State in memory."""
+        return sum(slot.memory_bytes for slot in self.slots)
+
+    @property
+    def state_bytes(self) -> int:
+        """State in memory and on disk."""
+        return self.memory_bytes + sum(slot.disk_bytes for slot in self.slots)
+
+    @property
+    def cluster_bytes(self) -> int | None:
+        """The memory of all slots, M_cluster of DCAPE section 5.3; None if one has no limit."""
+        limits = [slot.limit_bytes for slot in self.slots if slot.limit_bytes is not None]
+        return sum(limits) if len(limits) == len(self.slots) else None

@@ -1,0 +1,98 @@
+"""Orders: what a slot is told to do to its groups in one batch, beside the rows it gets.
+
+The coordinator's protocols (spillway/protocols) speak of partitions and of machines; a slot task knows
+only its own state. An order is what a message of the papers means for that state, and it is carried out
+at the beginning of the batch, except for `Choose`, which is answered at its end, from the newest
+statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Choose:
+    """Choose groups to send, most productive first (ComputePartitionsToMove)."""
+
+    move: int
+    bytes: int
+    #: At least so many groups, whatever their bytes.
+    groups: int = 0
+    #: All groups, also those that are on disk.
+    everything: bool = False
+
+
+@dataclass(frozen=True)
+class Depart:
+    """Cut groups out of what is probed, to be sent (DeactivatePartitions, at the sender)."""
+
+    move: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Park:
+    """Keep the rows that come for groups, unprocessed (DeactivatePartitions, at the split)."""
+
+    move: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """Take groups over, and process the rows that waited for them (ReactivatePartitions)."""
+
+    move: int
+    #: The manifest of what was received.
+    part: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Let go of what a move has here: it is in another slot now."""
+
+    move: int
+
+
+@dataclass(frozen=True)
+class TakeBack:
+    """Put groups back that were to be sent, and process the rows that waited for them elsewhere."""
+
+    move: int
+    #: The manifest of the slot where rows waited; None if none can have.
+    parked_in: str | None
+
+
+@dataclass(frozen=True)
+class Force:
+    """Move groups out of memory, below its limit or not."""
+
+    bytes: int
+    reason: str
+    #: Only groups up to this class of productivity; None: all.
+    below: int | None = None
+
+
+Order = Choose | Depart | Park | Arrive | Leave | TakeBack | Force
+
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Choose, Depart, Park, Arrive, Leave, TakeBack, Force)
+}
+
+
+def order_to_json(order: Order) -> dict[str, Any]:
+    """Plain data, with the kind of order in it."""
+    return {"order": type(order).__name__, **asdict(order)}
+
+
+def order_from_json(found: dict[str, Any]) -> Order:
+    """The inverse of `order_to_json`."""
+    kind = _KINDS[found["order"]]
+    values = {one.name: found[one.name] for one in fields(kind)}
+    if isinstance(values.get("groups"), list):
+        values["groups"] = tuple(values["groups"])
+    order: Order = kind(**values)
+    return order

@@ -1,0 +1,118 @@
+"""Groups that come to a slot and go from it, and the rows that wait for them.
+
+`Transit` carries out the orders of one batch on a state (operators/orders.py). Rows that waited are
+processed before the state expires and before any row of the batch, so they find what they would have
+found in the batch that they came with; they are not late, however far the watermark has gone since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import pyarrow as pa
+
+from spillway.metrics.record import Chosen
+from spillway.operators.base import Operator, OperatorStats, empty_rows
+from spillway.operators.control import Controller
+from spillway.operators.orders import Arrive, Choose, Depart, Leave, Order, Park, TakeBack
+from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.manifest import Manifest
+from spillway.state.moving import Parked, of_move
+from spillway.state.run import RunData
+from spillway.state.slot import SlotState
+
+
+class Transit:
+    """What the orders of one batch do to one state."""
+
+    def __init__(
+        self, state: SlotState, orders: Sequence[Order], read: Callable[[str], Manifest]
+    ) -> None:
+        self._state = state
+        self._orders = orders
+        #: Reads a manifest by name.
+        self._read = read
+        self._parks = [
+            (order.move, group_ranges(order.groups, state.groups))
+            for order in orders
+            if isinstance(order, Park)
+        ]
+        self._away = {
+            group for order in orders if isinstance(order, Park | Depart) for group in order.groups
+        }
+
+    def before_batch(self, operator: Operator, stats: OperatorStats) -> Iterator[pa.RecordBatch]:
+        """Groups come and go; yields the results of the rows that waited."""
+        for order in self._orders:
+            match order:
+                case Depart():
+                    self._state.depart(order.move, order.groups)
+                case Arrive():
+                    self._state.install(self._read(order.part))
+                    parked = of_move(self._state.manifest.parked, order.move)
+                    yield from self._flushed(order.move, parked, operator, stats)
+                case TakeBack():
+                    self._state.take_back(order.move)
+                    elsewhere = self._read(order.parked_in).parked if order.parked_in else ()
+                    parked = of_move(elsewhere, order.move)
+                    yield from self._flushed(order.move, parked, operator, stats)
+                case Leave():
+                    self._state.leave(order.move)
+                case _:
+                    pass
+
+    def without_parked(self, deltas: Sequence[RunData]) -> tuple[RunData, ...]:
+        """New rows without those whose groups are on their way here, which are kept for later."""
+        if not self._parks:
+            return tuple(deltas)
+        for move, ranges in self._parks:
+            for stream, delta in enumerate(deltas):
+                self._state.park(move, stream, _inside(delta, ranges))
+        kept = outside(_all_ranges(self._parks))
+        return tuple(_inside(delta, kept) for delta in deltas)
+
+    def chosen(self, owned: Collection[int], controller: Controller) -> tuple[Chosen, ...]:
+        """The groups to send, for each order that asks for some."""
+        answers = []
+        for order in self._orders:
+            if isinstance(order, Choose):
+                table, left = self._state.table(), sorted(set(owned) - self._away)
+                choice = controller.movers(
+                    table,
+                    left,
+                    order.bytes,
+                    least_groups=order.groups,
+                    everything=order.everything,
+                )
+                size = int(table.size[list(choice.groups)].sum())
+                answers.append(Chosen(order.move, choice.groups, size, choice.reason))
+        return tuple(answers)
+
+    def _flushed(
+        self, move: int, parked: Parked | None, operator: Operator, stats: OperatorStats
+    ) -> Iterator[pa.RecordBatch]:
+        if parked is not None:
+            found = self._state.waiting(parked)
+            deltas = [empty_rows() if rows is None else rows for rows in found]
+            yield from operator.process(self._state, deltas, stats)
+            for stream, delta in enumerate(deltas):
+                self._state.add(stream, delta)
+            self._state.news.produced(stats.taken())
+        self._state.leave(move)
+
+
+def _all_ranges(parks: Sequence[tuple[int, tuple[HashRange, ...]]]) -> list[HashRange]:
+    return sorted((one for _, ranges in parks for one in ranges), key=lambda one: one.lo)
+
+
+def _inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
+    """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
+    spans = [rows.rows_in(one) for one in ranges]
+    spans = [(begin, end) for begin, end in spans if begin < end]
+    if sum(end - begin for begin, end in spans) == rows.rows:
+        return rows
+    parts = [rows.batch.slice(begin, end - begin) for begin, end in spans]
+    if not parts:
+        return RunData(rows.batch.slice(0, 0), rows.time_column)
+    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return RunData(whole, rows.time_column)

@@ -1,0 +1,203 @@
+"""When the coordinator moves or spills state: the strategies that combine the two.
+
+    none            never
+    spill-only      slots spill at their limits, nothing moves
+    relocate-only   state moves from full slots to empty ones, nothing spills
+    lazy-disk       both: it moves while slots differ, and spills where that was not enough
+                    (DCAPE Algorithm 1)
+    active-disk     and where slots are alike, the least productive one is told to spill (Algorithm 2)
+    global-disk     and where slots are alike, the least productive groups of all slots spill
+
+A strategy says how much; which groups go is for the controller of the slot. One decision names a
+slot at most once, and only slots in normal mode. Where the paper has one pair of sender and
+receiver, here every slot may be in one: with two or three slots that is the same.
+
+Known limitation: a pair that differs goes first even if the sender has no group that it can move.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from spillway.metrics.view import ClusterView, SlotView
+
+
+@dataclass(frozen=True)
+class Move:
+    """State is to move from one slot to another."""
+
+    sender: int
+    receiver: int
+    bytes: int
+    reason: str
+    #: At least so many groups, whatever they have.
+    groups: int = 0
+    #: Not an amount, but all groups of the sender.
+    everything: bool = False
+
+
+@dataclass(frozen=True)
+class ForceSpill:
+    """A slot is to spill, though it is below its limit."""
+
+    slot: int
+    bytes: int
+    reason: str
+    #: Only groups up to this class of productivity; None: of any.
+    below: int | None = None
+
+
+Decision = Move | ForceSpill
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A strategy and its settings.
+
+    Example:
+        >>> full, empty = SlotView(0, 100, 0, None, 8, 0), SlotView(1, 40, 0, None, 8, 0)
+        >>> [move] = Strategy("lazy-disk").decide(ClusterView((full, empty)))
+        >>> move.sender, move.receiver, move.bytes, move.reason
+        (0, 1, 30, 'M_least/M_max = 0.40 < 0.80')
+    """
+
+    #: One of `spillway.settings.STRATEGIES`.
+    name: str
+    #: State moves if M_least/M_max is below it: theta_r of DCAPE section 4.
+    threshold: float = 0.8
+    #: A slot is told to spill if R_max/R_min is above it: lambda of DCAPE section 5.3.
+    productivity_ratio: float = 2.0
+    #: Part of the state in memory that spills at a time.
+    spill_fraction: float = 0.3
+    #: Bytes that slots are told to spill in all; None: M_query - M_cluster.
+    max_forced_spill: int | None = None
+
+    @property
+    def relocates(self) -> bool:
+        """Whether state moves between slots."""
+        return self.name not in ("none", "spill-only")
+
+    @property
+    def spills(self) -> bool:
+        """Whether a slot may spill by itself, at its limit."""
+        return self.name not in ("none", "relocate-only")
+
+    def decide(self, view: ClusterView) -> tuple[Decision, ...]:
+        """What is to be done now; called once per evaluation."""
+        return _DECIDE[self.name](self, view)
+
+
+def _nothing(_: Strategy, __: ClusterView) -> tuple[Decision, ...]:
+    return ()
+
+
+def _relocate(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    """Levels the fullest slot with the emptiest, the next with the next, and so on."""
+    ordered = sorted(view.normal, key=lambda slot: (slot.memory_bytes, slot.slot))
+    pairs = zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False)
+    moves = (_level(least, most, strategy.threshold) for least, most in pairs)
+    return tuple(move for move in moves if move is not None)
+
+
+def _level(least: SlotView, most: SlotView, threshold: float) -> Move | None:
+    amount = (most.memory_bytes - least.memory_bytes) // 2
+    if amount == 0 or (ratio := least.memory_bytes / most.memory_bytes) >= threshold:
+        return None
+    reason = f"M_least/M_max = {ratio:.2f} < {threshold:.2f}"
+    return Move(most.slot, least.slot, amount, reason)
+
+
+def _active_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    return _relocate(strategy, view) or _spill_least_slot(strategy, view)
+
+
+def _spill_least_slot(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    rates = [
+        (_rate(slot), -slot.memory_bytes, slot.slot, slot) for slot in view.normal if slot.groups
+    ]
+    if not rates:
+        return ()
+    least, _, _, slot = min(rates)
+    ratio = _ratio(max(rates)[0], least)
+    amount = min(int(slot.memory_bytes * strategy.spill_fraction), _allowed(strategy, view))
+    if ratio <= strategy.productivity_ratio or amount <= 0:
+        return ()
+    why = f"R_max/R_min = {ratio:.1f} > {strategy.productivity_ratio:.1f}"
+    return (ForceSpill(slot.slot, amount, f"{why}, {_forced(strategy, view, amount)}"),)
+
+
+def _rate(slot: SlotView) -> float:
+    """The average productivity rate R of DCAPE section 5.3: results per group."""
+    return slot.rows_out / slot.groups
+
+
+def _ratio(most: float, least: float) -> float:
+    if least == 0:
+        return math.inf if most > 0 else 1.0
+    return most / least
+
+
+def _global_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    return _relocate(strategy, view) or _spill_least_groups(strategy, view)
+
+
+def _spill_least_groups(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    slots = [slot for slot in view.normal if slot.profile]
+    held = [sum(column) for column in zip(*(slot.profile for slot in slots), strict=True)]
+    # Bytes below each class, and at the end those of all classes.
+    below = list(accumulate(held, initial=0))
+    wanted = int(view.memory_bytes * strategy.spill_fraction)
+    wanted = min(wanted, _allowed(strategy, view), below[-1])
+    if wanted <= 0:
+        return ()
+    last = bisect_left(below, wanted) - 1
+    reason = f"least productive of all slots, class {last} and below"
+    reason = f"{reason}, {_forced(strategy, view, wanted)}"
+    shares = _shared(wanted - below[last], [slot.profile[last] for slot in slots])
+    amounts = [sum(slot.profile[:last]) + share for slot, share in zip(slots, shares, strict=True)]
+    chosen = zip(slots, amounts, strict=True)
+    return tuple(ForceSpill(slot.slot, amount, reason, last) for slot, amount in chosen if amount)
+
+
+def _shared(amount: int, weights: Sequence[int]) -> list[int]:
+    """The amount in proportion to the weights; rounding neither loses nor adds a byte."""
+    total = sum(weights)
+    edges = (amount * weight // total for weight in accumulate(weights, initial=0))
+    return [hi - lo for lo, hi in pairwise(edges)]
+
+
+def _cap(strategy: Strategy, view: ClusterView) -> int:
+    """Bytes that may be forced out of memory in all: what will not fit one interval from now."""
+    if strategy.max_forced_spill is not None:
+        return strategy.max_forced_spill
+    if view.cluster_bytes is None:
+        return 0
+    return max(0, view.state_bytes + view.growth_bytes - view.cluster_bytes)
+
+
+def _allowed(strategy: Strategy, view: ClusterView) -> int:
+    """Bytes that may still be forced out of memory."""
+    return _cap(strategy, view) - view.forced_bytes
+
+
+def _forced(strategy: Strategy, view: ClusterView, amount: int) -> str:
+    total, cap = view.forced_bytes + amount, _cap(strategy, view)
+    return f"forced {_megabytes(total)} of at most {_megabytes(cap)}"
+
+
+def _megabytes(amount: int) -> str:
+    return f"{round(amount / 1e6, 1):g} MB"
+
+
+_DECIDE: dict[str, Callable[[Strategy, ClusterView], tuple[Decision, ...]]] = {
+    "none": _nothing,
+    "spill-only": _nothing,
+    "relocate-only": _relocate,
+    "lazy-disk": _relocate,
+    "active-disk": _active_disk,
+    "global-disk": _global_disk,
+}

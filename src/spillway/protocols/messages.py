@@ -1,0 +1,78 @@
+"""The messages of the papers, under their names (DCAPE-TR 5.1).
+
+Coordinator, sender, receiver and split are not four machines here: messages to slots and to the split
+travel as orders in the plan of a batch, answers come back in the slot records and in the commit. Two
+facts have no name in the papers: that a batch has taken groups up again, and that sending has failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Message:
+    """Something that is said about one move."""
+
+    move: int
+
+
+@dataclass(frozen=True)
+class ComputePartitionsToMove(Message):
+    """Step 1, coordinator to sender: choose groups with so many bytes."""
+
+
+@dataclass(frozen=True)
+class PartitionsToMove(Message):
+    """Step 2, sender to coordinator: these."""
+
+    groups: tuple[int, ...]
+    bytes: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DeactivatePartitions(Message):
+    """Step 3, coordinator to sender and split: no more rows for these groups."""
+
+
+@dataclass(frozen=True)
+class Deactivated(Message):
+    """Step 4, split to coordinator: rows wait, and no row is on its way."""
+
+
+@dataclass(frozen=True)
+class SendPartitions(Message):
+    """Step 5, coordinator to sender: send the groups."""
+
+
+@dataclass(frozen=True)
+class ReceivePartitions(Message):
+    """Step 6, sender to receiver: here they are."""
+
+
+@dataclass(frozen=True)
+class Received(Message):
+    """Step 7, receiver to coordinator: they are all here."""
+
+    #: The manifest of what was received.
+    part: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ReactivatePartitions(Message):
+    """Step 8, coordinator to split: rows of these groups again, those that wait first."""
+
+
+@dataclass(frozen=True)
+class Reactivated(Message):
+    """A batch that took the groups up again is committed."""
+
+
+@dataclass(frozen=True)
+class SendFailed(Message):
+    """The groups could not be sent or received."""
+
+    reason: str

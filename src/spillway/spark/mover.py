@@ -1,0 +1,269 @@
+"""Sends groups from slot to slot, in Spark jobs beside the batches.
+
+    step       one job: a task where the sender is reads parcels from its memory tier, Spark's exchange
+               carries them, a task where the receiver is puts them into runs
+    pool       jobs of moves are in a scheduler pool of their own, so that with FAIR scheduling a batch
+               shares the cores with one step instead of waiting for a whole move
+
+A step is small, so a batch that comes while one runs waits for little. What was received is named by a
+manifest only when all of it is there. The driver sees descriptions of runs, never rows.
+
+Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
+it is done; `spillway.spark.session.local_session` sets FAIR.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.errors import SpillwayError
+from spillway.ids import SlotId
+from spillway.operators.faults import Faults
+from spillway.protocols.messages import (
+    Message,
+    Received,
+    ReceivePartitions,
+    SendFailed,
+    SendPartitions,
+)
+from spillway.protocols.relocation import Relocation
+from spillway.settings import Adapt
+from spillway.spark.task import open_store
+from spillway.state.manifest import Manifest, part_manifest
+from spillway.state.moving import of_move
+from spillway.state.run import Run
+from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
+
+POOL = "spillway-moves"
+#: Bytes that one job carries.
+LOAD_BYTES = 32 << 20
+
+_SENT = "parcel int, piece int, payload binary"
+_RECEIVED = "parcel int, run string"
+#: Pieces are large, so few of them make an Arrow batch.
+_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+
+#: Puts rows where a slot is.
+Exchange = Callable[[DataFrame, Column], DataFrame]
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What the tasks of one job are sent."""
+
+    query_id: str
+    durable: str
+    adapt: Adapt
+    #: The batch after which groups were cut out.
+    batch: int
+    move: int
+    sender: int
+    receiver: int
+    parcels: tuple[Parcel, ...]
+    #: For each stream, the position of its event time.
+    times: tuple[int | None, ...]
+    faults: Faults
+
+    def send(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """At the sender: parcels in pieces. Without a row this is not the task that sends."""
+        if not any(batch.num_rows for batch in rows):
+            return
+        reach = self.faults.bound(self.move, self.sender)
+        with _named():
+            store = open_store(self.query_id, self.durable, self.adapt, self.batch)
+            for number, parcel in enumerate(self.parcels):
+                for at, piece in enumerate(packed(parcel, self.times[parcel.stream], store)):
+                    reach("sending")
+                    yield _sent(number, at, piece)
+
+    def receive(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """At the receiver: a run of each parcel."""
+        pieces: dict[int, dict[int, bytes]] = {}
+        for batch in rows:
+            for number, at, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                pieces.setdefault(number, {})[at] = payload
+        reach = self.faults.bound(self.move, self.receiver)
+        with _named():
+            store = open_store(self.query_id, self.durable, self.adapt, self.batch)
+            for number in sorted(pieces):
+                reach("receiving")
+                mine = pieces.pop(number)
+                stream = self.parcels[number].stream
+                ordered = (mine[at] for at in sorted(mine))
+                run = unpacked(ordered, self._run_name(stream, number), self.times[stream], store)
+                yield _described(number, run)
+
+    def _run_name(self, stream: int, number: int) -> str:
+        attempt = uuid.uuid4().hex[:12]
+        return f"{self.batch:09d}-{self.receiver}-{stream}-m{self.move}.{number}-{attempt}.arrow"
+
+
+class Mover:
+    """The moves of one query that are being sent, each in a thread of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        query_id: str,
+        adapt: Adapt,
+        times: Sequence[int | None],
+        faults: Faults,
+        reach: Callable[[Relocation, int], None],
+    ) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._query_id = query_id
+        self._adapt = adapt
+        self._times = tuple(times)
+        self._faults = faults
+        #: Told which step of a move is being taken; tests place faults there.
+        self._reach = reach
+        self._threads: dict[int, threading.Thread] = {}
+        self._said: list[tuple[Message, float]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        for key, value in _ARROW.items():
+            spark.conf.set(key, value)
+
+    def send(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
+        """Begins to send what has departed, unless it is being sent already."""
+        if move.move in self._threads or self._closed:
+            return
+        work = (move, sender, groups, exchange)
+        thread = threading.Thread(
+            target=self._run, args=work, name=f"spillway-move-{move.move}", daemon=True
+        )
+        self._threads[move.move] = thread
+        thread.start()
+
+    def said(self) -> list[tuple[Message, float]]:
+        """What was said since the last call, with the seconds that each took."""
+        with self._lock:
+            said, self._said = self._said, []
+        for message, _ in said:
+            if isinstance(message, Received | SendFailed):
+                self._threads.pop(message.move).join()
+        return said
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a move has ended here that no batch knows of."""
+        with self._lock:
+            return any(isinstance(one, Received | SendFailed) for one, _ in self._said)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being sent."""
+        return any(thread.is_alive() for thread in list(self._threads.values()))
+
+    def finish(self) -> None:
+        """Waits for everything that is being sent."""
+        for thread in list(self._threads.values()):
+            thread.join()
+
+    def close(self) -> None:
+        """Ends what is under way; a later start sends it again."""
+        self._closed = True
+        if self._threads:
+            self._spark.sparkContext.cancelJobGroup(self._group)
+        self.finish()
+
+    @property
+    def _group(self) -> str:
+        return f"spillway-moves-{self._query_id}"
+
+    def _say(self, message: Message, seconds: float) -> None:
+        with self._lock:
+            self._said.append((message, seconds))
+
+    def _run(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
+        watch = time.perf_counter()
+        self._say(SendPartitions(move.move), 0.0)
+        self._reach(move, 5)
+        try:
+            received = self._sent(move, sender, groups, exchange)
+        except Exception as problem:
+            self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
+            return
+        self._reach(move, 7)
+        self._say(received, time.perf_counter() - watch)
+
+    def _sent(
+        self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange
+    ) -> Received:
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
+        departure = of_move(sender.departures, move.move)
+        assert departure is not None
+        watch = time.perf_counter()
+        received: list[tuple[Parcel, Run]] = []
+        first, *others = loads(parcels(departure, groups), LOAD_BYTES) or [[]]
+        if first:
+            received += self._carried(move, first, int(sender.version), exchange)
+        self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
+        self._reach(move, 6)
+        for load in others:
+            received += self._carried(move, load, int(sender.version), exchange)
+        layers = laid_out(received, len(departure.streams))
+        part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
+        name = f"manifests/{sender.version:09d}-{move.receiver}-{uuid.uuid4().hex[:12]}.json"
+        self._checkpoint.durable.write(name, part.encode())
+        rows = sum(run.rows for _, run in received)
+        return Received(move.move, name, rows, sum(run.size_bytes for _, run in received))
+
+    def _carried(
+        self, move: Relocation, load: Sequence[Parcel], batch: int, exchange: Exchange
+    ) -> list[tuple[Parcel, Run]]:
+        """One job; what it put where."""
+        shipment = Shipment(
+            self._query_id,
+            self._checkpoint.location,
+            self._adapt,
+            batch,
+            move.move,
+            move.sender,
+            move.receiver,
+            tuple(load),
+            self._times,
+            self._faults,
+        )
+        begin = self._spark.range(0, 1, 1, 1).select(F.lit(1).cast("int").alias("go"))
+        sent = exchange(begin, F.lit(move.sender)).mapInArrow(shipment.send, _SENT)
+        there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
+        return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Lets an error of ours be known to the driver."""
+    try:
+        yield
+    except SpillwayError as error:
+        raise RuntimeError(error.to_wire()) from error
+
+
+def _sent(number: int, at: int, payload: bytes) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([at], pa.int32()), pa.array([payload])]
+    return pa.RecordBatch.from_arrays(columns, names=["parcel", "piece", "payload"])
+
+
+def _described(number: int, run: Run) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(asdict(run))])]
+    return pa.RecordBatch.from_arrays(columns, names=["parcel", "run"])
+
+
+def _brief(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {str(problem).splitlines()[0][:300]}"
