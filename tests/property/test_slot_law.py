@@ -177,6 +177,8 @@ class Cluster:
 
     def round(self, cleanup_bytes: int, dies: list[int]) -> int:
         """One round of cleanup; returns how many groups still miss results."""
+        if self.state.batch < 0:
+            return 0
         groups = next_round(self.state, cleanup_bytes) if cleanup_bytes else ()
         plan = plan_round(self.state, new_note(self.state, self.limits, groups), self.garbage)
         self.checkpoint.log.begin(next_round_of(self.state), plan.note)
@@ -186,7 +188,7 @@ class Cluster:
         """Rounds until nothing is missing."""
         for _ in range(200):
             self.send(fails=False)
-            if self.round(1, []) == 0 and not self.state.moves:
+            if self.round(1, []) == 0 and (self.state.batch < 0 or not self.state.moves):
                 return
         raise AssertionError("cleanup does not end")
 
@@ -268,6 +270,12 @@ class Cluster:
         self.state = adapt(state, records, self.limits, self.rules)
         self.checkpoint.log.append(self.state)
         self.references, gone = self.references.updated(list(records.values()))
+        manifests = [self.checkpoint.manifest(name) for name in self.state.manifests if name]
+        named = Counter(run for manifest in manifests for run in manifest.runs())
+        assert self.references.counts == named
+        arrived = [move.part for move in plan.moves if move.phase is Phase.REACTIVATING]
+        carried = {run for name in arrived for run in self.checkpoint.manifest(name).runs()}
+        assert carried <= set(named) | set(gone)
         self.checkpoint.discard([f"runs/{name}" for name in gone])
         self.garbage = gone
         self.accepted += rows

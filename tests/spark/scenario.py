@@ -86,7 +86,8 @@ class Scenario:
         assert state is not None
         named = [name for name in state.manifests if name]
         runs = {run for name in named for run in checkpoint.manifest(name).runs()}
-        assert set(checkpoint.durable.names("runs")) == runs
+        found = set(checkpoint.durable.names("runs"))
+        assert found == runs, f"unnamed {sorted(found - runs)}, missing {sorted(runs - found)}"
         assert [f"manifests/{name}" for name in checkpoint.durable.names("manifests")] == sorted(
             named
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +14,24 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 from spillway import Query
-from spillway.metrics.events import STEPS, GroupsReactivated, MoveEvent
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.errors import QueryError, SettingsError
+from spillway.metrics.events import (
+    STEPS,
+    Event,
+    GroupsDeactivated,
+    GroupsReactivated,
+    MoveEvent,
+    MoveRolledBack,
+    Scaled,
+    SendingFailed,
+)
+from spillway.operators.faults import Fault
+from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
-FILES, ROWS = 12, 60
+FILES, ROWS = 8, 60
 
 
 def skewed(scenario: Scenario, files: int = FILES, seed: int = 3) -> None:
@@ -63,3 +79,153 @@ def test_every_strategy_gives_the_batch_join(
     assert bool(moved) == (strategy not in ("none", "spill-only"))
     for steps in steps_of(query).values():
         assert steps == list(STEPS)[: len(steps)]
+
+
+def moving(slots: int = 2, **more: object) -> dict[str, object]:
+    """Settings under which groups move as soon as slots differ at all."""
+    often = {"strategy": "relocate-only", "relocation_threshold": 0.99, "relocation_batches": 1}
+    return {"slots": slots, **often, **more}
+
+
+def live(scenario: Scenario, **adapt: object) -> Query:
+    """The query on a stream that does not end."""
+    trigger = {"processingTime": "0 seconds"}
+    return scenario.start(scenario.join().on("k"), trigger=trigger, **adapt)
+
+
+def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
+    """Waits for something that the query does by itself."""
+    ends = time.monotonic() + seconds
+    while not true():
+        assert query.exception() is None
+        assert time.monotonic() < ends, "it took too long"
+        time.sleep(0.05)
+
+
+def happened(query: Query, kind: type) -> list[Event]:
+    return [event for event in query.events if isinstance(event, kind)]
+
+
+def test_slots_come_and_go_while_the_stream_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=3)
+    query = live(scenario, slots=2)
+    query.processAllAvailable()
+    query.scale(slots=4)
+    skewed(scenario, files=8, seed=4)
+    until(query, lambda: len(happened(query, Scaled)) == 1)
+    assert query.slots == 4
+    served = query.lastProgress["slots"]
+    assert all(sum(slot["stateRows"].values()) > 0 for slot in served)
+    query.scale(slots=1)
+    skewed(scenario, files=4, seed=5)
+    until(query, lambda: len(happened(query, Scaled)) == 2)
+    assert query.slots == 1
+    query.processAllAvailable()
+    query.stop()
+    scenario.check(scenario.join().on("k"))
+    scenario.check_files(slots=1)
+
+
+def test_scaling_needs_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=2)
+    query = live(scenario, slots=1)
+    query.processAllAvailable()
+    query.scale(slots=2)
+    until(query, lambda: len(happened(query, Scaled)) == 1)
+    query.stop()
+    scenario.check(scenario.join().on("k"))
+
+
+def test_scale_refuses_what_cannot_be(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=1)
+    query = live(scenario, slots=1)
+    for slots in (0, 17):
+        with pytest.raises(SettingsError, match=f"{slots} slots cannot share 16 groups"):
+            query.scale(slots=slots)
+    with pytest.raises(SettingsError, match="'two' is not a whole number"):
+        query.scale(slots="two")  # type: ignore[arg-type]
+    query.stop()
+    with pytest.raises(QueryError, match="has ended, so it cannot be scaled"):
+        query.scale(slots=2)
+
+
+def test_a_full_buffer_completes_the_move_before_the_next_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=8)
+    joined = scenario.join().on("k")
+    query = scenario.run(joined, **moving(buffer=1))
+    scenario.check(joined)
+    waited = [sum(s["parkedBytes"] for s in entry["slots"]) for entry in query.recentProgress]
+    assert any(waited)
+    # Rows wait in the batch that deactivates, and not in the next one: the groups have arrived.
+    assert not any(now and then for now, then in pairwise(waited))
+
+
+@pytest.mark.parametrize("point", ["sending", "receiving"])
+def test_what_fails_on_its_way_is_sent_again(
+    spark: SparkSession, tmp_path: Path, point: str
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=8)
+    joined = scenario.join().on("k")
+    # Which slot sends, and which move is the first to send anything, is not known before.
+    marker = str(tmp_path / "failed")
+    faults = tuple(Fault(point, move, slot, marker) for move in range(9) for slot in (0, 1))
+    query = scenario.run(joined, faults=faults, **moving(buffer=1))
+    scenario.check(joined)
+    (failed,) = happened(query, SendingFailed)
+    assert f"fault placed {point}" in failed.reason
+    assert failed.move in [event.move for event in happened(query, GroupsReactivated)]
+
+
+def test_a_move_that_cannot_be_made_is_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=8)
+    joined = scenario.join().on("k")
+    faults = tuple(
+        Fault("receiving", move, slot, str(tmp_path / f"failed-{turn}"))
+        for move in range(9)
+        for slot in (0, 1)
+        for turn in range(MOST_FAILURES)
+    )
+    query = scenario.run(joined, faults=faults, **moving(buffer=1))
+    scenario.check(joined)
+    assert len(happened(query, SendingFailed)) == MOST_FAILURES
+    (back,) = happened(query, MoveRolledBack)
+    assert back.move not in [event.move for event in happened(query, GroupsReactivated)]
+    scenario.check_files(slots=2)
+
+
+def test_a_move_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=6)
+    joined = scenario.join().on("k")
+    query = scenario.start(joined, **moving())
+    until(query, lambda: bool(happened(query, GroupsDeactivated)))
+    query.stop()
+    moved = Checkpoint(str(scenario.checkpoint / "spillway")).log.latest()
+    assert moved is not None
+    skewed(scenario, files=3, seed=8)
+    # With another number of slots as well: what moves arrives first.
+    query = scenario.run(joined, slots=3, strategy="none")
+    scenario.check(joined)
+    assert query.slots == 3
+    # A task that was cut short may have written a run after the second start looked for such.
+    scenario.run(joined, slots=3, strategy="none")
+    scenario.check_files(slots=3)
+
+
+def test_progress_shows_a_move_in_flight(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=8)
+    query = scenario.run(scenario.join().on("k"), **moving())
+    phases = [move["phase"] for entry in query.recentProgress for move in entry["moves"]]
+    assert {"computing", "deactivating", "sending"} <= set(phases)
+    move = happened(query, GroupsReactivated)[0]
+    assert move.bytes > 0
+    assert move.reason.startswith("M_least/M_max = ")

@@ -62,8 +62,8 @@ class SlotRecord:
     cpu_s: float = 0.0
     #: The processor seconds by phase: sort, join, store, compact, commit.
     phases_s: dict[str, float] = field(default_factory=dict)
-    #: Run files this attempt wrote, and those the state no longer names: what it named before, and
-    #: what was written and merged within the batch.
+    #: Run files that are new to the slot, written or arrived, and those that it does not name after
+    #: the batch: of what it named before, and of the new ones.
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     #: Runs that had to come from the durable tier.

@@ -32,9 +32,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class StepFault:
-    """The death of a process at one of the eight steps of one move."""
+    """The death of a process at one of the eight steps of a move; of any, if none is named."""
 
-    move: int
+    move: int | None
     step: int
     #: "driver", or the executor of the "sender" or the "receiver".
     who: str
@@ -51,7 +51,8 @@ class Faults:
     def reach_step(self, move: int, step: int, pids: Mapping[str, int]) -> None:
         """Called by the driver at each step, with the processes that could die."""
         for fault in self.steps:
-            if (fault.move, fault.step) == (move, step) and _first(fault.marker):
+            here = fault.step == step and fault.move in (move, None)
+            if here and _first(fault.marker):
                 os.kill(pids[fault.who], signal.SIGKILL)
 
     def bound(self, batch: int, slot: int) -> Callable[[str], None]:

@@ -163,6 +163,7 @@ def run_slot(
         store.durable.write(name, new.encode())
     reach("after-manifest")
     before, after = set(manifest.runs()), set(new.runs())
+    seen = state.written | state.arrived | before | after
     report(
         SlotRecord(
             batch=job.batch,
@@ -189,8 +190,8 @@ def run_slot(
             busy_s=meter.busy_s,
             cpu_s=sum(meter.cpu_s.values()),
             phases_s=meter.cpu_s,
-            added=tuple(sorted(state.written | (after - before))),
-            dropped=tuple(sorted((state.written | before) - after)),
+            added=tuple(sorted(seen - before)),
+            dropped=tuple(sorted(seen - after)),
             restored=tuple(store.restored),
             worker=job.worker,
         )

@@ -198,6 +198,9 @@ class BatchLoop:
         with self._turn:
             if self._closed:
                 raise QueryError("the query has ended, so it cannot clean up")
+            if self.state.batch < 0:
+                # Rounds come after batches; what waits is taken by the first.
+                return ()
             if repeated := self._repeat_round():
                 return repeated
             if self._first and self._checkpoint.log.begun(Mark(self.state.batch + 1)) is not None:
@@ -242,6 +245,8 @@ class BatchLoop:
     @property
     def stuck(self) -> bool:
         """Whether something waits for a batch that need not have rows."""
+        if self.state.batch < 0:
+            return False
         changing = self._slots_wished is not None or self.state.scaling is not None
         return self._mover.waiting or (changing and not self._mover.busy)
 
@@ -420,13 +425,15 @@ class BatchLoop:
         state = adapt(state, records, self.limits, self.rules)
         if not self.spec.identity:
             self._checkpoint.log.append(state)
-        self._discard(plan, records, Mark(state.batch, state.round))
+        self._discard(plan, records, state)
         self.state, self._last, self._beside = state, records, ()
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
         self._send()
 
-    def _discard(self, plan: BatchPlan, records: Mapping[int, SlotRecord], mark: Mark) -> None:
+    def _discard(
+        self, plan: BatchPlan, records: Mapping[int, SlotRecord], state: Committed
+    ) -> None:
         """Lets go of what a batch has stopped naming, and of what its other attempts wrote.
 
         Durable copies go now that it is committed; local ones go with the next plan, to whatever
@@ -437,9 +444,14 @@ class BatchLoop:
         repeated = [record for record in attempts if record is not records[record.slot]]
         unnamed = {name for record in repeated for name in record.added}
         gone = (*gone, *sorted(unnamed - set(self._references.counts)))
+        # A slot that is not there any more was drained, so what is left of it names no run.
+        over = (
+            record.manifest for record in records.values() if record.slot >= state.routing.slots
+        )
         arrived = (move.part for move in plan.moves if move.phase is Phase.REACTIVATING)
-        manifests = [*plan.manifests, *arrived, *(record.manifest for record in repeated)]
-        self._marks.append(mark)
+        repeats = (record.manifest for record in repeated)
+        manifests = [*plan.manifests, *arrived, *repeats, *over]
+        self._marks.append(Mark(state.batch, state.round))
         forgotten = [self._marks.popleft() for _ in range(len(self._marks) - KEEP_LOG)]
         self._janitor.discard(
             [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)], forgotten

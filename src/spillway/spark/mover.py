@@ -15,6 +15,7 @@ it is done; `spillway.spark.session.local_session` sets FAIR.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import uuid
@@ -27,7 +28,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.coordinator.checkpoint import Checkpoint
-from spillway.errors import SpillwayError
+from spillway.errors import SpillwayError, from_wire
 from spillway.ids import SlotId
 from spillway.operators.faults import Faults
 from spillway.protocols.messages import (
@@ -266,4 +267,9 @@ def _described(number: int, run: Run) -> pa.RecordBatch:
 
 
 def _brief(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {str(problem).splitlines()[0][:300]}"
+    """The line that names the problem, of the many that Spark gives."""
+    if (ours := from_wire(str(problem))) is not None:
+        return str(ours)[:300]
+    lines = str(problem).splitlines()
+    named = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)]
+    return (named or lines or [type(problem).__name__])[-1 if named else 0][:300]

@@ -83,6 +83,8 @@ class SlotState:
         self.expired_rows = 0
         #: Every run this attempt has written, also those it has merged away again.
         self.written: set[str] = set()
+        #: Runs that came with groups from another slot.
+        self.arrived: set[str] = set()
         #: Groups that may miss results between their parts, as of the last manifest.
         self.pending: set[int] = set(np.flatnonzero(manifest.groups.pending).tolist())
         self._store = store
@@ -315,6 +317,7 @@ class SlotState:
                 fitting = replace(layer, level=self._level_for(stream, layer))
                 self._layers[stream] = (fitting, *self._layers[stream])
         self._generations = by_number([*self._generations, *part.generations])
+        self.arrived |= set(part.runs())
         self._known = self._known.merged(part.groups)
         self.pending |= set(np.flatnonzero(self.table().pending).tolist())
         self.moved = True
@@ -423,14 +426,22 @@ class SlotState:
         return [(group, int(np.asarray(rows)[group])) for group in sorted(chosen)]
 
     def _cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
-        """Takes groups out of memory: for each stream, their layers."""
+        """Takes groups out of memory: for each stream, their layers.
+
+        A run of which no row stays is not named any more, so that its file can go.
+        """
         ranges = group_ranges(chosen, self.groups)
         rest = outside(ranges)
         taken = []
         for stream, layers in enumerate(self._layers):
             taken.append(cut_layers(layers, ranges))
-            self._layers[stream] = finish_merges([_cut_in_place(x, rest) for x in layers])
+            left = [self._without_empty(stream, _cut_in_place(x, rest)) for x in layers]
+            self._layers[stream] = finish_merges(left)
         return taken
+
+    def _without_empty(self, stream: int, layer: Layer) -> Layer:
+        left = tuple(piece for piece in layer.slices if self._segment(stream, piece).rows)
+        return replace(layer, slices=left)
 
     def _write(
         self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"

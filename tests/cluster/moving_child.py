@@ -1,0 +1,87 @@
+"""A query on three executors whose groups move all the time, with deaths placed at steps of the moves.
+
+Moves are scripted: whenever no slot takes part in one, the slot with the most state sends a third of it
+to the one with the least. The session is made ahead; the query starts when a line comes on standard
+input. `report.json` appears when the query has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cluster_child import Report
+from inputs import Input
+
+from spillway.coordinator.adaptation import Rules
+from spillway.metrics.view import NORMAL, ClusterView
+from spillway.operators.faults import Fault, Faults, StepFault
+from spillway.policies.strategy import Move
+from spillway.spark.session import local_session
+
+SLOTS = 3
+
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
+
+
+class Scripted:
+    """A strategy that always moves."""
+
+    relocates, spills = True, False
+
+    def decide(self, view: ClusterView) -> tuple[Move, ...]:
+        """From the fullest slot to the emptiest, whatever they have."""
+        if any(slot.mode != NORMAL for slot in view.slots):
+            return ()
+        ordered = sorted(view.slots, key=lambda slot: (slot.memory_bytes, slot.slot))
+        least, most = ordered[0], ordered[-1]
+        return (Move(most.slot, least.slot, most.memory_bytes // 3, "a test", groups=1),)
+
+
+def main(given: str, root: str, placed: str) -> None:
+    """Runs one life; `placed` are the faults, as JSON."""
+    spark = local_session(
+        "moving",
+        f"local-cluster[{SLOTS},1,1024]",
+        {
+            "spark.driver.extraJavaOptions": _JAVA,
+            "spark.executor.extraJavaOptions": _JAVA,
+            "spark.sql.session.timeZone": "UTC",
+            # A fetch from a dead executor gives up soon, and executors may die often.
+            "spark.shuffle.io.maxRetries": "1",
+            "spark.shuffle.io.retryWait": "1s",
+            "spark.deploy.maxExecutorRetries": "-1",
+            "spark.task.maxFailures": "10",
+            "spark.stage.maxConsecutiveAttempts": "10",
+            "spark.locality.wait.process": "3s",
+        },
+    )
+    with Path(root, "applications").open("a") as names:
+        names.write(spark.sparkContext.applicationId + "\n")
+    found: dict[str, Any] = json.loads(placed)
+    faults = tuple(Fault(**fault) for fault in found["tasks"])
+    steps = tuple(StepFault(**fault) for fault in found["steps"])
+    writer = (
+        Input(**json.loads(given))
+        .join(spark)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{root}/checkpoint")
+        .adapt(slots=SLOTS, groups=32, share="executor", strategy="relocate-only")
+        .trigger(availableNow=True)
+    )
+    writer._faults = Faults(faults, steps)
+    sys.stdin.readline()
+    query = writer.start(f"{root}/out")
+    query._loop.rules = Rules(Scripted(), interval_batches=1)  # type: ignore[arg-type]
+    query.awaitTermination()
+    report = Report(Path(root, "report.json"))
+    report["events"] = [event.to_json() for event in query.events]
+    report["progress"] = query.recentProgress
+    report.write()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
