@@ -23,7 +23,7 @@ from spillway.operators.orders import Force
 from spillway.policies.scaling import drained, filled, scaling_moves
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import begun, busy, delivered
-from spillway.protocols.messages import ComputePartitionsToMove, Message, SendPartitions
+from spillway.protocols.messages import ComputePartitionsToMove, Message
 from spillway.protocols.relocation import Relocation
 from spillway.settings import Adapt
 
@@ -110,15 +110,13 @@ def resume(
 
     Each message comes with the seconds that it took.
     """
-    events: list[Event] = []
-    moves = state.moves
-    for message, took in said:
-        event = told_of(message, moves, state.clock_s, batch=state.batch, seconds=took)
-        events.append(event)
-        # That sending was asked for is no news to the move, which asked for it.
-        if not isinstance(message, SendPartitions):
-            moves, _ = delivered(moves, [message], state.clock_s)
-    return replace(state, moves=moves), tuple(events)
+    messages = list(said)
+    moves, heard = delivered(state.moves, [message for message, _ in messages], state.clock_s)
+    events = tuple(
+        told_of(message, move, state.clock_s, batch=state.batch, seconds=took)
+        for (message, move), (_, took) in zip(heard, messages, strict=True)
+    )
+    return replace(state, moves=moves), events
 
 
 def _sampled(state: Committed, records: Mapping[int, SlotRecord]) -> Committed:
@@ -171,7 +169,7 @@ def begin(state: Committed, decision: Move | ForceSpill) -> Committed:
     )
     moves = begun(state.moves, move)
     asked = ComputePartitionsToMove(move.move)
-    event = told_of(asked, moves, state.clock_s, batch=state.batch)
+    event = told_of(asked, move, state.clock_s, batch=state.batch)
     return replace(
         state,
         moves=moves,

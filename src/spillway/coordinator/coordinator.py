@@ -257,12 +257,12 @@ def commit_batch(
     is_round = plan.batch == state.batch
     clock_s = state.clock_s + seconds
     messages = answers(plan.moves, records)
-    moves, _ = delivered(plan.moves, messages, clock_s)
-    told = [told_of(one, plan.moves, clock_s, batch=plan.batch) for one in messages]
+    moves, heard = delivered(plan.moves, messages, clock_s)
+    told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
     told += [
-        told_of(move.says, moves, clock_s, batch=plan.batch)
+        told_of(move.says, move, clock_s, batch=plan.batch)
         for move in moves
-        if isinstance(move.says, DeactivatePartitions) and move not in plan.moves
+        if isinstance(move.says, DeactivatePartitions)
     ]
     forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
     return replace(

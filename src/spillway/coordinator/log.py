@@ -70,8 +70,8 @@ class Log:
 
     def append(self, state: Committed) -> None:
         """Commits a batch; refused if another query has committed it first."""
-        body = json.dumps(_to_json(state), separators=(",", ":")).encode()
-        if not self._durable.publish(_path(Mark(state.batch, state.round)), sealed(body)):
+        path = _path(Mark(state.batch, state.round))
+        if not self._durable.publish(path, sealed(record_text(state))):
             raise QueryError(
                 f"batch {state.batch} was committed by another query on {self._durable.location}",
                 hint="stop one of the two queries that share this checkpoint; "
@@ -80,8 +80,7 @@ class Log:
 
     def begin(self, mark: Mark, note: Note) -> None:
         """Notes what a batch or round is about to do, so that a restart repeats it as it was."""
-        body = json.dumps(_note_to_json(note), separators=(",", ":")).encode()
-        self._durable.replace(_path(mark, _BEGUN), sealed(body))
+        self._durable.replace(_path(mark, _BEGUN), sealed(note_text(note)))
 
     def begun(self, mark: Mark) -> Note | None:
         """The note of a batch or round, if it was begun with one."""
@@ -106,6 +105,16 @@ class Log:
         """Drops one record, and its note; only those that no restart can need."""
         self._durable.delete(_path(mark))
         self._durable.delete(_path(mark, _BEGUN))
+
+
+def record_text(state: Committed) -> bytes:
+    """A record, as it is written."""
+    return json.dumps(_to_json(state), separators=(",", ":")).encode()
+
+
+def note_text(note: Note) -> bytes:
+    """A note, as it is written."""
+    return json.dumps(_note_to_json(note), separators=(",", ":")).encode()
 
 
 def next_round_of(state: Committed) -> Mark:

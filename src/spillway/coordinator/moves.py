@@ -127,14 +127,13 @@ def _choice(move: Relocation, record: SlotRecord) -> PartitionsToMove:
 
 def told_of(
     message: Message,
-    moves: Sequence[Relocation],
+    move: Relocation,
     now_s: float,
     *,
     batch: int,
     seconds: float | None = None,
 ) -> MoveEvent:
     """The event that a message is, from the move as it was when the message came."""
-    move = next(one for one in moves if one.move == message.move)
     back = isinstance(message, Reactivated) and move.phase is Phase.ROLLING_BACK
     kind = MoveRolledBack if back else _EVENTS[type(message)]
     values: dict[str, Any] = {"groups": move.groups, "bytes": move.bytes, "reason": move.reason}

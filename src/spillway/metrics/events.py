@@ -5,7 +5,7 @@ They travel in the slot records, and are kept in the query's log, its progress a
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -26,7 +26,7 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the kind of event in it."""
-        return {"event": self.kind, **asdict(self), "groups": list(self.groups)}
+        return {"event": self.kind, **vars(self), "groups": list(self.groups)}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from spillway.errors import QueryError
-from spillway.protocols.messages import Message
+from spillway.protocols.messages import Message, SendPartitions
 from spillway.protocols.relocation import Phase, Relocation
 
 
@@ -27,15 +27,19 @@ def begun(moves: Sequence[Relocation], new: Relocation) -> tuple[Relocation, ...
 
 def delivered(
     moves: Sequence[Relocation], messages: Iterable[Message], now_s: float = 0.0
-) -> tuple[tuple[Relocation, ...], tuple[Relocation, ...]]:
-    """The moves after some messages: those that go on, and those that have ended."""
+) -> tuple[tuple[Relocation, ...], list[tuple[Message, Relocation]]]:
+    """The moves that go on after some messages; and each message with its move as it was before."""
     by_id = {move.move: move for move in moves}
+    heard = []
     for message in messages:
         if message.move not in by_id:
             raise QueryError(f"there is no move {message.move} that could take {message}")
-        by_id[message.move] = by_id[message.move].step(message, now_s)
-    ended = tuple(move for move in by_id.values() if move.phase is Phase.ENDED)
-    return tuple(move for move in by_id.values() if move.phase is not Phase.ENDED), ended
+        before = by_id[message.move]
+        heard.append((message, before))
+        # That sending was asked for is no news to the move, which asked for it.
+        if not isinstance(message, SendPartitions):
+            by_id[message.move] = before.step(message, now_s)
+    return tuple(move for move in by_id.values() if move.phase is not Phase.ENDED), heard
 
 
 def busy(moves: Iterable[Relocation]) -> set[int]:

@@ -16,7 +16,7 @@ where it was. Sending changes nothing but files that nobody names, so it may be 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -140,7 +140,7 @@ class Relocation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for the log."""
-        return {**asdict(self), "phase": self.phase.value, "groups": list(self.groups)}
+        return {**vars(self), "phase": self.phase.value, "groups": list(self.groups)}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Relocation:

@@ -145,15 +145,22 @@ class BatchLoop:
         self._user = spark
         self._spark = _clone(spark)
         times = [stream.time for stream in spec.lanes.streams]
+        #: Held while a batch or a round runs.
+        self._turn = threading.Lock()
         self._mover = Mover(
-            _clone(spark), checkpoint, spec.query_id, spec.adapt, times, spec.faults, self._reach
+            _clone(spark),
+            checkpoint,
+            spec.query_id,
+            spec.adapt,
+            times,
+            spec.faults,
+            self._reach,
+            self._turn.locked,
         )
         #: What happened beside the batches since the last commit.
         self._beside: tuple[Event, ...] = ()
         #: The records of the last commit, by slot.
         self._last: Mapping[int, SlotRecord] = {}
-        #: Held while a batch or a round runs.
-        self._turn = threading.Lock()
         #: When the last batch or round ended.
         self._ended_at = time.monotonic()
         #: Whether something may have been begun and not ended: by an earlier start, or by a failure.

@@ -5,8 +5,9 @@
     pool       jobs of moves are in a scheduler pool of their own, so that with FAIR scheduling a batch
                shares the cores with one step instead of waiting for a whole move
 
-A step is small, so a batch that comes while one runs waits for little. What was received is named by a
-manifest only when all of it is there. The driver sees descriptions of runs, never rows.
+A step is small, so a batch that comes while one runs waits for little; and a step waits a while for a
+batch that runs. What was received is named by a manifest only when all of it is there. The driver sees
+descriptions of runs, never rows.
 
 Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
 it is done; `spillway.spark.session.local_session` sets FAIR.
@@ -49,6 +50,9 @@ from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, un
 POOL = "spillway-moves"
 #: Bytes that one job carries.
 LOAD_BYTES = 32 << 20
+#: How long a load waits for the cores that a batch is using.
+GIVE_WAY_S = 1.0
+_LOOK_EVERY_S = 0.005
 
 _SENT = "parcel int, piece int, payload binary"
 _RECEIVED = "parcel int, run string"
@@ -122,6 +126,7 @@ class Mover:
         times: Sequence[int | None],
         faults: Faults,
         reach: Callable[[Relocation, int], None],
+        batch_runs: Callable[[], bool],
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
@@ -131,6 +136,9 @@ class Mover:
         self._faults = faults
         #: Told which step of a move is being taken; tests place faults there.
         self._reach = reach
+        self._batch_runs = batch_runs
+        #: Set while somebody waits for all that is being sent.
+        self._hurry = threading.Event()
         self._threads: dict[int, threading.Thread] = {}
         self._said: list[tuple[Message, float]] = []
         self._lock = threading.Lock()
@@ -171,8 +179,10 @@ class Mover:
 
     def finish(self) -> None:
         """Waits for everything that is being sent."""
+        self._hurry.set()
         for thread in list(self._threads.values()):
             thread.join()
+        self._hurry.clear()
 
     def close(self) -> None:
         """Ends what is under way; a later start sends it again."""
@@ -217,6 +227,7 @@ class Mover:
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
         self._reach(move, 6)
         for load in others:
+            self._give_way()
             received += self._carried(move, load, int(sender.version), exchange)
         layers = laid_out(received, len(departure.streams))
         part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
@@ -224,6 +235,13 @@ class Mover:
         self._checkpoint.durable.write(name, part.encode())
         rows = sum(run.rows for _, run in received)
         return Received(move.move, name, rows, sum(run.size_bytes for _, run in received))
+
+    def _give_way(self) -> None:
+        """Lets a batch that runs come to its end, within reason."""
+        until = time.monotonic() + GIVE_WAY_S
+        while self._batch_runs() and time.monotonic() < until:
+            if self._hurry.wait(_LOOK_EVERY_S):
+                return
 
     def _carried(
         self, move: Relocation, load: Sequence[Parcel], batch: int, exchange: Exchange

@@ -1,0 +1,291 @@
+"""What moving state costs a stream, in a process of its own: an order in, measured times out.
+
+    python -m spillway.experiments.bench_move ORDER.json RESULT.json
+
+A join of two streams with a wide payload gathers state, then a gigabyte of it goes from slot to slot
+and back, several times, while the stream goes on at the rate of a batch every trigger interval. Beside
+the same stream, Spark shuffles as many bytes of the same rows. Then the query is scaled to twice its
+slots and back. At the end the rows it gave are compared with the rows of the join.
+
+The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
+thousand groups, against the time of a batch without rows in the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import StorageLevel
+from pyspark.sql import SparkSession
+
+from spillway.coordinator.adaptation import Rules
+from spillway.experiments.bench_coordinator import coordinator_s
+from spillway.experiments.bench_engine import session
+from spillway.experiments.bench_figures import nearest_rank
+from spillway.experiments.bench_spec import CORES, EngineOrder
+from spillway.metrics.events import GroupsReactivated, GroupsReceived, MoveEvent, Scaled
+from spillway.metrics.view import NORMAL, ClusterView
+from spillway.policies.strategy import Move, Strategy
+from spillway.spark.join import join
+from spillway.spark.mover import POOL
+from spillway.spark.query import Query
+from spillway.workloads.pairs import Pairs
+
+#: Bytes that move each time.
+MOVE_BYTES = 1 << 30
+#: Moves that are measured, and batches without a move before them.
+MOVES = 6
+QUIET_BATCHES = 30
+#: Seconds from one batch to the next. A batch takes about half of it on two cores, so that the stream
+#: has the room to breathe that streams in production have.
+TRIGGER_S = 1.5
+#: State of the fuller slot before the first move: what moves, and a little that stays.
+STATE_BYTES = MOVE_BYTES * 5 // 4
+GROUPS = 256
+_LOOK_EVERY_S = 0.1
+_EMPTY_BATCHES = 12
+_PATIENCE_S = 900
+
+Say = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Shuttle(Strategy):
+    """A strategy that moves as much as it is told, when it is told, to and fro."""
+
+    wanted: tuple[Move, ...] = ()
+
+    def decide(self, view: ClusterView) -> tuple[Move, ...]:
+        """What is wanted, as soon as both slots are free."""
+        free = {slot.slot for slot in view.slots if slot.mode == NORMAL}
+        return tuple(m for m in self.wanted if {m.sender, m.receiver} <= free)
+
+
+class Stream:
+    """The stream under test, and what its batches took."""
+
+    def __init__(self, spark: SparkSession, order: EngineOrder, say: Say) -> None:
+        self._say = say
+        self._entries: dict[int, dict[str, Any]] = {}
+        self._seconds: dict[int, float] = {}
+        self.pairs = Pairs(2, order.rows, order.run_batches, payload=True)
+        joined = join(**self.pairs.stream(spark)).on("k").select("a.k", "a.v")
+        self.query: Query = (
+            joined.writeStream.format("noop")
+            .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
+            .adapt(slots=CORES, groups=GROUPS, shares=(1.0, *(0.0,) * (CORES - 1)))
+            .adapt(strategy="relocate-only")
+            .trigger(processingTime=f"{TRIGGER_S} seconds")
+            .start()
+        )
+        self.moves(())
+
+    def moves(self, wanted: tuple[Move, ...]) -> None:
+        """Says what is to move from the next batch on."""
+        self.query._loop.rules = Rules(Shuttle("relocate-only", wanted=wanted), 0.0, 1)
+
+    def until(self, what: str, true: Callable[[], bool]) -> None:
+        """Waits for something that the stream comes to."""
+        ends = time.monotonic() + _PATIENCE_S
+        while not true():
+            if (problem := self.query.exception()) is not None:
+                raise problem
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{what} did not come in {_PATIENCE_S} seconds")
+            time.sleep(_LOOK_EVERY_S)
+            self._take(what)
+
+    def _take(self, what: str) -> None:
+        before = self.last
+        self._entries |= {
+            entry["batchId"]: entry
+            for entry in self.query.recentProgress
+            if not entry["cleanupRound"]
+        }
+        self._seconds |= {
+            one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3
+            for one in self.query.sparkProgress
+        }
+        if self.last > before:
+            self._say({"phase": what, "batch": self.last + 1, "of": 0})
+
+    @property
+    def last(self) -> int:
+        """The last batch."""
+        return max(self._entries, default=-1)
+
+    def held(self, slot: int) -> int:
+        """Bytes of state in a slot."""
+        entry = self._entries.get(self.last)
+        return sum(entry["slots"][slot]["stateBytes"].values()) if entry else 0
+
+    def seconds(self, first: int, last: int) -> list[float]:
+        """What the batches from `first` to `last` took."""
+        return [self._seconds[b] for b in range(first, last + 1) if b in self._seconds]
+
+    def events(self, kind: type[MoveEvent]) -> list[MoveEvent]:
+        """The steps of moves of one kind."""
+        return [event for event in self.query.events if isinstance(event, kind)]
+
+
+def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
+    """The whole story."""
+    spark = session(order)
+    try:
+        empty_s = _empty_batch_s(spark, order, say)
+        stream = Stream(spark, order, say)
+        try:
+            found = _moved(spark, stream)
+            found |= _scaled(stream)
+            stream.query.stop()
+            found |= _exact(spark, stream)
+        finally:
+            stream.query.stop()
+        say({"phase": "coordinator", "batch": 0, "of": 1})
+        found |= {"empty_batch_s": empty_s, "coordinator_s": coordinator_s()}
+        return {"engine": order.engine, "spark": pyspark.__version__, **found}
+    finally:
+        spark.stop()
+
+
+def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
+    stream.until("gathering state", lambda: stream.held(0) > STATE_BYTES)
+    quiet = stream.last + 1
+    stream.until("no move", lambda: stream.last >= quiet + QUIET_BATCHES)
+    normal = stream.seconds(quiet, stream.last)
+    shuffled_s, shuffled_bytes = _shuffled(spark, stream)
+    begun, moving = stream.last + 1, []
+    for number in range(MOVES):
+        sender = number % 2
+        stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
+        stream.until("moving", lambda: len(stream.events(GroupsReactivated)) > number)
+        stream.moves(())
+        moving += stream.seconds(begun, stream.last)
+        begun = stream.last + 1
+    received, served = stream.events(GroupsReceived), stream.events(GroupsReactivated)
+    return {
+        "normal_s": normal,
+        "moving_s": moving,
+        "moved_bytes": [event.bytes for event in received],
+        "moved_s": [event.seconds for event in received],
+        "batches_until_served": [
+            after.batch - before.batch for before, after in zip(received, served, strict=True)
+        ],
+        "shuffled_bytes": shuffled_bytes,
+        "shuffled_s": shuffled_s,
+    }
+
+
+def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
+    """Seconds in which Spark shuffles as many bytes of the same rows, beside the same stream."""
+    entry = stream._entries[stream.last]
+    per_row = entry["stateBytes"] / entry["stateRows"]
+    batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
+    rows = stream.pairs.batch(spark, 0, batches)["a"].persist(StorageLevel.MEMORY_ONLY)
+    count = rows.count()
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+    begun = time.perf_counter()
+    rows.repartition(CORES, "k").write.format("noop").mode("append").save()
+    seconds = time.perf_counter() - begun
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+    rows.unpersist()
+    return seconds, int(count * per_row)
+
+
+def _scaled(stream: Stream) -> dict[str, Any]:
+    """To twice the slots and back, under load."""
+    batches = []
+    for times, slots in enumerate((2 * CORES, CORES), start=1):
+        begun = stream.last
+        stream.query.scale(slots=slots)
+        stream.until(
+            f"scaling to {slots} slots",
+            lambda times=times: sum(isinstance(e, Scaled) for e in stream.query.events) >= times,
+        )
+        batches.append(stream.last - begun)
+    return {"scale_batches": batches}
+
+
+def _exact(spark: SparkSession, stream: Stream) -> dict[str, Any]:
+    """Whether the rows that the query gave are as many as the join of what it took has."""
+    state = stream.query._loop.state
+    frames = stream.pairs.batch(spark, 0, state.batch)
+    wanted = frames["a"].select("k").join(frames["b"].select("k"), "k").count()
+    taken = [stream.pairs.rows * (state.batch + 1)] * 2
+    exact = wanted == state.rows_out and list(state.rows_in) == taken and not state.moves
+    return {"rows_out": state.rows_out, "rows_expected": wanted, "exact": exact}
+
+
+def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:
+    """The time of a batch with hardly a row, after some to warm up."""
+    small = replace(order, rows=1)
+    pairs = Pairs(2, small.rows, 1000)
+    query = (
+        join(**pairs.stream(spark)).on("k").writeStream.format("noop")
+        .option("checkpointLocation", f"{order.directory}/checkpoint-empty")
+        .adapt(slots=CORES, groups=GROUPS).start()
+    )  # fmt: skip
+    try:
+        while len(query.sparkProgress) < 2 * _EMPTY_BATCHES:
+            if (problem := query.exception()) is not None:
+                raise problem
+            time.sleep(_LOOK_EVERY_S)
+            say({"phase": "empty batches", "batch": len(query.sparkProgress), "of": 0})
+        seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in query.sparkProgress]
+        return statistics.median(seconds[_EMPTY_BATCHES:])
+    finally:
+        query.stop()
+
+
+def relocate_document(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures and the ratios, from what the process wrote."""
+    normal = statistics.median(result["normal_s"])
+    rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
+    shuffle = result["shuffled_bytes"] / result["shuffled_s"]
+    figures = {
+        "normal_p50_s": round(normal, 4),
+        "normal_p99_s": round(nearest_rank(result["normal_s"], 0.99), 4),
+        "moving_p50_s": round(statistics.median(result["moving_s"]), 4),
+        "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
+        "moving_batches": len(result["moving_s"]),
+        "moves": len(result["moved_s"]),
+        "moved_bytes": sum(result["moved_bytes"]),
+        "transfer_bytes_per_s": round(rate),
+        "shuffle_bytes_per_s": round(shuffle),
+        "batches_until_served": max(result["batches_until_served"]),
+        "scale_batches": result["scale_batches"],
+        "coordinator_s": round(result["coordinator_s"], 4),
+        "empty_batch_s": round(result["empty_batch_s"], 4),
+        "exact": result["exact"],
+    }
+    ratios = {
+        "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
+        "transfer_vs_shuffle": round(rate / shuffle, 3),
+        "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
+    }
+    return {"name": "relocate", "engines": {"spillway": figures}, "ratios": ratios}
+
+
+def _say(fact: dict[str, Any]) -> None:
+    print(json.dumps(fact), flush=True)
+
+
+def main(order_path: str, result_path: str) -> None:
+    """Reads the order, measures, writes the result whole or not at all."""
+    order = EngineOrder(**json.loads(Path(order_path).read_text()))
+    partial = f"{result_path}.partial"
+    Path(partial).write_text(json.dumps(measure(order, _say)))
+    os.replace(partial, result_path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
