@@ -236,6 +236,12 @@ def test_second_wish_keeps_filling_the_slots_that_were_being_filled(new) -> None
     assert rescale(first, 2).scaling == Scaling(2)
 
 
+def test_slots_that_were_to_go_and_are_wanted_again_are_filled(new) -> None:
+    fewer = rescale(new, 1)
+    assert rescale(fewer, 2).scaling == Scaling(2, ((1, 0),))
+    assert rescale(fewer, 3).scaling == Scaling(3, ((1, 0), (2, 0)))
+
+
 def test_new_slot_is_filled_whatever_the_strategy_and_each_move_is_counted(new) -> None:
     answers = records(90, 10, 0)
     state = after(rescale(new, 3), answers)
