@@ -44,8 +44,9 @@ bench: setup ## Compare with Spark's own join, side by side
 reproduce: setup ## Make the papers' figures again, and docs/reproduction.md
 	@$(BIN)/spillway reproduce --out bench/reproduction --page docs/reproduction.md $(ARGS)
 
-tables: setup ## Write the README's table from what was measured in bench/results
+tables: setup ## Write the README's table from bench/results, and the diagram of a relocation
 	@$(BIN)/python -m spillway.experiments.tables bench/results README.md
+	@$(BIN)/python -m spillway.protocols.diagram docs/architecture.md
 
 clean: ## Remove caches and build results (.venv stays)
 	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -465,6 +465,27 @@ def test_pressure_spills_reloads_and_cleans_up(victims: str, window: int | None)
         assert cluster.events["Reloaded"] > 0
 
 
+def test_slots_added_while_groups_move_survive_a_crash_of_the_next_batch() -> None:
+    values, rng = itertools.count(), np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(Path(folder), [None, None], 0, 2, block_rows=1000)
+
+        def batch(lost: bool = False) -> None:
+            drawn = zip(rng.integers(0, 2, 12), rng.integers(0, 10, 12), strict=True)
+            cluster.batch([Row(int(s), int(k), 0, next(values)) for s, k in drawn], [], lost)
+
+        batch()
+        cluster.move(0, 1, 0, 0, True)
+        for _ in range(3):
+            batch()
+        assert [move.phase for move in cluster.state.moves] == [Phase.SENDING]
+        cluster.scale(4)
+        batch(lost=True)
+        assert [move.phase for move in cluster.state.moves] == [Phase.SENDING]
+        cluster.clean_up()
+        assert cluster.results == cluster.expected()
+
+
 def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
     shared = References({"r": 2})
 

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import pytest
 
+from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     commit_batch,
     initial,
+    new_note,
     next_watermark,
     plan_batch,
+    plan_round,
 )
-from spillway.coordinator.log import Log
+from spillway.coordinator.log import Log, Mark
 from spillway.errors import QueryError, StateError
 from spillway.metrics.record import SlotRecord
 from spillway.routing.routing import Routing
@@ -70,6 +73,19 @@ def test_log_gives_back_what_it_was_given(tmp_path) -> None:
     after = commit_batch(state, plan_batch(state, 0), {0: record(0), 1: record(1)}, (None, None))
     log.append(after)
     assert log.latest() == after
+
+
+def test_round_before_the_first_batch_is_on_record(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    state = rescale(initial(Routing.even(4, 1), 2), 2)
+    plan = plan_round(state, new_note(state, {}))
+    after = commit_batch(state, plan, {0: record(0), 1: record(1)}, (None, None))
+    log.append(after)
+    assert log.marks() == [Mark(-1, 1)]
+    assert log.latest() == after
+    first = commit_batch(after, plan_batch(after, 0), {0: record(0), 1: record(1)}, (None, None))
+    log.append(first)
+    assert log.marks() == [Mark(-1, 1), Mark(0)]
 
 
 def test_second_commit_of_a_batch_is_refused(tmp_path) -> None:

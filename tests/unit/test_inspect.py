@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,27 @@ import pyarrow as pa
 import pytest
 
 from spillway.cli.main import app
+from spillway.coordinator.adaptation import begin, rescale, resume
 from spillway.coordinator.checkpoint import Checkpoint
-from spillway.coordinator.coordinator import Committed, commit_batch, plan_batch
+from spillway.coordinator.coordinator import Committed, commit_batch, new_note, plan_batch
 from spillway.coordinator.inspection import inspect_checkpoint
 from spillway.coordinator.log import Log, Mark
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
+from spillway.metrics.events import ForceSpilled, GroupsReceived, MoveAsked, Scaled, Spilled
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.policies.spill import SpillPolicy
+from spillway.policies.strategy import Move
+from spillway.protocols.messages import Received, ReceivePartitions
+from spillway.protocols.relocation import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.state.manifest import empty_manifest
+from spillway.state.manifest import empty_manifest, part_manifest
+from spillway.state.shipping import laid_out, packed, parcels, unpacked
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import LocalTier
 
@@ -66,17 +73,21 @@ def rows_of(batch: int) -> pa.RecordBatch:
     )
 
 
+def store_of(root: Path, checkpoint: Checkpoint, batch: int) -> Store:
+    tiers = [LocalTier(kind, root / kind) for kind in ("memory", "disk")]
+    return Store(*tiers, checkpoint.durable, OpenRuns(), batch)
+
+
 def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: Iterator[int]) -> Any:
     plan = plan_batch(state, state.batch + 1)
     rows = rows_of(plan.batch)
     hashes = rows.column(1).to_numpy().view(np.uint32)
     slot_of = np.array(plan.routing.table)[group_of(hashes, GROUPS)]
     records: dict[int, SlotRecord] = {}
-    for slot in range(SLOTS):
+    for slot in range(plan.routing.slots):
         name = plan.manifests[slot]
         manifest = checkpoint.manifest(name) if name else empty_manifest(SlotId(slot), 2)
-        tiers = [LocalTier(kind, root / kind) for kind in ("memory", "disk")]
-        store = Store(*tiers, checkpoint.durable, OpenRuns(), plan.batch)
+        store = store_of(root, checkpoint, plan.batch)
         job = SlotJob(
             batch=plan.batch,
             slot=SlotId(slot),
@@ -86,6 +97,8 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
             piece_bytes=1 << 20,
             attempt=str(next(attempts)),
             worker="test",
+            orders=plan.orders.get(slot, ()),
+            owned=plan.routing.groups_of(SlotId(slot)),
         )
         mine = [rows.filter(pa.array(slot_of == slot))]
         taken: list[SlotRecord] = []
@@ -122,6 +135,50 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return int(ended.value.code or 0), out, err
 
     return command
+
+
+@pytest.fixture
+def moving(location: Path, tmp_path: Path) -> Path:
+    """The same, with a move from slot 0 to slot 1 for which rows of two batches wait."""
+    checkpoint, state = opened(location)
+    state = begin(state, Move(0, 1, 500, "M_least/M_max = 0.40 < 0.80"))
+    attempts = itertools.count(1000)
+    for _ in range(3):
+        state = run_batch(tmp_path, checkpoint, state, attempts)
+    assert [move.phase for move in state.moves] == [Phase.SENDING]
+    return location
+
+
+def opened(location: Path) -> tuple[Checkpoint, Committed]:
+    checkpoint = Checkpoint(str(location / "spillway"))
+    state = checkpoint.log.latest()
+    assert state is not None
+    return checkpoint, state
+
+
+def logged(location: Path, **changes: object) -> None:
+    """One more commit, of which only that is different."""
+    checkpoint, state = opened(location)
+    checkpoint.log.append(replace(state, round=state.round + 1, **changes))  # type: ignore[arg-type]
+
+
+def receive(location: Path, root: Path) -> str:
+    """The groups that have departed are received, and a batch is begun that knows of it."""
+    checkpoint, state = opened(location)
+    name = state.manifests[0]
+    assert name is not None
+    sender, store = checkpoint.manifest(name), store_of(root, checkpoint, state.batch)
+    [departure] = sender.departures
+    arrived = [
+        (parcel, unpacked(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
+        for parcel in parcels(departure, GROUPS)
+    ]
+    part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)
+    checkpoint.durable.write("manifests/part.json", part.encode())
+    said = [ReceivePartitions(0), Received(0, "manifests/part.json", 1, 1)]
+    state, _ = resume(state, [(message, 0.0) for message in said])
+    checkpoint.log.begin(Mark(state.batch + 1), new_note(state, {}))
+    return "manifests/part.json"
 
 
 def named_runs(location: Path) -> list[Path]:
@@ -282,3 +339,90 @@ def test_damaged_metadata_is_refused(location) -> None:
     (location / "spillway" / "metadata.json").write_text("0000\n{}")
     with pytest.raises(StateError, match=r"the metadata of the checkpoint at .* is damaged"):
         inspect_checkpoint(str(location))
+
+
+def test_moves_under_way_are_shown_with_what_has_departed_and_what_waits(moving, run) -> None:
+    code, out, _ = run(moving, "--json")
+    found = json.loads(out)
+    [move] = found["committed"]["moves"]
+    assert code == 0
+    assert (move["move"], move["from_slot"], move["to_slot"]) == (0, 0, 1)
+    assert (move["phase"], move["failures"], move["wanted_bytes"]) == ("sending", 0, 500)
+    assert move["reason"] == "M_least/M_max = 0.40 < 0.80"
+    assert len(move["groups"]) >= 1
+    sender, receiver = found["slots"]
+    # Every key was in each of the batches, twice: the choice was made after the first four.
+    hashes = (np.arange(KEYS) * 2_654_435_761 % 2**32).astype(np.uint32)
+    keys = int(np.isin(group_of(hashes, GROUPS), move["groups"]).sum())
+    [departed], [parked] = sender["departed"], receiver["parked"]
+    assert departed["rows"] == 2 * keys * (BATCHES + 1)
+    assert departed["bytes"] == move["bytes"] > 0
+    assert parked["rows"] == 2 * keys * 2
+    assert 0 < parked["bytes"] < departed["bytes"]
+    assert (departed["move"], departed["disk_rows"], departed["disk_bytes"]) == (0, 0, 0)
+    assert (sender["parked"], receiver["departed"]) == ([], [])
+    text = run(moving)[1]
+    assert "move 0 from slot 0 to slot 1: sending " in text
+    assert f"slot 0: departed {departed['rows']:,} rows, " in text
+    assert f"slot 1: parked {parked['rows']:,} rows, " in text
+
+
+def test_move_that_has_not_chosen_shows_what_is_wanted(location, run) -> None:
+    _, state = opened(location)
+    moves = begin(state, Move(0, 1, 500, "a test")).moves
+    logged(location, moves=moves)
+    assert "move 0 from slot 0 to slot 1: computing about 500 bytes (a test)" in run(location)[1]
+    logged(location, moves=(replace(moves[0], everything=True),))
+    assert "move 0 from slot 0 to slot 1: computing everything (a test)" in run(location)[1]
+
+
+def test_scaling_under_way_is_shown(location, run) -> None:
+    assert json.loads(run(location, "--json")[1])["committed"]["scaling"] is None
+    checkpoint, state = opened(location)
+    more = rescale(state, 4)
+    checkpoint.log.append(replace(more, round=1))
+    found = json.loads(run(location, "--json")[1])
+    filling = {"from_slots": 4, "to_slots": 4, "filling": [2, 3], "draining": []}
+    assert (found["committed"]["scaling"], found["ok"]) == (filling, True)
+    assert "to 4 slots; being filled: 2, 3" in run(location)[1]
+    checkpoint.log.append(replace(rescale(more, 1), round=2))
+    assert "to 1 slots; to go: 1, 2, 3" in run(location)[1]
+
+
+def test_events_say_what_was_done_where(location, run) -> None:
+    events = (
+        Spilled(3, 1, (4, 5), 2000, 0.25, "a limit"),
+        ForceSpilled(3, 0, (1,), 1000, 0.5, "a ratio"),
+        MoveAsked(3, 0, (), 500, 0.0, "uneven", 7, 1),
+        GroupsReceived(4, 0, (1, 2), 1500, 1.5, "uneven", 7, 1),
+        Scaled(5, 3, (), 0, 0.0, "3 slots share the groups"),
+    )
+    logged(location, events=events)
+    lines = [line for line in run(location)[1].splitlines() if line.startswith("batch ")]
+    assert lines == [
+        "batch 3, slot 1: spilled 2 groups, 2.0 kB, 0.250 s (a limit)",
+        "batch 3, slot 0: force-spilled 1 groups, 1.0 kB, 0.500 s (a ratio)",
+        "batch 3, move 7 from slot 0 to slot 1: move-asked 500 bytes, 0.000 s (uneven)",
+        "batch 4, move 7 from slot 0 to slot 1: groups-received 2 groups, 1.5 kB, 1.500 s (uneven)",
+        "batch 5: scaled to 3 slots",
+    ]
+    assert [e["event"] for e in json.loads(run(location, "--json")[1])["events"]] == [
+        event.kind for event in events
+    ]
+
+
+def test_runs_that_only_a_note_names_are_no_leftovers(moving, tmp_path) -> None:
+    before = inspect_checkpoint(str(moving)).files
+    receive(moving, tmp_path)
+    after = inspect_checkpoint(str(moving), verify=True)
+    assert after.problems == []
+    assert after.files.unnamed == before.unnamed
+    assert after.files.named == before.named + 2
+
+
+def test_what_a_note_names_and_is_not_there_is_a_problem(moving, tmp_path) -> None:
+    part = receive(moving, tmp_path)
+    (moving / "spillway" / "runs" / "received-0.arrow").unlink()
+    assert inspect_checkpoint(str(moving)).problems == ["run received-0.arrow is missing"]
+    (moving / "spillway" / part).unlink()
+    assert inspect_checkpoint(str(moving)).problems == [f"manifest {part} is missing"]

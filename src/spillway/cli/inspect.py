@@ -11,8 +11,12 @@ from rich.text import Text
 
 from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
-from spillway.coordinator.inspection import Inspection, as_document, inspect_checkpoint
+from spillway.coordinator.coordinator import Scaling
+from spillway.coordinator.document import as_document
+from spillway.coordinator.inspection import Inspection, MovingPart, inspect_checkpoint
+from spillway.metrics.events import Event, MoveEvent, Scaled
 from spillway.metrics.progress import iso_utc
+from spillway.protocols.relocation import Relocation
 
 FOUND_PROBLEMS = 1
 #: Events in the text; `--json` has more.
@@ -44,7 +48,8 @@ def _show(found: Inspection, console: Console) -> None:
     console.print(_summary(found))
     if found.slots:
         console.print(_slots(found))
-    for line in (*_frozen(found), *_events(found)):
+    events = (_event(event) for event in found.events[-SHOWN_EVENTS:])
+    for line in (*_moves(found), *_moving(found), *_frozen(found), *events):
         console.print(Text(line), soft_wrap=True)
     if top := _top_groups(found):
         console.print(Text(f"most results: {top}"))
@@ -76,6 +81,8 @@ def _summary(found: Inspection) -> Table:
     table.add_row(
         "routing", f"{routing.slots} slots, {routing.groups} groups, version {routing.version}"
     )
+    if state.scaling is not None:
+        table.add_row("scaling", _scaling(state.scaling, routing.slots))
     table.add_row("watermark", mark)
     for name, rows, late in zip(found.streams, state.rows_in, state.rows_late, strict=True):
         table.add_row(f"rows of {name}", f"{count(rows)} in, {count(late)} late")
@@ -109,6 +116,45 @@ def _slots(found: Inspection) -> Table:
     return table
 
 
+def _scaling(scaling: Scaling, slots: int) -> str:
+    filling = [slot for slot, _ in scaling.tries]
+    parts = [f"to {scaling.slots} slots"]
+    for what, which in (("being filled", filling), ("to go", range(scaling.slots, slots))):
+        if which:
+            parts.append(f"{what}: {', '.join(map(str, which))}")
+    return "; ".join(parts)
+
+
+def _moves(found: Inspection) -> list[str]:
+    return [
+        f"move {move.move} from slot {move.sender} to slot {move.receiver}: {move.phase.value} "
+        f"{_amount(move)} ({move.reason})"
+        for move in (found.committed.moves if found.committed else ())
+    ]
+
+
+def _amount(move: Relocation) -> str:
+    """What moves; before the sender has chosen, what was asked for."""
+    if move.groups:
+        return f"{count(len(move.groups))} groups, {size(move.bytes)}"
+    return "everything" if move.everything else f"about {size(move.wanted_bytes)}"
+
+
+def _moving(found: Inspection) -> list[str]:
+    return [
+        f"slot {slot.slot}: {what} {_part(part)}, of move {part.move}"
+        for slot in found.slots
+        for what, parts in (("departed", slot.departed), ("parked", slot.parked))
+        for part in parts
+    ]
+
+
+def _part(part: MovingPart) -> str:
+    held = f"{count(part.rows)} rows, {size(part.bytes)}"
+    on_disk = f" and {count(part.disk_rows)} rows, {size(part.disk_bytes)} on disk"
+    return held + (on_disk if part.disk_rows else "")
+
+
 def _frozen(found: Inspection) -> list[str]:
     return [
         f"slot {slot.slot}: {count(len(slot.generations))} generations on disk, "
@@ -118,12 +164,18 @@ def _frozen(found: Inspection) -> list[str]:
     ]
 
 
-def _events(found: Inspection) -> list[str]:
-    return [
-        f"batch {event.batch}, slot {event.slot}: {event.kind} {count(len(event.groups))} groups, "
-        f"{size(event.bytes)}, {event.seconds:.3f} s ({event.reason})"
-        for event in found.events[-SHOWN_EVENTS:]
-    ]
+def _event(event: Event) -> str:
+    """What was done, where, to how much of the state, and why."""
+    if isinstance(event, Scaled):
+        return f"batch {event.batch}: scaled to {event.slot} slots"
+    where = f"slot {event.slot}"
+    if isinstance(event, MoveEvent):
+        where = f"move {event.move} from slot {event.slot} to slot {event.receiver}"
+    groups = f" {count(len(event.groups))} groups," if event.groups else ""
+    return (
+        f"batch {event.batch}, {where}: {event.kind}{groups} {size(event.bytes)}, "
+        f"{event.seconds:.3f} s ({event.reason})"
+    )
 
 
 def _top_groups(found: Inspection) -> str:

@@ -90,10 +90,12 @@ def rescale(state: Committed, slots: int) -> Committed:
     before = state.routing.slots
     grown = max(slots, before)
     more: tuple[None, ...] = (None,) * (grown - before)
-    # A slot that was being filled goes on being filled, unless it is to go.
+    # A slot that was being filled goes on being filled, unless it is to go; one that was to go and
+    # is wanted again may have been drained already, so it is filled too.
+    kept = state.scaling.slots if state.scaling else before
     filling = dict(state.scaling.tries) if state.scaling else {}
     tries = {slot: count for slot, count in filling.items() if slot < slots}
-    tries |= dict.fromkeys(range(before, slots), 0)
+    tries |= dict.fromkeys(range(kept, slots), 0)
     return replace(
         state,
         routing=state.routing.with_slots(grown),

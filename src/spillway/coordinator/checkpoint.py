@@ -131,10 +131,15 @@ class Checkpoint:
         manifests = self._manifests(state, streams)
         note = self.log.open_note(state)
         self._sweep(state, manifests, note)
-        if note is not None and note.routing != state.routing:
-            # What was begun under another routing is repeated under it.
-            return self.rerouted(state, streams, note.routing)
-        return state, _references(manifests)
+        # What was begun under another routing is repeated under it.
+        if note is None or note.routing == state.routing:
+            return state, _references(manifests)
+        more = note.routing.slots - state.routing.slots
+        if more > 0 and note.routing.table == state.routing.table:
+            # Slots were added, which have nothing yet; what moves between the others goes on.
+            names = (*state.manifests, *(None,) * more)
+            return replace(state, routing=note.routing, manifests=names), _references(manifests)
+        return self.rerouted(state, streams, note.routing)
 
     def rerouted(
         self, state: Committed, streams: int, routing: Routing

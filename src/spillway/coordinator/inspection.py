@@ -20,7 +20,6 @@ from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.kernels.checksum import checksum
 from spillway.metrics.events import Event
-from spillway.metrics.progress import iso_utc
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
 from spillway.state.manifest import Manifest, empty_manifest
@@ -57,6 +56,17 @@ class FrozenPart:
 
 
 @dataclass(frozen=True)
+class MovingPart:
+    """What a slot has of groups between two slots: groups that have left, or rows that wait."""
+
+    move: int
+    rows: int
+    bytes: int
+    disk_rows: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class BusyGroup:
     """A group that produced results."""
 
@@ -80,6 +90,9 @@ class SlotReport:
     generations: Sequence[FrozenPart] = ()
     #: Groups that miss results because they have several parts.
     pending: int = 0
+    #: Groups that have left for another slot, and rows that wait for groups on their way here.
+    departed: Sequence[MovingPart] = ()
+    parked: Sequence[MovingPart] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,8 @@ class Files:
 
     named: int = 0
     named_bytes: int = 0
-    #: Files no manifest names: leftovers of attempts, swept when the query starts.
+    #: Files that no manifest names: of attempts that did not commit, or of a move that is not all
+    #: there yet; what is left of them is swept when the query starts.
     unnamed: int = 0
 
 
@@ -129,31 +143,6 @@ def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
     return looked
 
 
-def as_document(found: Inspection) -> dict[str, Any]:
-    """The inspection as plain data, for `--json`."""
-    query, state, names = found.metadata["query"], found.committed, found.streams
-    return {
-        "location": found.location,
-        "version": found.metadata["spillway"],
-        "format": found.metadata["format"],
-        "query_id": found.metadata["query_id"],
-        "streams": [_stream_document(stream) for stream in query["streams"]],
-        "key_types": query["key_types"],
-        "groups": found.metadata["groups"],
-        "committed": None if state is None else _committed_document(state, names),
-        "slots": [_slot_document(slot) for slot in found.slots],
-        "events": [event.to_json() for event in found.events],
-        "files": {
-            "runs": found.files.named,
-            "bytes": found.files.named_bytes,
-            "unnamed": found.files.unnamed,
-        },
-        "verified": found.verified,
-        "ok": not found.problems,
-        "problems": list(found.problems),
-    }
-
-
 def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
     for location in (f"{path.rstrip('/')}/spillway", path):
         checkpoint = Checkpoint(location)
@@ -180,9 +169,9 @@ def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> 
     manifests = [
         _manifest(checkpoint, state, slot, problems) for slot in range(len(state.manifests))
     ]
-    runs = {
-        name: run for manifest in manifests if manifest for name, run in manifest.runs().items()
-    }
+    parts = _parts(checkpoint, state, problems)
+    known = [manifest for manifest in (*manifests, *parts) if manifest]
+    runs = {name: run for manifest in known for name, run in manifest.runs().items()}
     present = _sizes(checkpoint.location)
     problems += _missing(runs, present)
     if verify:
@@ -232,6 +221,19 @@ def _manifest(
     except StateError as damage:
         problems.append(f"{damage.message} (slot {slot})")
         return None
+
+
+def _parts(checkpoint: Checkpoint, state: Committed, problems: list[str]) -> list[Manifest]:
+    """What was received for the batch that is under way; only its note names it."""
+    found = []
+    try:
+        note = checkpoint.log.open_note(state)
+        for move in note.moves if note else ():
+            if move.part:
+                found.append(checkpoint.manifest(move.part))
+    except StateError as damage:
+        problems.append(damage.message)
+    return found
 
 
 def _sizes(location: str) -> dict[str, int]:
@@ -285,6 +287,7 @@ def _slot(
         FrozenPart(g.number, len(g.groups), sum(map(_count_runs, g.streams)))
         for g in manifest.generations
     ]
+    departed, parked = _moving(manifest)
     return SlotReport(
         slot,
         groups,
@@ -293,7 +296,33 @@ def _slot(
         _busiest(manifest.groups),
         generations,
         int(manifest.groups.pending.sum()),
+        departed,
+        parked,
     )
+
+
+def _moving(manifest: Manifest) -> tuple[list[MovingPart], list[MovingPart]]:
+    """What the totals of a slot have beyond its groups: the slot takes part in one move at a time.
+
+    Rows that wait are in runs of their own. Groups that departed are slices of runs, whose rows only
+    the runs could tell; what the totals have beyond all else is theirs.
+    """
+    table, waiting = manifest.groups, [_run_rows(part.streams) for part in manifest.parked]
+    sizes = [sum(map(sum, part.sizes)) for part in manifest.departures]
+    rows = sum(manifest.state_rows) - int(table.rows.sum()) - sum(waiting)
+    size = sum(manifest.state_bytes) - int(table.bytes.sum()) - sum(sizes)
+    disk_rows = sum(manifest.disk_rows) - int(table.disk_rows.sum())
+    disk_bytes = sum(manifest.disk_bytes) - int(table.disk_bytes.sum())
+    departed = [
+        MovingPart(part.move, rows, own, disk_rows, disk_bytes)
+        for part, own in zip(manifest.departures, sizes, strict=True)
+    ]
+    own_rows = zip(manifest.parked, waiting, strict=True)
+    return departed, [MovingPart(part.move, own, size) for part, own in own_rows]
+
+
+def _run_rows(stacks: Sequence[Sequence[Layer]]) -> int:
+    return sum(piece.run.rows for layers in stacks for layer in layers for piece in layer.slices)
 
 
 def _busiest(table: GroupTable) -> list[BusyGroup]:
@@ -309,46 +338,3 @@ def _busiest(table: GroupTable) -> list[BusyGroup]:
 
 def _count_runs(layers: Sequence[Layer]) -> int:
     return len({piece.run.name for layer in layers for piece in layer.slices})
-
-
-def _stream_document(stream: Mapping[str, Any]) -> dict[str, Any]:
-    window = stream["window"]
-    return {
-        "name": stream["name"],
-        "columns": dict(stream["columns"]),
-        "keys": stream["keys"],
-        "window": None
-        if window is None
-        else {"time": window[0], "seconds": window[1] / 1e6, "lateness_seconds": window[2] / 1e6},
-    }
-
-
-def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "batch": state.batch,
-        "batches": state.batch + 1,
-        "routing": {
-            "version": state.routing.version,
-            "slots": state.routing.slots,
-            "groups": state.routing.groups,
-        },
-        "watermark": None if state.watermark_us is None else iso_utc(state.watermark_us),
-        "rows_in": dict(zip(names, state.rows_in, strict=True)),
-        "rows_late": dict(zip(names, state.rows_late, strict=True)),
-        "rows_out": state.rows_out,
-        "rows_cleaned": state.rows_cleaned,
-        "rounds": state.rounds,
-        "groups_pending": len(state.pending),
-    }
-
-
-def _slot_document(slot: SlotReport) -> dict[str, Any]:
-    return {
-        "slot": slot.slot,
-        "groups": slot.groups,
-        "manifest": slot.manifest,
-        "streams": {name: vars(state) for name, state in slot.streams.items()},
-        "top_groups": [vars(group) for group in slot.top_groups],
-        "generations": [vars(part) for part in slot.generations],
-        "groups_pending": slot.pending,
-    }

@@ -26,7 +26,8 @@ from spillway.state.tiers import DurableTier
 #: 2 added moves, scaling and the clock.
 FORMAT = 2
 _BEGUN = ".begun"
-_NAME = re.compile(r"^(\d+)(?:\.(\d+))?\.json$")
+#: A round may come before the first batch, and then is one after batch -1.
+_NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
 
 
 class Mark(NamedTuple):
