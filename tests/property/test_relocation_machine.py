@@ -175,7 +175,7 @@ class Relocations(RuleBasedStateMachine):
         }
         state = commit_batch(self.state, plan, records, [None] * STREAMS, 1.0, self.beside)
         for move in self.asked:
-            state = begin(state, move)
+            state = begin(state, [move])
         self.state = self.logged = through_text(state)
         assert self.logged == state
         self.places.manifests = {slot: one.manifest for slot, one in records.items()}

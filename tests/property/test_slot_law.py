@@ -199,12 +199,12 @@ class Cluster:
         if sender == receiver or busy(self.state.moves) & {sender, receiver}:
             return
         order = Move(sender, receiver, size, "a test", groups, everything)
-        self.state = begin(self.state, order)
+        self.state = begin(self.state, [order])
         self.moves += 1
 
     def force(self, slot: int, size: int) -> None:
         if slot < self.state.routing.slots and slot not in busy(self.state.moves):
-            self.state = begin(self.state, ForceSpill(slot, size, "a test"))
+            self.state = begin(self.state, [ForceSpill(slot, size, "a test")])
 
     def scale(self, slots: int) -> None:
         if self.state.scaling is None and slots != self.state.routing.slots:

@@ -183,9 +183,9 @@ def test_round_counts_results_and_begins_nothing(new) -> None:
 
 
 def test_decisions_of_a_policy_are_begun_by_kind(new) -> None:
-    state = begin(new, ForceSpill(1, 9, "a test", below=4))
+    state = begin(new, [ForceSpill(1, 9, "a test", below=4)])
     assert state.forces == ((1, Force(9, "a test", 4)),)
-    state = begin(state, Move(0, 1, 7, "a test", groups=2, everything=True))
+    state = begin(state, [Move(0, 1, 7, "a test", groups=2, everything=True)])
     assert plan_batch(state, 0).orders == {
         0: (Choose(0, 7, 2, True),),
         1: (Force(9, "a test", 4),),
@@ -193,7 +193,7 @@ def test_decisions_of_a_policy_are_begun_by_kind(new) -> None:
 
 
 def test_what_is_said_beside_the_batches_is_told_with_its_seconds(new) -> None:
-    state = begin(new, Move(0, 1, 7, "a test"))
+    state = begin(new, [Move(0, 1, 7, "a test")])
     sending = replace(state.moves[0], phase=Phase.SENDING, groups=(2,), bytes=5)
     state, events = resume(
         replace(state, moves=(sending,)), [(SendPartitions(0), 0.0), (ReceivePartitions(0), 1.5)]
@@ -265,7 +265,7 @@ def test_drained_slots_are_cut_off_and_scaling_ends_with_its_event(new) -> None:
 def test_scaling_does_not_end_while_something_moves(new) -> None:
     answers = records(90, 0)
     drained = replace(after(new, answers), routing=Routing(3, 2, (0,) * GROUPS))
-    moving = begin(rescale(drained, 1), Move(1, 0, 0, "a test", everything=True))
+    moving = begin(rescale(drained, 1), [Move(1, 0, 0, "a test", everything=True)])
     state = adapt(moving, answers, {}, EVERY_BATCH)
     assert state.scaling == Scaling(1)
     assert state.routing.slots == 2

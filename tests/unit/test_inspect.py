@@ -141,7 +141,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 def moving(location: Path, tmp_path: Path) -> Path:
     """The same, with a move from slot 0 to slot 1 for which rows of two batches wait."""
     checkpoint, state = opened(location)
-    state = begin(state, Move(0, 1, 500, "M_least/M_max = 0.40 < 0.80"))
+    state = begin(state, [Move(0, 1, 500, "M_least/M_max = 0.40 < 0.80")])
     attempts = itertools.count(1000)
     for _ in range(3):
         state = run_batch(tmp_path, checkpoint, state, attempts)
@@ -369,7 +369,7 @@ def test_moves_under_way_are_shown_with_what_has_departed_and_what_waits(moving,
 
 def test_move_that_has_not_chosen_shows_what_is_wanted(location, run) -> None:
     _, state = opened(location)
-    moves = begin(state, Move(0, 1, 500, "a test")).moves
+    moves = begin(state, [Move(0, 1, 500, "a test")]).moves
     logged(location, moves=moves)
     assert "move 0 from slot 0 to slot 1: computing about 500 bytes (a test)" in run(location)[1]
     logged(location, moves=(replace(moves[0], everything=True),))

@@ -23,7 +23,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="join2, join3, join2-strings, join2-window, identity; all if none is given."
+            help="join2, join3, join2-strings, join2-window, spill, relocate, identity; "
+            "all if none is given."
         ),
     ] = None,
     engines: Annotated[
@@ -117,6 +118,8 @@ def _teller(errors: Console, update: Callable[[str], None]) -> Say:
 
 
 def _table(document: dict[str, Any]) -> Table:
+    if document["name"] == "relocate":
+        return _plain_table(document)
     table = Table(
         "engine", "rows/s", "batch p50", "batch p99", "state rows", "spillway is",
         title=document["name"], title_justify="left",
@@ -144,4 +147,11 @@ def _table(document: dict[str, Any]) -> Table:
             f"to {count(ours['growth_to_state_rows'])} state rows; p99 is "
             f"{ours['p99_vs_p50']:.2f} x p50"
         )
+    return table
+
+
+def _plain_table(document: dict[str, Any]) -> Table:
+    table = Table("what", "measured", title=document["name"], title_justify="left")
+    for name, value in {**document["ratios"], **document["engines"]["spillway"]}.items():
+        table.add_row(name, str(value))
     return table

@@ -10,7 +10,7 @@ repeats none of it and loses none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spillway.coordinator.coordinator import Committed, Sample, Scaling
@@ -74,8 +74,7 @@ def adapt(
         return _scaled(state, view, state.scaling)
     if not rules.due(state):
         return state
-    for decision in rules.strategy.decide(view):
-        state = begin(state, decision)
+    state = begin(state, rules.strategy.decide(view))
     none = (0,) * state.routing.slots
     return replace(state, sample=Sample(state.clock_s, state.batch, view.state_bytes, none))
 
@@ -154,29 +153,38 @@ def _view(
     return ClusterView(slots, max(0, growth), forced)
 
 
-def begin(state: Committed, decision: Move | ForceSpill) -> Committed:
-    """The state with a decision of a policy under way."""
-    if isinstance(decision, ForceSpill):
-        force = Force(decision.bytes, decision.reason, decision.below)
-        return replace(state, forces=(*state.forces, (decision.slot, force)))
-    move = Relocation(
-        state.moves_begun,
-        decision.sender,
-        decision.receiver,
-        decision.bytes,
-        decision.groups,
-        decision.everything,
-        decision.reason,
-        since_s=state.clock_s,
+def begin(state: Committed, decisions: Sequence[Move | ForceSpill]) -> Committed:
+    """The state with decisions of a policy under way."""
+    forces = tuple(
+        (one.slot, Force(one.bytes, one.reason, one.below))
+        for one in decisions
+        if isinstance(one, ForceSpill)
     )
-    moves = begun(state.moves, move)
-    asked = ComputePartitionsToMove(move.move)
-    event = told_of(asked, move, state.clock_s, batch=state.batch)
+    wanted = [one for one in decisions if isinstance(one, Move)]
+    new = [_relocation(state, number, move) for number, move in enumerate(wanted)]
+    told = (
+        told_of(ComputePartitionsToMove(move.move), move, state.clock_s, batch=state.batch)
+        for move in new
+    )
     return replace(
         state,
-        moves=moves,
-        moves_begun=state.moves_begun + 1,
-        events=(*state.events, event),
+        moves=begun(state.moves, new),
+        moves_begun=state.moves_begun + len(new),
+        forces=(*state.forces, *forces),
+        events=(*state.events, *told),
+    )
+
+
+def _relocation(state: Committed, number: int, move: Move) -> Relocation:
+    return Relocation(
+        state.moves_begun + number,
+        move.sender,
+        move.receiver,
+        move.bytes,
+        move.groups,
+        move.everything,
+        move.reason,
+        since_s=state.clock_s,
     )
 
 
@@ -186,8 +194,9 @@ def _scaled(state: Committed, view: ClusterView, scaling: Scaling) -> Committed:
     full = len(filled(view, scaling.slots, tries)) == len(tries)
     if full and not state.moves and drained(view, scaling.slots):
         return _with_slots(state, scaling.slots)
-    for move in scaling_moves(view, scaling.slots, tries):
-        state = begin(state, move)
+    moves = scaling_moves(view, scaling.slots, tries)
+    state = begin(state, moves)
+    for move in moves:
         if move.receiver in tries:
             tries[move.receiver] += 1
     return replace(state, scaling=replace(scaling, tries=tuple(sorted(tries.items()))))

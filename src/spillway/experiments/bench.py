@@ -22,12 +22,13 @@ from typing import Any
 
 from spillway.doctor import memory_bytes, require_java
 from spillway.errors import QueryError, SettingsError
-from spillway.experiments.bench_figures import case_document, engine_figures
+from spillway.experiments.bench_figures import case_document, engine_figures, relocate_document
 from spillway.experiments.bench_spec import (
     ALL_MEMORY,
     CASES,
     CORES,
     ENGINES,
+    RELOCATE,
     BenchSettings,
     EngineOrder,
     chosen,
@@ -88,7 +89,8 @@ def run_engine(name: str, engine: str, settings: BenchSettings, say: Say) -> dic
     try:
         order = EngineOrder.of(name, engine, settings, str(folder))
         (folder / "order.json").write_text(json.dumps(order.to_json()))
-        with (folder / "log").open("wb") as log, _child(folder, log.fileno()) as child:
+        module = CASES[name].module
+        with (folder / "log").open("wb") as log, _child(module, folder, log.fileno()) as child:
             assert child.stdout is not None
             for line in child.stdout:
                 with suppress(json.JSONDecodeError):
@@ -103,8 +105,8 @@ def run_engine(name: str, engine: str, settings: BenchSettings, say: Say) -> dic
 
 
 @contextmanager
-def _child(folder: Path, log: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "spillway.experiments.bench_engine"]
+def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", module]
     child = subprocess.Popen(
         [*command, str(folder / "order.json"), str(folder / "result.json")],
         stdout=subprocess.PIPE,
@@ -141,10 +143,6 @@ def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
 def _document(
     name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
 ) -> dict[str, Any]:
-    rows = settings.rows * CASES[name].streams
-    figures = {
-        engine: engine_figures(result, rows, settings.dropped) for engine, result in results.items()
-    }
     setup = {key: value for key, value in asdict(settings).items() if key != "directory"}
     machine = {
         "cores_used": CORES,
@@ -153,4 +151,16 @@ def _document(
         "spark": next(iter(results.values()))["spark"],
         "python": ".".join(map(str, sys.version_info[:3])),
     }
-    return {**case_document(name, figures), "setup": setup, "machine": machine}
+    return {**_figures(name, results, settings), "setup": setup, "machine": machine}
+
+
+def _figures(
+    name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
+) -> dict[str, Any]:
+    if name == RELOCATE:
+        return relocate_document(next(iter(results.values())))
+    rows = settings.rows * CASES[name].streams
+    figures = {
+        engine: engine_figures(result, rows, settings.dropped) for engine, result in results.items()
+    }
+    return case_document(name, figures)

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spillway.experiments.bench_spec import ALL_MEMORY, CASES, IDENTITY, SPILLWAY
+from spillway.experiments.bench_spec import ALL_MEMORY, CASES, IDENTITY, RELOCATE, SPILLWAY
 
 #: What `growth` takes the medians of. With the default rows, the first three measured batches have
 #: 1 to 2 million rows of state, and the last five 18 to 20 million.
@@ -76,6 +76,35 @@ def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[s
         "engines": {engine: dict(figures) for engine, figures in engines.items()},
         "ratios": ratios,
     }
+
+
+def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of `relocate`, from what its process wrote (bench_move.py)."""
+    normal = statistics.median(result["normal_s"])
+    rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
+    shuffle = result["shuffled_bytes"] / result["shuffled_s"]
+    figures = {
+        "normal_p50_s": round(normal, 4),
+        "normal_p99_s": round(nearest_rank(result["normal_s"], 0.99), 4),
+        "moving_p50_s": round(statistics.median(result["moving_s"]), 4),
+        "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
+        "moving_batches": len(result["moving_s"]),
+        "moves": len(result["moved_s"]),
+        "moved_bytes": sum(result["moved_bytes"]),
+        "transfer_bytes_per_s": round(rate),
+        "shuffle_bytes_per_s": round(shuffle),
+        "batches_until_served": max(result["batches_until_served"]),
+        "scale_batches": result["scale_batches"],
+        "coordinator_s": round(result["coordinator_s"], 4),
+        "empty_batch_s": round(result["empty_batch_s"], 4),
+        "exact": result["exact"],
+    }
+    ratios = {
+        "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
+        "transfer_vs_shuffle": round(rate / shuffle, 3),
+        "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
+    }
+    return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

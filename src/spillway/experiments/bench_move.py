@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,8 @@ from pyspark.sql import SparkSession
 from spillway.coordinator.adaptation import Rules
 from spillway.experiments.bench_coordinator import coordinator_s
 from spillway.experiments.bench_engine import session
-from spillway.experiments.bench_figures import nearest_rank
 from spillway.experiments.bench_spec import CORES, EngineOrder
-from spillway.metrics.events import GroupsReactivated, GroupsReceived, MoveEvent, Scaled
+from spillway.metrics.events import Event, GroupsReactivated, GroupsReceived, MoveEvent, Scaled
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.policies.strategy import Move, Strategy
 from spillway.spark.join import join
@@ -167,7 +167,7 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     for number in range(MOVES):
         sender = number % 2
         stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
-        stream.until("moving", lambda: len(stream.events(GroupsReactivated)) > number)
+        stream.until("moving", partial(_happened, stream.query, GroupsReactivated, number + 1))
         stream.moves(())
         moving += stream.seconds(begun, stream.last)
         begun = stream.last + 1
@@ -185,6 +185,10 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     }
 
 
+def _happened(query: Query, kind: type[Event], times: int) -> bool:
+    return sum(isinstance(event, kind) for event in query.events) >= times
+
+
 def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
     """Seconds in which Spark shuffles as many bytes of the same rows, beside the same stream."""
     entry = stream._entries[stream.last]
@@ -196,7 +200,7 @@ def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
     begun = time.perf_counter()
     rows.repartition(CORES, "k").write.format("noop").mode("append").save()
     seconds = time.perf_counter() - begun
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
     rows.unpersist()
     return seconds, int(count * per_row)
 
@@ -209,7 +213,7 @@ def _scaled(stream: Stream) -> dict[str, Any]:
         stream.query.scale(slots=slots)
         stream.until(
             f"scaling to {slots} slots",
-            lambda times=times: sum(isinstance(e, Scaled) for e in stream.query.events) >= times,
+            partial(_happened, stream.query, Scaled, times),
         )
         batches.append(stream.last - begun)
     return {"scale_batches": batches}
@@ -241,38 +245,9 @@ def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:
             time.sleep(_LOOK_EVERY_S)
             say({"phase": "empty batches", "batch": len(query.sparkProgress), "of": 0})
         seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in query.sparkProgress]
-        return statistics.median(seconds[_EMPTY_BATCHES:])
+        return float(statistics.median(seconds[_EMPTY_BATCHES:]))
     finally:
         query.stop()
-
-
-def relocate_document(result: dict[str, Any]) -> dict[str, Any]:
-    """The figures and the ratios, from what the process wrote."""
-    normal = statistics.median(result["normal_s"])
-    rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
-    shuffle = result["shuffled_bytes"] / result["shuffled_s"]
-    figures = {
-        "normal_p50_s": round(normal, 4),
-        "normal_p99_s": round(nearest_rank(result["normal_s"], 0.99), 4),
-        "moving_p50_s": round(statistics.median(result["moving_s"]), 4),
-        "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
-        "moving_batches": len(result["moving_s"]),
-        "moves": len(result["moved_s"]),
-        "moved_bytes": sum(result["moved_bytes"]),
-        "transfer_bytes_per_s": round(rate),
-        "shuffle_bytes_per_s": round(shuffle),
-        "batches_until_served": max(result["batches_until_served"]),
-        "scale_batches": result["scale_batches"],
-        "coordinator_s": round(result["coordinator_s"], 4),
-        "empty_batch_s": round(result["empty_batch_s"], 4),
-        "exact": result["exact"],
-    }
-    ratios = {
-        "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
-        "transfer_vs_shuffle": round(rate / shuffle, 3),
-        "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
-    }
-    return {"name": "relocate", "engines": {"spillway": figures}, "ratios": ratios}
 
 
 def _say(fact: dict[str, Any]) -> None:

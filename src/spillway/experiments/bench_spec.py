@@ -19,6 +19,8 @@ CORES = 2
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
+#: The case that is measured in a way of its own.
+RELOCATE = "relocate"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spark's state store providers by engine.
 PROVIDERS = {
@@ -41,6 +43,8 @@ class Case:
     memory_share: float | None = None
     #: The engines that have anything to say about it.
     engines: tuple[str, ...] = ENGINES
+    #: What the child process of an engine runs.
+    module: str = "spillway.experiments.bench_engine"
 
 
 CASES = {
@@ -49,6 +53,9 @@ CASES = {
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
+    RELOCATE: Case(
+        streams=2, payload=True, engines=(SPILLWAY,), module="spillway.experiments.bench_move"
+    ),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }
 

@@ -14,15 +14,17 @@ from spillway.protocols.messages import Message, SendPartitions
 from spillway.protocols.relocation import Phase, Relocation
 
 
-def begun(moves: Sequence[Relocation], new: Relocation) -> tuple[Relocation, ...]:
-    """The moves with one more; refused if one of its slots is taking part in another."""
+def begun(moves: Sequence[Relocation], new: Sequence[Relocation]) -> tuple[Relocation, ...]:
+    """The moves with more of them; refused if a slot would take part in two."""
     taken = busy(moves)
-    if new.sender == new.receiver or taken & set(new.slots):
-        raise QueryError(
-            f"slot {new.sender} cannot send to slot {new.receiver} now",
-            detail=f"slots that take part in moves: {sorted(taken)}",
-        )
-    return (*moves, new)
+    for move in new:
+        if move.sender == move.receiver or taken & set(move.slots):
+            raise QueryError(
+                f"slot {move.sender} cannot send to slot {move.receiver} now",
+                detail=f"slots that take part in moves: {sorted(taken)}",
+            )
+        taken |= set(move.slots)
+    return (*moves, *new)
 
 
 def delivered(

@@ -74,7 +74,8 @@ class Routing:
                 f"{self.slots} slots cannot share {len(self.table)} groups",
                 hint="use at least one slot, and at least as many groups as slots",
             )
-        if any(not 0 <= slot < self.slots for slot in self.table):
+        table = np.asarray(self.table)
+        if table.min() < 0 or table.max() >= self.slots:
             raise SettingsError("a group is routed to a slot that does not exist")
 
     @classmethod
@@ -151,13 +152,10 @@ class Routing:
 
 def encode_table(table: Sequence[int]) -> list[list[int]]:
     """The table as (slot, how many groups in a row) pairs, for the log."""
-    pairs: list[list[int]] = []
-    for slot in table:
-        if pairs and pairs[-1][0] == slot:
-            pairs[-1][1] += 1
-        else:
-            pairs.append([slot, 1])
-    return pairs
+    slots = np.asarray(table)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(slots)) + 1])
+    lengths = np.diff(np.append(starts, len(slots)))
+    return np.stack([slots[starts], lengths], axis=1).tolist()  # type: ignore[no-any-return]
 
 
 def decode_table(pairs: Sequence[Sequence[int]]) -> tuple[int, ...]:
