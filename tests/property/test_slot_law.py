@@ -47,7 +47,7 @@ from spillway.protocols.relocation import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.settings import VICTIMS
-from spillway.state import compaction, shipping
+from spillway.state import compaction, shelf, shipping
 from spillway.state import slot as slot_state
 from spillway.state.manifest import empty_manifest, part_manifest
 from spillway.state.moving import of_move
@@ -424,7 +424,7 @@ def test_any_history_gives_the_batch_join(
         mock.patch.object(compaction, "CROWDED_LAYERS", 4),
         mock.patch.object(control, "CLEAN_STEP_BYTES", 150),
         mock.patch.object(control, "EXPIRY_BYTES", 200),
-        mock.patch.object(slot_state, "MOVE_BYTES", 100),
+        mock.patch.object(shelf, "MOVE_BYTES", 100),
         mock.patch.object(shipping, "PARCEL_BYTES", 100),
         mock.patch.object(shipping, "PIECE_BYTES", 60),
         mock.patch.object(slot_state, "LEAST_WASTE_BYTES", 100),

@@ -18,8 +18,9 @@ from spillway.state import shipping
 from spillway.state.manifest import empty_manifest
 from spillway.state.moving import Departure
 from spillway.state.run import RunData
+from spillway.state.shelf import StreamLayout
 from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
-from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.slot import SlotState
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier
 

@@ -16,7 +16,8 @@ from spillway.state import slot as slot_state
 from spillway.state.compaction import FAN, LEAST_FUEL_ROWS
 from spillway.state.manifest import combine, decode_manifest, empty_manifest
 from spillway.state.run import RunData
-from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.shelf import StreamLayout
+from spillway.state.slot import SlotState
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier, open_filesystem
 

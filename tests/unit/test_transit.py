@@ -30,7 +30,8 @@ from spillway.routing.groups import group_of
 from spillway.state.manifest import Manifest, empty_manifest, part_manifest
 from spillway.state.moving import of_move
 from spillway.state.run import RunData
-from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.shelf import StreamLayout
+from spillway.state.slot import SlotState
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier
 

@@ -24,7 +24,8 @@ from spillway.operators.orders import Force, Order
 from spillway.operators.transit import Transit
 from spillway.state.groups import GroupTable
 from spillway.state.manifest import Manifest, read_manifest
-from spillway.state.slot import SlotState, StreamLayout
+from spillway.state.shelf import StreamLayout
+from spillway.state.slot import SlotState
 from spillway.state.store import Store
 
 

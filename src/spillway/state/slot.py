@@ -12,17 +12,16 @@ rows, because the exchange brought these in another order, give the same results
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from spillway.ids import HASH_END, Version
+from spillway.ids import Version
 from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges, outside
-from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
+from spillway.state.compaction import finish_merges
+from spillway.state.compactor import Compactor
 from spillway.state.generations import (
     Generation,
     by_number,
@@ -34,31 +33,16 @@ from spillway.state.generations import (
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 from spillway.state.layers import SETTLED, Layer
 from spillway.state.manifest import Manifest, part_manifest
-from spillway.state.merging import WHOLE, Segment, alive, below, cut_for, merged
+from spillway.state.merging import Segment, merged
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
+from spillway.state.shelf import Shelf, StreamLayout, slices
 from spillway.state.store import Store
-from spillway.state.turns import in_turns
 
-#: Bytes of one run that groups are moved to or from the disk in.
-MOVE_BYTES = 32 << 20
 #: Layers of a stream in one generation from which on they are written anew as one.
 CROWDED_GENERATION = 8
 #: Bytes of rows cut out of a layer's files that are not worth writing it anew.
 LEAST_WASTE_BYTES = 1 << 16
-#: Bytes of new rows that stay in the process as well, so that they need not be opened again.
-FRESH_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class StreamLayout:
-    """What the state needs to know of a stream's stored columns."""
-
-    name: str
-    #: Position of the event time among the stored columns; None without a window.
-    time_column: int | None = None
-    #: How long a row can find partners, in microseconds of event time; None: for ever.
-    window_us: int | None = None
 
 
 class SlotState:
@@ -81,14 +65,13 @@ class SlotState:
         self.news = GroupNews.none(version, groups)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
-        #: Every run this attempt has written, also those it has merged away again.
-        self.written: set[str] = set()
         #: Runs that came with groups from another slot.
         self.arrived: set[str] = set()
         #: Groups that may miss results between their parts, as of the last manifest.
         self.pending: set[int] = set(np.flatnonzero(manifest.groups.pending).tolist())
-        self._store = store
-        self._attempt = attempt
+        self._shelf = Shelf(
+            store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
+        )
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
@@ -101,15 +84,13 @@ class SlotState:
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
-        self._fresh: dict[str, RunData] = {}
-        self._fresh_bytes = 0
 
     # What is there
 
     def segments(self, stream: int) -> list[Segment]:
         """Everything of the stream that new rows meet: memory, and what leaves it in this batch."""
         leaving = self._leaving.streams[stream] if self._leaving else ()
-        return self._opened(stream, (*self._layers[stream], *leaving))
+        return self._shelf.opened(stream, (*self._layers[stream], *leaving))
 
     def parts(self, chosen: Sequence[int]) -> list[list[list[Segment]]]:
         """The parts of some groups, oldest first, memory last: for each, the streams' segments.
@@ -121,23 +102,23 @@ class SlotState:
         hull = HashRange(int(bounds[min(chosen)]), int(bounds[max(chosen) + 1]))
         stacks = [[cut_layers(layers, [hull]) for layers in g.streams] for g in self._generations]
         parts = [
-            [_alone(self._opened(stream, layers)) for stream, layers in enumerate(stack)]
+            [_alone(self._shelf.opened(stream, layers)) for stream, layers in enumerate(stack)]
             for stack in [*stacks, [cut_layers(layers, [hull]) for layers in self._layers]]
         ]
         return [part for part in parts if any(part)]
 
     def memory_bytes(self) -> int:
         """Exact bytes in memory, of what is probed."""
-        found = (self._opened(stream, layers) for stream, layers in enumerate(self._layers))
+        found = (self._shelf.opened(stream, layers) for stream, layers in enumerate(self._layers))
         return sum(s.bytes for segments in found for s in segments)
 
     def group_sizes(self) -> GroupSizes:
         """Exact rows and bytes of each group, from the slices alone."""
-        in_memory = [self._sizes(stream, x) for stream, x in enumerate(self._layers)]
+        in_memory = [self._shelf.sizes(stream, x) for stream, x in enumerate(self._layers)]
         rows, sizes = (np.stack(column) for column in zip(*in_memory, strict=True))
         disk_rows, disk_bytes, count = (np.zeros(self.groups, np.int64) for _ in range(3))
         for generation in self._all_generations():
-            found = [self._sizes(stream, x) for stream, x in enumerate(generation.streams)]
+            found = [self._shelf.sizes(stream, x) for stream, x in enumerate(generation.streams)]
             mine = sum(one[0] for one in found)
             disk_rows += mine
             disk_bytes += sum(one[1] for one in found)
@@ -147,6 +128,11 @@ class SlotState:
     def table(self) -> GroupTable:
         """The statistics of the groups as of now."""
         return self._known.after(self.group_sizes(), self.news)
+
+    @property
+    def written(self) -> set[str]:
+        """Every run this attempt has written, also those it has merged away again."""
+        return self._shelf.written
 
     @property
     def layer_counts(self) -> tuple[int, ...]:
@@ -159,7 +145,7 @@ class SlotState:
         """Adds the sorted rows of the batch as a new layer."""
         if data.rows == 0:
             return
-        piece = self._write(stream, data.batch)
+        piece = self._shelf.write(stream, data.batch)
         self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
         self.news.inserted |= np.diff(data.group_starts(group_bounds(self.groups))) > 0
         self.delta_rows[stream] += data.rows
@@ -173,7 +159,7 @@ class SlotState:
         for generation in self._generations:
             for stream, layers in enumerate(generation.streams):
                 bound = self._bound(stream, watermark_us)
-                for piece in _slices(layers):
+                for piece in slices(layers):
                     if bound is not None and _over(piece, bound):
                         ends = np.array([piece.range.lo, piece.range.hi - 1]).astype(np.uint32)
                         first, last = group_of(ends, self.groups).tolist()
@@ -202,9 +188,16 @@ class SlotState:
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        return sum(
-            self._compact_stream(stream, watermark_us) for stream in range(len(self.layouts))
-        )
+        done = 0
+        for stream, layers in enumerate(self._layers):
+            # Of groups that miss results, all rows are kept.
+            bound = None if self.pending else self._bound(stream, watermark_us)
+            merging = Compactor(self._shelf, stream, layers, bound)
+            merging.run(self.delta_rows[stream])
+            self._layers[stream] = merging.layers
+            self.expired_rows += merging.expired_rows
+            done += merging.merged_rows
+        return done
 
     def spill(self, victims: Collection[int]) -> None:
         """Moves groups out of memory, into the generation that this batch makes.
@@ -214,7 +207,7 @@ class SlotState:
         if not victims:
             return
         streams = tuple(
-            self._moved(stream, layers, victims, tier="disk")
+            self._shelf.moved(stream, layers, victims, tier="disk")
             for stream, layers in enumerate(self._cut_out(victims))
         )
         if any(streams):
@@ -251,7 +244,7 @@ class SlotState:
             if most <= LEAST_WASTE_BYTES:
                 return
             layers = list(self._layers[stream])
-            anew = self._moved(stream, [layers[at]], everything, tier="memory")
+            anew = self._shelf.moved(stream, [layers[at]], everything, tier="memory")
             layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]
             self._layers[stream] = tuple(layers)
 
@@ -264,13 +257,13 @@ class SlotState:
         if parts and in_memory:
             whole = united(0, parts)
             for stream, layers in enumerate(whole.streams):
-                for layer in self._moved(stream, layers, chosen, tier="memory"):
+                for layer in self._shelf.moved(stream, layers, chosen, tier="memory"):
                     fitting = replace(layer, level=self._level_for(stream, layer))
                     self._layers[stream] = (fitting, *self._layers[stream])
         elif parts:
             whole = united(next_number(self._generations), parts)
             streams = tuple(
-                self._moved(stream, layers, chosen, tier="disk")
+                self._shelf.moved(stream, layers, chosen, tier="disk")
                 if len(layers) >= CROWDED_GENERATION
                 else layers
                 for stream, layers in enumerate(whole.streams)
@@ -286,7 +279,7 @@ class SlotState:
         groups = tuple(sorted(chosen))
         streams = tuple(self._cut_out(groups))
         sizes = tuple(
-            tuple(self._sizes(stream, layers)[1][list(groups)].tolist())
+            tuple(self._shelf.sizes(stream, layers)[1][list(groups)].tolist())
             for stream, layers in enumerate(streams)
         )
         self._departures += (Departure(move, groups, streams, sizes, tuple(frozen)),)
@@ -298,14 +291,14 @@ class SlotState:
         if data.rows == 0:
             return
         known = of_move(self._parked, move) or Parked(move, ((),) * len(self.layouts))
-        more = known.with_layer(stream, Layer(0, (self._write(stream, data.batch),)))
+        more = known.with_layer(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
     def waiting(self, parked: Parked) -> list[RunData | None]:
         """The parked rows of each stream, sorted by hash; None where none came."""
         found = []
         for stream, layers in enumerate(parked.streams):
-            rows = [s.batch() for s in self._opened(stream, layers)]
+            rows = [s.batch() for s in self._shelf.opened(stream, layers)]
             data = RunData(merged(rows), self.layouts[stream].time_column) if rows else None
             found.append(data)
         return found
@@ -342,16 +335,18 @@ class SlotState:
     def parked_bytes(self) -> int:
         """Bytes of rows that wait for their groups."""
         stacks = [part.streams for part in self._parked]
-        return sum(self._totals(stacks)[1])
+        return sum(self._shelf.totals(stacks)[1])
 
     def next_manifest(self, selectivity: dict[str, tuple[float, float]], calm: int) -> Manifest:
         """The manifest of this version."""
         self.seal()
         moving = [part.streams for part in self._departures]
         moving += [part.streams for part in self._parked]
-        rows, sizes = self._totals([self._layers, *moving])
+        rows, sizes = self._shelf.totals([self._layers, *moving])
         frozen = [g for part in self._departures for g in part.generations]
-        disk_rows, disk_bytes = self._totals([g.streams for g in (*self._generations, *frozen)])
+        disk_rows, disk_bytes = self._shelf.totals(
+            [g.streams for g in (*self._generations, *frozen)]
+        )
         return Manifest(
             self.version,
             self.manifest.slot,
@@ -375,45 +370,15 @@ class SlotState:
         window = self.layouts[stream].window_us
         return None if window is None or watermark_us is None else watermark_us - window
 
-    def _opened(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
-        return [self._segment(stream, piece) for piece in _slices(layers)]
-
-    def _segment(self, stream: int, piece: Slice) -> Segment:
-        data = self._fresh.get(piece.run.name)
-        if data is None:
-            data = self._store.open(piece.run, self.layouts[stream].time_column)
-        return Segment(data, *data.rows_in(piece.range), piece.range)
-
-    def _sizes(
-        self, stream: int, layers: Sequence[Layer]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        bounds = group_bounds(self.groups)
-        rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
-        for s in self._opened(stream, layers):
-            more = s.data.group_sizes(bounds, s.begin, s.end)
-            rows += more[0]
-            sizes += more[1]
-        return rows, sizes
-
-    def _totals(
-        self, stacks: Sequence[Sequence[Sequence[Layer]]]
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        rows, sizes = [], []
-        for stream in range(len(self.layouts)):
-            found = [s for stack in stacks for s in self._opened(stream, stack[stream])]
-            rows.append(sum(s.rows for s in found))
-            sizes.append(sum(s.bytes for s in found))
-        return tuple(rows), tuple(sizes)
-
     def _file_bytes(self) -> int:
         """Bytes of the files that memory is named in, with the rows that were cut out of them."""
-        runs = {p.run.name: p.run for layers in self._layers for p in _slices(layers)}
+        runs = {p.run.name: p.run for layers in self._layers for p in slices(layers)}
         return sum(run.size_bytes for run in runs.values())
 
     def _wasted_bytes(self, stream: int, layer: Layer) -> int:
         """What rows take in the layer's files that were cut out of it."""
         runs = {piece.run.name: piece.run for piece in layer.slices}
-        left = sum(s.rows for s in self._opened(stream, [layer]))
+        left = sum(s.rows for s in self._shelf.opened(stream, [layer]))
         total = sum(run.rows for run in runs.values())
         return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
 
@@ -422,7 +387,9 @@ class SlotState:
 
     def _rows_by_group(self, chosen: Collection[int]) -> list[tuple[int, int]]:
         """Rows in memory of some groups."""
-        rows = sum(self._sizes(stream, layers)[0] for stream, layers in enumerate(self._layers))
+        rows = sum(
+            self._shelf.sizes(stream, layers)[0] for stream, layers in enumerate(self._layers)
+        )
         return [(group, int(np.asarray(rows)[group])) for group in sorted(chosen)]
 
     def _cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
@@ -440,21 +407,8 @@ class SlotState:
         return taken
 
     def _without_empty(self, stream: int, layer: Layer) -> Layer:
-        left = tuple(piece for piece in layer.slices if self._segment(stream, piece).rows)
+        left = tuple(piece for piece in layer.slices if self._shelf.segment(stream, piece).rows)
         return replace(layer, slices=left)
-
-    def _write(
-        self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
-    ) -> Slice:
-        number = len(self.written)
-        name = f"{self.version:09d}-{self.manifest.slot}-{stream}-{number}-{self._attempt}.arrow"
-        self.written.add(name)
-        time_column = self.layouts[stream].time_column
-        run, data = self._store.write(name, batch, time_column, in_memory=tier == "memory")
-        if tier == "memory" and self._fresh_bytes + batch.nbytes <= FRESH_BYTES:
-            self._fresh[name] = data
-            self._fresh_bytes += batch.nbytes
-        return Slice(run, range_)
 
     def _without_over(
         self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]
@@ -467,26 +421,11 @@ class SlotState:
                     left.append(piece)
                     continue
                 saved = [part for within in kept if (part := piece.cut(within))]
-                lost = self._segment(stream, piece).rows
-                self.expired_rows += lost - sum(self._segment(stream, p).rows for p in saved)
+                lost = self._shelf.segment(stream, piece).rows
+                self.expired_rows += lost - sum(self._shelf.segment(stream, p).rows for p in saved)
                 left += saved
             result.append(replace(layer, slices=tuple(left)))
         return tuple(result)
-
-    def _moved(
-        self, stream: int, layers: Sequence[Layer], chosen: Collection[int], *, tier: str
-    ) -> tuple[Layer, ...]:
-        """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
-        ordered = sorted(chosen)
-        sizes = self._sizes(stream, layers)[1][ordered].tolist()
-        slices = []
-        for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
-            ranges = group_ranges(few, self.groups)
-            found = self._opened(stream, cut_layers(layers, ranges))
-            if rows := [s.batch() for s in found if s.rows]:
-                whole = HashRange(ranges[0].lo, ranges[-1].hi)
-                slices.append(self._write(stream, merged(rows), whole, tier))
-        return (Layer(0, tuple(slices)),) if slices else ()
 
     def _level_for(self, stream: int, layer: Layer) -> int:
         """The level of the least layer that is as large, so that merging keeps its proportions."""
@@ -494,70 +433,6 @@ class SlotState:
         others = self._layers[stream]
         larger = [x.level for x in others if _described_rows(x) >= rows]
         return min(larger, default=max((x.level for x in others), default=0))
-
-    def _compact_stream(self, stream: int, watermark_us: int | None) -> int:
-        window = self.layouts[stream].window_us
-        self._layers[stream] = begin_merges(self._layers[stream], window)
-        fuel = fuel_rows(self._layers[stream], self.delta_rows[stream])
-        done = 0
-        for merge in merges(self._layers[stream]):
-            # A step takes most of the fuel that is left; the last quarter would make a tiny file.
-            while fuel - done > fuel // 4:
-                step = self._merge_step(
-                    stream, merge.sources, merge.target, fuel - done, watermark_us
-                )
-                if step == 0:
-                    break
-                done += step
-        self._layers[stream] = finish_merges(self._layers[stream])
-        return done
-
-    def _merge_step(
-        self,
-        stream: int,
-        sources: Sequence[int],
-        target: int,
-        fuel: int,
-        watermark_us: int | None,
-    ) -> int:
-        """Moves the lowest hashes of the sources, about `fuel` rows of them, into the target."""
-        layers = list(self._layers[stream])
-        pieces = [self._segment(stream, p) for at in sources for p in layers[at].slices]
-        pieces = [p for p in pieces if p.begin < p.end]
-        if not pieces:
-            for at in sources:
-                layers[at] = replace(layers[at], slices=())
-            self._layers[stream] = tuple(layers)
-            return 0
-        cut = cut_for(pieces, fuel)
-        low = HashRange(layers[target].slices[-1].range.hi if layers[target].slices else 0, cut)
-        taken = [
-            s.data.batch.slice(begin, end - begin)
-            for s in pieces
-            for begin, end in [below(s, cut)]
-            if begin < end
-        ]
-        rows = self._still_alive(stream, merged(taken), watermark_us)
-        if rows.num_rows:
-            piece = self._write(stream, rows, low)
-            layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
-        rest = HashRange(cut, HASH_END)
-        for at in sources:
-            left = tuple(part for p in layers[at].slices if (part := p.cut(rest)))
-            layers[at] = replace(layers[at], slices=left if cut < HASH_END else ())
-        self._layers[stream] = tuple(layers)
-        return sum(batch.num_rows for batch in taken)
-
-    def _still_alive(
-        self, stream: int, rows: pa.RecordBatch, watermark_us: int | None
-    ) -> pa.RecordBatch:
-        """Merged rows without the expired ones; of groups that miss results, all of them."""
-        bound, column = self._bound(stream, watermark_us), self.layouts[stream].time_column
-        if bound is None or column is None or self.pending:
-            return rows
-        left = alive(rows, column, bound)
-        self.expired_rows += rows.num_rows - left.num_rows
-        return left
 
 
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
@@ -573,10 +448,6 @@ def _cut_in_place(layer: Layer, ranges: Sequence[HashRange]) -> Layer:
 
 def _described_rows(layer: Layer) -> int:
     return sum(piece.run.rows for piece in layer.slices)
-
-
-def _slices(layers: Sequence[Layer]) -> Iterator[Slice]:
-    return (piece for layer in layers for piece in layer.slices)
 
 
 def _over(piece: Slice, bound: int) -> bool:

@@ -1,0 +1,134 @@
+"""The runs of one slot task: opened where they lie, written under names of their own.
+
+Everything a slot does to its state is reading segments of runs and writing new ones. The shelf knows
+the store, the layouts of the streams, and which runs this attempt has written; it knows nothing of what
+the runs mean, which is the manifest's and the slot state's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.ids import SlotId, Version
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import HashRange, group_ranges
+from spillway.state.generations import cut_layers
+from spillway.state.layers import Layer
+from spillway.state.merging import WHOLE, Segment, merged
+from spillway.state.run import RunData, Slice
+from spillway.state.store import Store
+from spillway.state.turns import in_turns
+
+#: Bytes of one run that groups are moved to or from the disk in.
+MOVE_BYTES = 32 << 20
+#: Bytes of new rows that stay in the process as well, so that they need not be opened again.
+FRESH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class StreamLayout:
+    """What the state needs to know of a stream's stored columns."""
+
+    name: str
+    #: Position of the event time among the stored columns; None without a window.
+    time_column: int | None = None
+    #: How long a row can find partners, in microseconds of event time; None: for ever.
+    window_us: int | None = None
+
+
+class Shelf:
+    """What one attempt reads and writes."""
+
+    def __init__(
+        self,
+        store: Store,
+        layouts: Sequence[StreamLayout],
+        *,
+        slot: SlotId,
+        groups: int,
+        version: Version,
+        attempt: str,
+    ) -> None:
+        self.layouts = tuple(layouts)
+        self.groups = groups
+        #: Every run this attempt has written, also those it has merged away again.
+        self.written: set[str] = set()
+        self._store = store
+        self._slot = slot
+        self._version = version
+        self._attempt = attempt
+        self._fresh: dict[str, RunData] = {}
+        self._fresh_bytes = 0
+
+    def opened(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
+        """The slices of some layers, opened."""
+        return [self.segment(stream, piece) for piece in slices(layers)]
+
+    def segment(self, stream: int, piece: Slice) -> Segment:
+        """One slice, opened."""
+        data = self._fresh.get(piece.run.name)
+        if data is None:
+            data = self._store.open(piece.run, self.layouts[stream].time_column)
+        return Segment(data, *data.rows_in(piece.range), piece.range)
+
+    def sizes(
+        self, stream: int, layers: Sequence[Layer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and bytes of each group in some layers."""
+        bounds = group_bounds(self.groups)
+        rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
+        for s in self.opened(stream, layers):
+            more = s.data.group_sizes(bounds, s.begin, s.end)
+            rows += more[0]
+            sizes += more[1]
+        return rows, sizes
+
+    def totals(
+        self, stacks: Sequence[Sequence[Sequence[Layer]]]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Rows and bytes of each stream in some stacks of layers."""
+        rows, sizes = [], []
+        for stream in range(len(self.layouts)):
+            found = [s for stack in stacks for s in self.opened(stream, stack[stream])]
+            rows.append(sum(s.rows for s in found))
+            sizes.append(sum(s.bytes for s in found))
+        return tuple(rows), tuple(sizes)
+
+    def write(
+        self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
+    ) -> Slice:
+        """A new run, as a slice of a range."""
+        number = len(self.written)
+        name = f"{self._version:09d}-{self._slot}-{stream}-{number}-{self._attempt}.arrow"
+        self.written.add(name)
+        time_column = self.layouts[stream].time_column
+        run, data = self._store.write(name, batch, time_column, in_memory=tier == "memory")
+        if tier == "memory" and self._fresh_bytes + batch.nbytes <= FRESH_BYTES:
+            self._fresh[name] = data
+            self._fresh_bytes += batch.nbytes
+        return Slice(run, range_)
+
+    def moved(
+        self, stream: int, layers: Sequence[Layer], chosen: Collection[int], *, tier: str
+    ) -> tuple[Layer, ...]:
+        """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
+        ordered = sorted(chosen)
+        sizes = self.sizes(stream, layers)[1][ordered].tolist()
+        slices = []
+        for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
+            ranges = group_ranges(few, self.groups)
+            found = self.opened(stream, cut_layers(layers, ranges))
+            if rows := [s.batch() for s in found if s.rows]:
+                whole = HashRange(ranges[0].lo, ranges[-1].hi)
+                slices.append(self.write(stream, merged(rows), whole, tier))
+        return (Layer(0, tuple(slices)),) if slices else ()
+
+
+def slices(layers: Sequence[Layer]) -> list[Slice]:
+    """The slices of layers, in their order."""
+    return [piece for layer in layers for piece in layer.slices]
