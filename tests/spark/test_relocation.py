@@ -229,3 +229,24 @@ def test_progress_shows_a_move_in_flight(spark: SparkSession, tmp_path: Path) ->
     move = happened(query, GroupsReactivated)[0]
     assert move.bytes > 0
     assert move.reason.startswith("M_least/M_max = ")
+
+
+@pytest.mark.parametrize("strategy", ["spill-only", "lazy-disk"])
+def test_a_function_that_coalesces_gets_what_slots_without_rows_give(
+    spark: SparkSession, tmp_path: Path, strategy: str
+) -> None:
+    """Such a function renumbers the tasks, and a slot that cleans up or is moved to may have no row."""
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, files=6)
+    joined = scenario.join().on("k")
+    query = scenario.run(
+        joined,
+        sink=lambda rows, batch: rows.coalesce(1).write.mode("append").parquet(str(scenario.out)),
+        slots=3,
+        strategy=strategy,
+        memory=4000,
+        relocation_batches=1,
+        relocation_threshold=0.95,
+    )
+    assert query._loop.state.rows_cleaned > 0
+    scenario.check(joined)

@@ -39,6 +39,8 @@ class SlotRecord:
     layers: tuple[int, ...]
     #: Which process of which host did it.
     worker: str
+    #: Whether the task knew its slot from a row, and not from its place among the tasks alone.
+    sure: bool = True
     #: On disk after the batch, per stream.
     disk_rows: tuple[int, ...] = ()
     disk_bytes: tuple[int, ...] = ()

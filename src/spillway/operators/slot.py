@@ -43,6 +43,8 @@ class SlotJob:
     #: Distinguishes the files of this attempt from those of any other.
     attempt: str
     worker: str
+    #: Whether the slot is known from a row, and not from the place of the task alone.
+    sure: bool = True
     limits: Limits = field(default_factory=Limits)
     #: Groups whose missing results are to be made in this batch.
     cleanup: tuple[int, ...] = ()
@@ -195,6 +197,7 @@ def run_slot(
             dropped=tuple(sorted(seen - after)),
             restored=tuple(store.restored),
             worker=job.worker,
+            sure=job.sure,
         )
     )
 

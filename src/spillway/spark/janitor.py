@@ -1,13 +1,18 @@
-"""Deletes files beside the batches."""
+"""Lets go of files that nothing names any more, beside the batches."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
 
-from spillway.coordinator.checkpoint import Checkpoint
+from spillway.coordinator.checkpoint import KEEP_LOG, Checkpoint
+from spillway.coordinator.coordinator import BatchPlan, Committed, References
 from spillway.coordinator.log import Mark
 from spillway.errors import SpillwayError
+from spillway.metrics.record import SlotRecord
+from spillway.protocols.relocation import Phase
 
 
 class Janitor:
@@ -39,3 +44,41 @@ class Janitor:
             except (OSError, SpillwayError):
                 # A file that stays behind costs room, not correctness; the next start sweeps it.
                 continue
+
+
+class Upkeep:
+    """Knows which files are named, and lets go of those that a commit has stopped naming."""
+
+    def __init__(self, checkpoint: Checkpoint, references: References) -> None:
+        self.references = references
+        #: Runs whose local copies go with the next plan, to whatever host its slots run on.
+        self.garbage: tuple[str, ...] = ()
+        self._marks = deque(checkpoint.log.marks())
+        self._janitor = Janitor(checkpoint)
+
+    def after(
+        self,
+        plan: BatchPlan,
+        records: Mapping[int, SlotRecord],
+        attempts: Sequence[SlotRecord],
+        state: Committed,
+    ) -> None:
+        """Lets go of what a committed batch does not name, and of what its other attempts wrote."""
+        self.references, gone = self.references.updated(list(records.values()))
+        repeated = [record for record in attempts if record is not records[record.slot]]
+        unnamed = {name for record in repeated for name in record.added}
+        gone = (*gone, *sorted(unnamed - set(self.references.counts)))
+        # A slot that is not there any more was drained, so what is left of it names no run.
+        over = [record for record in records.values() if record.slot >= state.routing.slots]
+        arrived = [move.part for move in plan.moves if move.phase is Phase.REACTIVATING]
+        manifests = [*plan.manifests, *arrived, *(record.manifest for record in (*repeated, *over))]
+        self._marks.append(Mark(state.batch, state.round))
+        forgotten = [self._marks.popleft() for _ in range(len(self._marks) - KEEP_LOG)]
+        self._janitor.discard(
+            [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)], forgotten
+        )
+        self.garbage = gone
+
+    def close(self) -> None:
+        """Finishes what is under way."""
+        self._janitor.close()

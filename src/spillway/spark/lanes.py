@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,6 +37,8 @@ from pyspark.sql.types import (
 from spillway.errors import PlanError
 from spillway.operators.base import StreamColumns
 from spillway.plan.join import JoinPlan
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import Routing
 
 STREAM, HASH = "_stream", "_h"
 #: From Spark 4.3 on, the Arrow type of a timestamp is asked for with a zone.
@@ -175,6 +178,15 @@ def lanes_schema(lanes: Lanes) -> StructType:
             *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
         ]
     )
+
+
+def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
+    """A row for every slot that has groups, of no stream: it tells a task which slot it is."""
+    slots = np.asarray(routing.table)
+    first = [int(np.argmax(slots == slot)) for slot in np.unique(slots)]
+    hashes = group_bounds(routing.groups)[first].astype(np.uint32).view(np.int32).tolist()
+    none = (None,) * len(lanes.types)
+    return spark.createDataFrame([(-1, h, *none) for h in hashes], lanes_schema(lanes))
 
 
 def result_schema(frames: Mapping[str, DataFrame]) -> StructType:

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spillway.coordinator.adaptation import Rules, adapt, rescale, resume
-from spillway.coordinator.checkpoint import KEEP_LOG, Checkpoint
+from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
     Committed,
@@ -56,8 +56,8 @@ from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.arrow import ArrowBatches
-from spillway.spark.janitor import Janitor
-from spillway.spark.lanes import Lanes, lanes_schema
+from spillway.spark.janitor import Upkeep
+from spillway.spark.lanes import Lanes, lanes_schema, markers
 from spillway.spark.mover import Mover
 from spillway.spark.sinks import Sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
@@ -128,8 +128,10 @@ class BatchLoop:
         self.stopping = False
         self.rules = Rules.of(spec.adapt)
         self._sink = sink
+        #: Whether the sink is a function of the user's, which may renumber the tasks: then a task
+        #: without a row does not know which slot it is.
+        self._renumbers = isinstance(sink, ForeachBatchSink)
         self._checkpoint = checkpoint
-        self._references = references
         #: The slots this start was asked for, until it has them.
         self._slots_asked: int | None = slots
         #: The slots that the user wishes for since.
@@ -137,11 +139,9 @@ class BatchLoop:
         self._anchored = anchored
         self._anchors: Anchors | None = None
         self._records = spark.sparkContext.accumulator({}, Records())
-        self._garbage: tuple[str, ...] = ()
-        self._janitor = Janitor(checkpoint)
+        self._upkeep = Upkeep(checkpoint, references)
         self._arrow = ArrowBatches(spec.lanes.types)
         self._first = True
-        self._marks = deque(checkpoint.log.marks())
         self._user = spark
         self._spark = _clone(spark)
         times = [stream.time for stream in spec.lanes.streams]
@@ -185,7 +185,7 @@ class BatchLoop:
                 plan = plan_batch(
                     self.state,
                     batch,
-                    self._garbage,
+                    self._upkeep.garbage,
                     sweep=self._first,
                     memory_bytes=self.limits,
                     note=note,
@@ -272,7 +272,7 @@ class BatchLoop:
         return () if note is None else note.cleanup
 
     def _round(self, note: Note, *, replay: bool) -> None:
-        plan = plan_round(self.state, note, self._garbage)
+        plan = plan_round(self.state, note, self._upkeep.garbage)
         # Rows that are not known to be none before they are read, so that every slot gets its task.
         none = self._spark.sparkContext.emptyRDD()
         rows = self._spark.createDataFrame(none, lanes_schema(self.spec.lanes), verifySchema=False)
@@ -319,9 +319,8 @@ class BatchLoop:
             self._slots_asked = None
             if asked != self.state.routing.slots:
                 routing, streams = self.state.routing.resized(asked), len(self.spec.lanes.streams)
-                self.state, self._references = self._checkpoint.rerouted(
-                    self.state, streams, routing
-                )
+                self.state, references = self._checkpoint.rerouted(self.state, streams, routing)
+                self._upkeep.references = references
         if wished is not None:
             self._slots_wished = self._slots_asked = None
             self.state = rescale(self.state, wished)
@@ -363,7 +362,7 @@ class BatchLoop:
         with self._turn:
             self._closed = True
         self._mover.close()
-        self._janitor.close()
+        self._upkeep.close()
         if self._anchors is not None:
             self._anchors.close()
 
@@ -391,6 +390,8 @@ class BatchLoop:
 
     def _joined(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
+        if self._renumbers and noteworthy(self.state, plan):
+            rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
         if self._anchors is None:
             placed = rows.repartitionById(plan.routing.slots, slot)
         else:
@@ -408,20 +409,19 @@ class BatchLoop:
 
     def _answers(self, joined: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
         """One record per slot, evaluating the slots that the sink left out."""
-        # A function of the user's may have renumbered the tasks, so an empty one proves nothing.
-        records = self._arrived(plan.batch, by_place=not isinstance(self._sink, ForeachBatchSink))
+        records = self._arrived(plan.batch, by_place=not self._renumbers)
         if len(records) < plan.routing.slots:
             joined.write.format("noop").mode("append").save()
             records = self._arrived(plan.batch, by_place=True)
         return records
 
     def _arrived(self, batch: int, *, by_place: bool) -> dict[int, SlotRecord]:
-        """The first record of each slot that had rows; of an empty one, if places are right."""
+        """The first record of each slot that was sure of itself; of others, if places are right."""
         chosen = {}
         for (at, slot), attempts in self._records.value.items():
-            with_rows = [record for record in attempts if any(record.rows_in)]
-            if at == batch and (with_rows or by_place):
-                chosen[slot] = (with_rows or attempts)[0]
+            sure = [record for record in attempts if record.sure]
+            if at == batch and (sure or by_place):
+                chosen[slot] = (sure or attempts)[0]
         return chosen
 
     def _commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord], seconds: float) -> None:
@@ -432,38 +432,12 @@ class BatchLoop:
         state = adapt(state, records, self.limits, self.rules)
         if not self.spec.identity:
             self._checkpoint.log.append(state)
-        self._discard(plan, records, state)
+        attempts = [record for same in self._records.value.values() for record in same]
+        self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
         self._send()
-
-    def _discard(
-        self, plan: BatchPlan, records: Mapping[int, SlotRecord], state: Committed
-    ) -> None:
-        """Lets go of what a batch has stopped naming, and of what its other attempts wrote.
-
-        Durable copies go now that it is committed; local ones go with the next plan, to whatever
-        host its slots run on.
-        """
-        self._references, gone = self._references.updated(list(records.values()))
-        attempts = (record for same in self._records.value.values() for record in same)
-        repeated = [record for record in attempts if record is not records[record.slot]]
-        unnamed = {name for record in repeated for name in record.added}
-        gone = (*gone, *sorted(unnamed - set(self._references.counts)))
-        # A slot that is not there any more was drained, so what is left of it names no run.
-        over = (
-            record.manifest for record in records.values() if record.slot >= state.routing.slots
-        )
-        arrived = (move.part for move in plan.moves if move.phase is Phase.REACTIVATING)
-        repeats = (record.manifest for record in repeated)
-        manifests = [*plan.manifests, *arrived, *repeats, *over]
-        self._marks.append(Mark(state.batch, state.round))
-        forgotten = [self._marks.popleft() for _ in range(len(self._marks) - KEEP_LOG)]
-        self._janitor.discard(
-            [*(f"runs/{name}" for name in gone), *(name for name in manifests if name)], forgotten
-        )
-        self._garbage = gone
 
 
 def _clone(spark: SparkSession) -> SparkSession:

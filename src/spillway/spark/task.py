@@ -78,7 +78,7 @@ class SlotTask:
         if self.identity:
             yield from _identity(rows, slot, self, records)
             return
-        slot, rows = self._found(rows, slot)
+        slot, rows, sure = self._found(rows, slot)
         if slot >= self.plan.routing.slots:
             return
         store = open_store(self.query_id, self.durable, self.adapt, self.plan.batch)
@@ -96,6 +96,7 @@ class SlotTask:
             piece_bytes=parse_bytes("piece_bytes", self.adapt.piece_bytes),
             attempt=uuid.uuid4().hex[:12],
             worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+            sure=sure,
             limits=Limits(
                 self.plan.memory_bytes[slot],
                 self.adapt.spill_fraction,
@@ -139,18 +140,20 @@ class SlotTask:
 
     def _found(
         self, rows: Iterable[pa.RecordBatch], place: SlotId
-    ) -> tuple[SlotId, Iterable[pa.RecordBatch]]:
+    ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
         """The slot of the rows, from a hash; a sink that coalesces or unites renumbers the tasks.
 
-        Without rows there is only the place to go by, and the loop knows that it may be wrong.
+        Without rows there is only the place to go by, which may be wrong: it is not sure. Rows that
+        are there only for this are taken out.
         """
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
-            return place, ()
+            return place, (), False
         h = as_numpy(first.column(1), np.uint32)[:1]
         group = int(group_of(h, self.plan.routing.groups)[0])
-        return SlotId(self.plan.routing.table[group]), chain([first], rows)
+        unmarked = map(_unmarked, chain([first], rows))
+        return SlotId(self.plan.routing.table[group]), filter(len, unmarked), True
 
     def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
@@ -215,6 +218,12 @@ def _opened_runs(query_id: str) -> OpenRuns:
     return opened
 
 
+def _unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of streams, without those that only tell the slot."""
+    stream = as_numpy(batch.column(0), np.int8)
+    return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
+
+
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     wanted = [stored_in_utc(one.type) for one in batch.schema]
     if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
@@ -242,6 +251,7 @@ def _identity(
         state_rows=none,
         state_bytes=none,
         layers=none,
+        sure=count > 0,
         worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
     )
     records.add({(task.plan.batch, int(slot)): (record,)})
