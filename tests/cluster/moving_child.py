@@ -16,10 +16,12 @@ from cluster_child import Report
 from inputs import Input
 
 from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.log import Log
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.operators.faults import Fault, Faults, StepFault
 from spillway.policies.strategy import Move
 from spillway.spark.session import local_session
+from spillway.state.tiers import DurableTier
 
 SLOTS = 3
 
@@ -79,6 +81,8 @@ def main(given: str, root: str, placed: str) -> None:
     report = Report(Path(root, "report.json"))
     report["events"] = [event.to_json() for event in query.events]
     report["progress"] = query.recentProgress
+    log = Log(DurableTier(f"{root}/checkpoint/spillway"))
+    report["tables"] = {mark.batch: log.read(mark).routing.table for mark in log.marks()}
     report.write()
     spark.stop()
 

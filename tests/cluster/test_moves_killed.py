@@ -70,13 +70,13 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_executors_killed_at_every_step(place: Place) -> None:
-    """Sixteen moves, one after the other, each of which loses one of its executors."""
+    """One move without, then sixteen that lose an executor each, one after the other."""
     cases = [(step, role) for step in STEPS for role in ROLES]
-    files = 2 + len(cases) * MOVE_BATCHES
+    files = 2 + (1 + len(cases)) * MOVE_BATCHES
     given = Input(str(place.root / "in"), files=files, rows=30, keys=120, seed=5)
     given.write()
     placed: dict[str, Any] = {"tasks": [], "steps": []}
-    for move, (step, role) in enumerate(cases):
+    for move, (step, role) in enumerate(cases, start=1):
         marker = str(place.root / f"died-{step}-{role}")
         if step == 6:
             # In the middle of sending, by the tasks themselves, wherever they run.
@@ -93,11 +93,25 @@ def test_executors_killed_at_every_step(place: Place) -> None:
         report = place.root / "report.json"
         if not wait_until(report.exists, 600, step=0.2, child=child):
             pytest.fail(f"the query did not end well; {place.markers}\n{child.told()}")
-        events = json.loads(report.read_text())["events"]
+        told = json.loads(report.read_text())
     assert place.markers == sorted(f"died-{step}-{role}" for step, role in cases)
     place.assert_exact(given)
-    ended = {e["move"] for e in events if e["event"] in ("groups-reactivated", "move-rolled-back")}
-    assert ended >= set(range(len(cases)))
+    ends = ("groups-reactivated", "move-rolled-back")
+    ended = {event["move"] for event in told["events"] if event["event"] in ends}
+    assert ended >= set(range(1 + len(cases)))
+    _assert_served_elsewhere(told)
+
+
+def _assert_served_elsewhere(told: dict[str, Any]) -> None:
+    """The groups of the quiet first move are served by another executor than before."""
+    (moved,) = [e for e in told["events"] if (e["event"], e["move"]) == ("groups-reactivated", 0)]
+    entry = next(one for one in told["progress"] if one["batchId"] == moved["batch"])
+    executors = [slot["worker"].split("/")[1] for slot in entry["slots"]]
+    assert len(set(executors)) == len(executors)
+    assert executors[moved["slot"]] != executors[moved["receiver"]]
+    table = told["tables"][str(moved["batch"])]
+    assert {table[group] for group in moved["groups"]} == {moved["receiver"]}
+    assert moved["groups"]
 
 
 def test_driver_killed_at_every_step(place: Place) -> None:
