@@ -116,7 +116,7 @@ def _assert_served_elsewhere(told: dict[str, Any]) -> None:
 
 def test_driver_killed_at_every_step(place: Place) -> None:
     """Eight lives, each of which ends at another step of a move."""
-    given = Input(str(place.root / "in"), files=30, rows=60, keys=120, seed=6, window_minutes=12)
+    given = Input(str(place.root / "in"), files=24, rows=60, keys=120, seed=6, window_minutes=12)
     given.write()
     with ExitStack() as stack:
         coming = place.child(stack, given, _driver_dies(place, STEPS[0]))

@@ -156,6 +156,7 @@ def test_of_equally_unproductive_slots_the_one_with_more_memory_spills() -> None
 def test_a_slot_that_is_adapting_is_not_told_to_spill(name: str, mode: str) -> None:
     held = [productivity(c0=100)] * 3
     made = slots(*[100] * 3, rows_out=[9, 3, 1], mode=[NORMAL, NORMAL, mode], profile=held)
+    made = tuple(replace(slot, limit_bytes=90) for slot in made)
     decided = Strategy(name, max_forced_spill=10**9).decide(ClusterView(made))
     assert decided
     assert {spill.slot for spill in decided} <= {0, 1}
@@ -185,11 +186,14 @@ def test_no_more_is_forced_out_than_will_not_fit(cap, limit, growth, forced, all
 
 
 @pytest.mark.parametrize(("cap", "limit", "growth", "forced", "allowed"), CAPS)
-def test_global_disk_has_the_same_cap(cap, limit, growth, forced, allowed) -> None:
+def test_global_disk_has_the_same_cap_once_memory_is_short(
+    cap, limit, growth, forced, allowed
+) -> None:
     view = level(900, 1, limit=limit, growth_bytes=growth, forced_bytes=forced)
     held = tuple(replace(slot, profile=productivity(c3=100 * MB)) for slot in view.slots)
     decided = Strategy("global-disk", max_forced_spill=cap).decide(replace(view, slots=held))
-    assert sum(spill.bytes for spill in decided) == allowed
+    short = limit is not None and 200 * MB + growth > 2 * limit
+    assert sum(spill.bytes for spill in decided) == (allowed if short else 0)
 
 
 def test_state_on_disk_counts_as_what_the_query_needs() -> None:
@@ -201,7 +205,9 @@ def test_state_on_disk_counts_as_what_the_query_needs() -> None:
 
 
 def profiled(*profiles: tuple[int, ...]) -> ClusterView:
-    return ClusterView(slots(*[sum(one) for one in profiles], profile=list(profiles)))
+    """Slots that are over their limits."""
+    held = [sum(one) for one in profiles]
+    return ClusterView(slots(*held, profile=list(profiles), limit_bytes=[1] * len(profiles)))
 
 
 def test_global_disk_takes_the_least_productive_class_of_all_slots_first() -> None:
@@ -268,8 +274,8 @@ def test_a_decision_names_a_slot_once_and_never_moves_more_than_half(made, name,
 def test_global_disk_asks_for_what_there_is_and_for_exactly_what_is_allowed(
     made, cap, part
 ) -> None:
-    # A threshold of 0 keeps everything where it is.
-    view = ClusterView(made)
+    # A threshold of 0 keeps everything where it is, and no slot has room.
+    view = ClusterView(tuple(replace(slot, limit_bytes=0) for slot in made))
     decided = Strategy("global-disk", 0.0, spill_fraction=part, max_forced_spill=cap).decide(view)
     for spill in decided:
         assert 0 < spill.bytes <= sum(made[spill.slot].profile[: spill.below + 1])

@@ -6,7 +6,8 @@
     lazy-disk       both: it moves while slots differ, and spills where that was not enough
                     (DCAPE Algorithm 1)
     active-disk     and where slots are alike, the least productive one is told to spill (Algorithm 2)
-    global-disk     and where slots are alike, the least productive groups of all slots spill
+    global-disk     and where slots are alike and all of them are about to be full, the least
+                    productive groups of all slots spill
 
 A strategy says how much; which groups go is for the controller of the slot. One decision names a
 slot at most once, and only slots in normal mode. Where the paper has one pair of sender and
@@ -152,7 +153,7 @@ def _spill_least_groups(strategy: Strategy, view: ClusterView) -> tuple[Decision
     below = list(accumulate(held, initial=0))
     wanted = int(view.memory_bytes * strategy.spill_fraction)
     wanted = min(wanted, _allowed(strategy, view), below[-1])
-    if wanted <= 0:
+    if wanted <= 0 or not _short(view):
         return ()
     last = bisect_left(below, wanted) - 1
     reason = f"least productive of all slots, class {last} and below"
@@ -168,6 +169,12 @@ def _shared(amount: int, weights: Sequence[int]) -> list[int]:
     total = sum(weights)
     edges = (amount * weight // total for weight in accumulate(weights, initial=0))
     return [hi - lo for lo, hi in pairwise(edges)]
+
+
+def _short(view: ClusterView) -> bool:
+    """Whether memory will be short one interval from now, if nothing leaves it."""
+    room = view.cluster_bytes
+    return room is not None and view.memory_bytes + view.growth_bytes > room
 
 
 def _cap(strategy: Strategy, view: ClusterView) -> int:
