@@ -59,7 +59,7 @@ class Adapt:
     max_forced_spill: int | str | None = None
     #: Rows that may wait for groups on their way to another slot, in bytes; beyond it the move is
     #: completed before the next batch.
-    buffer: int | str = 64 * 1024 * 1024
+    buffer: int | str = 256 * 1024 * 1024
     #: Which groups go first: "least-productive", "most-productive", "largest", "random", "inactive".
     victims: str = "least-productive"
     #: Part of the state in memory that goes at a time.

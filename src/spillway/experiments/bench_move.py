@@ -83,7 +83,7 @@ class Stream:
             joined.writeStream.format("noop")
             .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
             .adapt(slots=CORES, groups=GROUPS, shares=(1.0, *(0.0,) * (CORES - 1)))
-            .adapt(strategy="relocate-only")
+            .adapt(strategy="relocate-only", buffer=MOVE_BYTES)
             .trigger(processingTime=f"{TRIGGER_S} seconds")
             .start()
         )

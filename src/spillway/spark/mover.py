@@ -42,6 +42,7 @@ from spillway.protocols.messages import (
 from spillway.protocols.relocation import Relocation
 from spillway.settings import Adapt
 from spillway.spark.task import open_store
+from spillway.spark.workers import own_workers
 from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.moving import of_move
 from spillway.state.run import Run
@@ -82,7 +83,8 @@ class Shipment:
 
     def send(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """At the sender: parcels in pieces. Without a row this is not the task that sends."""
-        if not any(batch.num_rows for batch in rows):
+        # All of the input is read: a worker that leaves some of it is not used again.
+        if not sum(batch.num_rows for batch in rows):
             return
         reach = self.faults.bound(self.move, self.sender)
         with _named():
@@ -260,8 +262,9 @@ class Mover:
             self._faults,
         )
         begin = self._spark.range(0, 1, 1, 1).select(F.lit(1).cast("int").alias("go"))
-        sent = exchange(begin, F.lit(move.sender)).mapInArrow(shipment.send, _SENT)
-        there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
+        with own_workers(self._spark, POOL):
+            sent = exchange(begin, F.lit(move.sender)).mapInArrow(shipment.send, _SENT)
+            there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
         return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
 
 
