@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spillway.experiments.bench_spec import ALL_MEMORY, ENGINES, SPILLWAY
+from spillway.experiments.bench_spec import ALL_MEMORY, ENGINES, RELOCATE, SPILLWAY
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -27,30 +27,54 @@ def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """One row per benchmark: the median batch of each engine, then the ratios."""
+    """A table for each kind of benchmark: the joins, too little memory, and moving state."""
     spills = [one for one in documents if "vs_all_memory" in one["ratios"]]
-    documents = [one for one in documents if "vs_all_memory" not in one["ratios"]]
-    if not documents:
-        return _spill_table(spills)
+    moves = [one for one in documents if one["name"] == RELOCATE]
+    joins = [one for one in documents if one not in spills and one not in moves]
+    tables = (_join_table(joins), _spill_table(spills), _move_table(moves))
+    return "\n".join(one for one in tables if one)
+
+
+def _join_table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One row per benchmark: the median batch of each engine, then the ratios."""
     head = ["benchmark", *(f"{engine}, s" for engine in ENGINES), "vs memory", "vs RocksDB"]
     head += ["vs identity", "p99/p50", "growth", "µs/row", "bytes/row"]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {' | '.join(_cells(document))} |" for document in documents]
-    return "\n".join([*lines, ""]) + ("\n" + _spill_table(spills) if spills else "")
+    return _table(head, [_cells(document) for document in documents])
 
 
 def _spill_table(documents: Sequence[Mapping[str, Any]]) -> str:
     """With too little memory: the median batch, against all in memory, and the rate of cleanup."""
-    if not documents:
-        return ""
     head = ["benchmark", f"{SPILLWAY}, s", f"{ALL_MEMORY}, s", "vs all-memory", "cleanup vs join"]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    rows = []
     for one in documents:
         times = [one["engines"].get(e, {}).get("batch_p50_s") for e in (SPILLWAY, ALL_MEMORY)]
         ratios = [one["ratios"][name] for name in ("vs_all_memory", "cleanup_vs_join")]
-        cells = [f"`{one['name']}`", *(_number(value, 2) for value in (*times, *ratios))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+        rows.append([f"`{one['name']}`", *(_number(value, 2) for value in (*times, *ratios))])
+    return _table(head, rows)
+
+
+def _move_table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """While state moves: the batches, the rate of the transfer, and the coordinator's part."""
+    head = ["benchmark", "batch p50, s", "p99 while moving, s", "p99 moving/p50"]
+    head += ["transfer, MB/s", "vs shuffle", "batches until served", "coordinator vs empty batch"]
+    rows = []
+    for one in documents:
+        ours, ratios = one["engines"][SPILLWAY], one["ratios"]
+        cells = [_number(ours[name], 2) for name in ("normal_p50_s", "moving_p99_s")]
+        cells.append(_number(ratios["unmoved_p99_vs_p50"], 2))
+        cells.append(_number(ours["transfer_bytes_per_s"] / 1e6, 0))
+        cells.append(_number(ratios["transfer_vs_shuffle"], 2))
+        cells.append(str(ours["batches_until_served"]))
+        cells.append(_number(ratios["coordinator_vs_empty_batch"], 2))
+        rows.append([f"`{one['name']}`", *cells])
+    return _table(head, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return ""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
