@@ -203,7 +203,7 @@ def _scaled(state: Committed, view: ClusterView, scaling: Scaling) -> Committed:
 
 
 def _with_slots(state: Committed, slots: int) -> Committed:
-    scaled = Scaled(state.batch, slots, (), 0, 0.0, f"{slots} slots share the groups")
+    scaled = Scaled(state.batch, slots, (), 0, 0.0, f"the groups are shared by {slots}")
     return replace(
         state,
         routing=state.routing.with_slots(slots),

@@ -9,7 +9,9 @@ slot s lands in partition s: no partition is shared, none is empty, and the task
 
 An anchor that is lost with its executor is cached again wherever its slot runs next.
 
-Known limitation: an executor that comes later gets no slot until one loses its anchor.
+Known limitation: an executor that comes later gets no slot until one loses its anchor; and when the
+number of slots changes, all anchors are cached anew, so a slot may come to another executor, where it
+fetches its state from the durable tier once.
 """
 
 from __future__ import annotations
