@@ -259,7 +259,7 @@ def test_drained_slots_are_cut_off_and_scaling_ends_with_its_event(new) -> None:
     assert state.routing == Routing(4, 1, (0,) * GROUPS)
     assert state.manifests == ("manifests/0",)
     assert state.sample.rows_out == (0,)
-    assert state.events == (Scaled(0, 1, (), 0, 0.0, "1 slots share the groups"),)
+    assert state.events == (Scaled(0, 1, (), 0, 0.0, "the groups are shared by 1"),)
 
 
 def test_scaling_does_not_end_while_something_moves(new) -> None:

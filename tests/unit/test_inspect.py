@@ -395,7 +395,7 @@ def test_events_say_what_was_done_where(location, run) -> None:
         ForceSpilled(3, 0, (1,), 1000, 0.5, "a ratio"),
         MoveAsked(3, 0, (), 500, 0.0, "uneven", 7, 1),
         GroupsReceived(4, 0, (1, 2), 1500, 1.5, "uneven", 7, 1),
-        Scaled(5, 3, (), 0, 0.0, "3 slots share the groups"),
+        Scaled(5, 3, (), 0, 0.0, "the groups are shared by 3"),
     )
     logged(location, events=events)
     lines = [line for line in run(location)[1].splitlines() if line.startswith("batch ")]
