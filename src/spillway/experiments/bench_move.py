@@ -3,9 +3,11 @@
     python -m spillway.experiments.bench_move ORDER.json RESULT.json
 
 A join of two streams with a wide payload gathers state, then a gigabyte of it goes from slot to slot
-and back, several times, while the stream goes on at the rate of a batch every trigger interval. Beside
-the same stream, Spark shuffles as many bytes of the same rows. Then the query is scaled to twice its
-slots and back. At the end the rows it gave are compared with the rows of the join.
+and back, several times, while the stream goes on at the rate of a batch every trigger interval. The
+batches that count are those that run while bytes are on their way; the one that serves the groups again
+has the rows that waited to process, and is told apart. Beside the same stream, Spark shuffles as many
+bytes of the same rows. Then the query is scaled to twice its slots and back. At the end the rows it gave
+are compared with the rows of the join.
 
 The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
 thousand groups, against the time of a batch without rows in the same process.
@@ -32,7 +34,14 @@ from spillway.coordinator.adaptation import Rules
 from spillway.experiments.bench_coordinator import coordinator_s
 from spillway.experiments.bench_engine import session
 from spillway.experiments.bench_spec import CORES, EngineOrder
-from spillway.metrics.events import Event, GroupsReactivated, GroupsReceived, MoveEvent, Scaled
+from spillway.metrics.events import (
+    Event,
+    GroupsDeactivated,
+    GroupsReactivated,
+    GroupsReceived,
+    MoveEvent,
+    Scaled,
+)
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.policies.strategy import Move, Strategy
 from spillway.spark.join import join
@@ -45,11 +54,13 @@ MOVE_BYTES = 1 << 30
 #: Moves that are measured, and batches without a move before them.
 MOVES = 6
 QUIET_BATCHES = 30
+#: Batches between two moves, in which what waited is caught up with.
+REST_BATCHES = 3
 #: Seconds from one batch to the next. A batch takes about half of it on two cores, so that the stream
 #: has the room to breathe that streams in production have.
 TRIGGER_S = 1.5
-#: State of the fuller slot before the first move: what moves, and a little that stays.
-STATE_BYTES = MOVE_BYTES * 5 // 4
+#: State of the first slot before the first move: what moves, and a little that stays.
+STATE_BYTES = MOVE_BYTES * 9 // 8
 GROUPS = 256
 _LOOK_EVERY_S = 0.1
 _EMPTY_BATCHES = 12
@@ -82,7 +93,7 @@ class Stream:
         self.query: Query = (
             joined.writeStream.format("noop")
             .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
-            .adapt(slots=CORES, groups=GROUPS, shares=(1.0, *(0.0,) * (CORES - 1)))
+            .adapt(slots=CORES, groups=GROUPS)
             .adapt(strategy="relocate-only", buffer=MOVE_BYTES)
             .trigger(processingTime=f"{TRIGGER_S} seconds")
             .start()
@@ -123,6 +134,10 @@ class Stream:
         """The last batch."""
         return max(self._entries, default=-1)
 
+    def reached(self, batch: int) -> bool:
+        """Whether a batch has ended."""
+        return self.last >= batch and batch in self._seconds
+
     def held(self, slot: int) -> int:
         """Bytes of state in a slot."""
         entry = self._entries.get(self.last)
@@ -160,21 +175,25 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
 def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     stream.until("gathering state", lambda: stream.held(0) > STATE_BYTES)
     quiet = stream.last + 1
-    stream.until("no move", lambda: stream.last >= quiet + QUIET_BATCHES)
+    stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
     normal = stream.seconds(quiet, stream.last)
     shuffled_s, shuffled_bytes = _shuffled(spark, stream)
-    begun, moving = stream.last + 1, []
     for number in range(MOVES):
         sender = number % 2
         stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
         stream.until("moving", partial(_happened, stream.query, GroupsReactivated, number + 1))
         stream.moves(())
-        moving += stream.seconds(begun, stream.last)
-        begun = stream.last + 1
-    received, served = stream.events(GroupsReceived), stream.events(GroupsReactivated)
+        stream.until("resting", partial(stream.reached, stream.last + REST_BATCHES))
+    deactivated, received, served = (
+        stream.events(kind) for kind in (GroupsDeactivated, GroupsReceived, GroupsReactivated)
+    )
+    spans = zip(deactivated, received, strict=True)
     return {
         "normal_s": normal,
-        "moving_s": moving,
+        "moving_s": [
+            took for first, last in spans for took in stream.seconds(first.batch + 1, last.batch)
+        ],
+        "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
         "moved_bytes": [event.bytes for event in received],
         "moved_s": [event.seconds for event in received],
         "batches_until_served": [

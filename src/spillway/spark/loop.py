@@ -167,6 +167,8 @@ class BatchLoop:
         self._may_be_open = True
         self._closed = False
         self._place_anchors()
+        if self.rules.strategy.relocates:
+            self._mover.warm_up()
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """One micro-batch, exactly once."""
@@ -231,6 +233,7 @@ class BatchLoop:
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
         rescale(self.state, slots)
+        self._mover.warm_up()
         self._slots_wished = slots
 
     @property

@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -44,6 +44,7 @@ from spillway.settings import Adapt
 from spillway.spark.task import open_store
 from spillway.spark.workers import own_workers
 from spillway.state.manifest import Manifest, part_manifest
+from spillway.state.merging import merged
 from spillway.state.moving import of_move
 from spillway.state.run import Run
 from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
@@ -145,8 +146,19 @@ class Mover:
         self._said: list[tuple[Message, float]] = []
         self._lock = threading.Lock()
         self._closed = False
+        self._warm = False
         for key, value in _ARROW.items():
             spark.conf.set(key, value)
+
+    def warm_up(self) -> None:
+        """Starts the workers that send and receive, before they are needed.
+
+        A worker takes seconds of a core to start, which a batch would feel while groups move.
+        """
+        if self._warm or self._closed:
+            return
+        self._warm = True
+        threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
     def send(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
         """Begins to send what has departed, unless it is being sent already."""
@@ -196,6 +208,12 @@ class Mover:
     @property
     def _group(self) -> str:
         return f"spillway-moves-{self._query_id}"
+
+    def _start_workers(self) -> None:
+        with own_workers(self._spark, POOL):
+            rows = self._spark.range(0, 2, 1, 2).mapInArrow(_warmed, "id bigint")
+        with suppress(Exception):
+            rows.write.format("noop").mode("append").save()
 
     def _say(self, message: Message, seconds: float) -> None:
         with self._lock:
@@ -275,6 +293,13 @@ def _named() -> Iterator[None]:
         yield
     except SpillwayError as error:
         raise RuntimeError(error.to_wire()) from error
+
+
+def _warmed(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Does what sending needs, with two rows."""
+    few = pa.RecordBatch.from_arrays([pa.array([2, 1], pa.uint32())], names=["_h"])
+    merged([few, few])
+    yield from rows
 
 
 def _sent(number: int, at: int, payload: bytes) -> pa.RecordBatch:
