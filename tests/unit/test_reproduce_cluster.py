@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from spillway.errors import QueryError
+from spillway.experiments import reproduce_runs
 from spillway.experiments.reproduce_page import rendered
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Run
@@ -17,6 +19,7 @@ from spillway.experiments.reproduce_terms import ALL_MEMORY, Feed, Variant, tau
 from spillway.experiments.reproduce_verdicts import document
 from spillway.policies.strategy import Strategy
 from spillway.settings import Adapt
+from spillway.spark.query import Query
 from spillway.workloads.dcape import Dcape
 
 TOTAL = 1000
@@ -260,3 +263,33 @@ def test_memory_is_limited_exactly_where_slots_may_spill() -> None:
             adapt = Adapt().changed(**variant.adapt, memory=LIMIT if variant.limited else None)
             assert variant.limited == Strategy(adapt.strategy_name).spills
             assert not variant.limited or figure.memory_part is not None
+
+
+class Ending:
+    """A query that ends after some batches and a round, and keeps only its last entries."""
+
+    def __init__(self, batches: int, kept: int) -> None:
+        self._entries = [{"batchId": at, "cleanupRound": 0} for at in range(batches)]
+        self._entries.append({"batchId": batches - 1, "cleanupRound": 1})
+        self._kept = kept
+        self._done = 0
+
+    def awaitTermination(self, timeout: float) -> bool:
+        self._done = min(self._done + self._kept - 1, len(self._entries))
+        return self._done == len(self._entries)
+
+    @property
+    def recentProgress(self) -> list[dict[str, int]]:
+        return self._entries[max(0, self._done - self._kept) : self._done]
+
+
+def test_entries_that_a_query_no_longer_keeps_are_told_too() -> None:
+    told = reproduce_runs._told(cast("Query", Ending(20, 4)))
+    assert [entry["batchId"] for entry in told] == [*range(20), 19]
+    assert [entry["cleanupRound"] for entry in told] == [0] * 20 + [1]
+
+
+def test_run_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_runs, "_PATIENCE_S", -1)
+    with pytest.raises(QueryError, match="did not end"):
+        reproduce_runs._told(cast("Query", Ending(20, 4)))
