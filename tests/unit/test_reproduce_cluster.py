@@ -136,9 +136,13 @@ def test_figure_12_compares_the_slots_with_most_cleanup() -> None:
     assert not held("dcape-12", cleaning(1.01))
     assert not held("dcape-12", cleaning(1.0, lazy=800))
     result = found("dcape-12", cleaning(0.5))
-    assert result["measured"]["cleanup_ratio"] == 6.0
-    assert result["measured"]["cleanup_rows_ratio"] == 2.5
+    assert result["measured"]["cleanup_s_ratio"] == 6.0
+    assert result["measured"]["cleanup_ratio"] == 2.5
     assert "lazy-disk 0.50, no-relocation 3.00, 6.0 x shorter" in rendered([result])
+    page = rendered([found("dcape-12", cleaning(1.0), by_part={0.25: cleaning(2.0)})])
+    assert "| limit | output | seconds of cleanup | rows of cleanup | the claim |" in page
+    assert "| 0.2 | 1.12 x | 3.0 x shorter | 2.5 x fewer | above |" in page
+    assert "| 0.25 | 1.12 x | 1.5 x shorter | 2.5 x fewer | does not hold |" in page
     none = cleaning(0.0)
     none[LAZY] = replace(none[LAZY], slot_cleanup_s=(0.0, 0.0))
     assert held("dcape-12", none)

@@ -57,6 +57,13 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("over the limit, MB", "overshoot_bytes", mb),
 )
 
+#: What is compared under other limits: heading, key, form.
+_RATIOS = (
+    ("output", "output_ratio", "{:.2f} x"),
+    ("seconds of cleanup", "cleanup_s_ratio", "{:.1f} x shorter"),
+    ("rows of cleanup", "cleanup_ratio", "{:.1f} x fewer"),
+)
+
 #: Why a claim did not hold, found by looking at the data.
 NOTES: dict[str, str] = {
     "dcape-10": "Without relocation the two slots even out by themselves, because the halves change "
@@ -155,14 +162,15 @@ def _other_parts(measured: Mapping[str, Any]) -> list[str]:
     """What the ratios are under other limits, so that none looks chosen for its verdict."""
     if "other_parts" not in measured:
         return []
+    ratios = [ratio for ratio in _RATIOS if ratio[1] in measured]
     lines = ["How it depends on the limit, given as a part of All-Mem's state:", ""]
-    lines += ["| limit | output | rows of cleanup | the claim |", "|---:|---:|---:|---|"]
-    here = {"output_ratio": measured["output_ratio"], "cleanup_ratio": measured["cleanup_ratio"]}
-    rows = {f"{measured['memory_part']:g}": here, **measured["other_parts"]}
+    lines += [f"| limit | {' | '.join(head for head, _, _ in ratios)} | the claim |"]
+    lines += ["|---:|" + "---:|" * len(ratios) + "---|"]
+    rows = {f"{measured['memory_part']:g}": measured, **measured["other_parts"]}
     for part in sorted(rows, key=float):
         told = {True: "holds", False: "does not hold", None: "above"}[rows[part].get("holds")]
-        output, fewer = rows[part]["output_ratio"], rows[part]["cleanup_ratio"]
-        lines.append(f"| {part} | {output:.2f} x | {fewer:.1f} x fewer | {told} |")
+        cells = (form.format(rows[part][key]) for _, key, form in ratios)
+        lines.append(f"| {part} | {' | '.join(cells)} | {told} |")
     return ["\n".join([*lines, ""])]
 
 

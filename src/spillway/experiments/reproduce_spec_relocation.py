@@ -143,7 +143,8 @@ RELOCATION_FIGURES = (
         "cleanup against less than 400",
         _plain(scale=4),
         (_uneven(LAZY, LAZY, 4, 1, 1), _uneven(WITHOUT, "spill-only", 4, 1, 1)),
-        memory_part=0.25,
+        memory_part=0.2,
+        other_parts=(0.25,),
         setup="Three slots, one of which has 2/3 of the groups at first and the others 1/6 each; "
         "theta_r is 80%, tau_m 45 seconds, a batch 15 seconds. The limit is that of each slot, so "
         "one is short of memory without relocation. There are 4 times as many rows and join values "

@@ -80,7 +80,7 @@ def _cleanup(measured: Measured) -> str:
     seconds = (f"{name} {value:.2f}" for name, value in measured["slot_cleanup_s"].items())
     return (
         f"{_ratio(measured)}; seconds of cleanup in the slot with most: {', '.join(seconds)}, "
-        f"{measured['cleanup_ratio']:.1f} x shorter, with {measured['cleanup_rows_ratio']:.1f} x "
+        f"{measured['cleanup_s_ratio']:.1f} x shorter, with {measured['cleanup_ratio']:.1f} x "
         "fewer rows"
     )
 
