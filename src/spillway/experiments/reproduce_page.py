@@ -36,8 +36,10 @@ What follows holds for every figure that says nothing else.
   interleaved. One slot, {GROUPS} partition groups. Values come in a fixed pseudo-random order.
 - **Memory.** The papers push at 200 MB of Java objects, which has no equal here. The limit is
   {MEMORY_PART:g} of the state that the same run has at its end when nothing leaves memory (All-Mem).
-- **Slots** are the papers' machines, in one Spark on one machine: what they gain in processor time is
-  not shown here, what happens to state and output is. A relocation takes four batches or five.
+- **Slots** are the papers' machines, in one Spark on one machine with two cores: what happens to state
+  and output is shown, not what more machines save in time. A relocation takes four batches or more.
+- **Processing time** is read from the clock, on a machine that also does other work, and the first run
+  of a figure is that of a cold Spark: differences of less than a factor of two mean nothing.
 - **Output** is what is produced at run time. What is missing then is made by cleanup, after the end of
   the input; no group is brought back before. In every run the two together are compared with the
   number of rows that the join of the input has.
