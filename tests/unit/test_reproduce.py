@@ -13,8 +13,11 @@ from spillway.cli.main import app
 from spillway.errors import EnvironmentMissing
 from spillway.experiments import reproduce, reproduce_figures
 from spillway.experiments.reproduce_page import load, rendered, write_page
+from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Run
-from spillway.experiments.reproduce_spec import ALL_MEMORY, FIGURES, LESS, MORE
+from spillway.experiments.reproduce_spec import FIGURES
+from spillway.experiments.reproduce_spec_spill import LESS, MORE
+from spillway.experiments.reproduce_terms import ALL_MEMORY, Figure
 from spillway.experiments.reproduce_verdicts import document
 
 ROOT = Path(__file__).parents[2]
@@ -42,8 +45,12 @@ def ends(less: int, more: int) -> dict[str, Run]:
     return {ALL_MEMORY: made(TOTAL), LESS: made(less, spills=3), MORE: made(more, spills=3)}
 
 
+def given(runs: dict[str, Run], by_part: dict[float, dict[str, Run]] | None = None) -> Results:
+    return Results(runs, TOTAL, LIMIT, by_part or {})
+
+
 def held(figure: str, runs: dict[str, Run]) -> bool:
-    return bool(document(FIGURES[figure], runs, LIMIT, TOTAL)["holds"])
+    return bool(document(FIGURES[figure], given(runs))["holds"])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,7 @@ def test_figure_6_holds_where_memory_is_over_by_a_batch_at_most_and_spills_get_f
     runs = pushes(outputs)
     runs["30%-push"] = made(800, spills=5, peak=(100, 200, LIMIT + 100))
     assert held("dcape-6", runs)
-    found = document(FIGURES["dcape-6"], runs, LIMIT, TOTAL)["measured"]
+    found = document(FIGURES["dcape-6"], given(runs))["measured"]
     assert found["batch_bytes"] == 100
     assert found["overshoot_bytes"]["30%-push"] == 100
     runs["30%-push"] = made(800, spills=5, peak=(100, 200, LIMIT + 101))
@@ -98,38 +105,64 @@ def test_figure_12_allows_two_parts_in_a_hundred(less: int, more: int, holds: bo
 def test_no_claim_holds_when_a_run_has_lost_a_row() -> None:
     runs = ends(900, 600)
     runs[MORE] = made(600, spills=3, total=TOTAL - 1)
-    found = document(FIGURES["dcape-7"], runs, LIMIT, TOTAL)
+    found = document(FIGURES["dcape-7"], given(runs))
     assert found["measured"]["exact"] is False
     assert found["holds"] is False
     assert "a run was not exact" in rendered([found])
 
 
-def test_run_tells_run_time_from_cleanup() -> None:
-    def entry(at: int, cleanup_round: int, out: int, cleaned: int, *kinds: str) -> dict[str, Any]:
-        events = [
-            {"event": kind, "seconds": 0.25, **({} if kind == "spilled" else {"rows_out": cleaned})}
-            for kind in kinds
-        ]
-        return {
-            "batchId": at,
-            "cleanupRound": cleanup_round,
-            "rowsOut": out,
-            "rowsCleaned": cleaned,
-            "memoryBytes": 10 * (at + 1),
-            "slots": [{"peakBytes": 15}],
-            "events": events,
+def entry(
+    at: int, cleanup_round: int, out: int, cleaned: int, *kinds: str, sizes: tuple[int, ...] = (10,)
+) -> dict[str, Any]:
+    """What a query tells of a batch or a round; events are of the last slot."""
+    events = [
+        {
+            "event": kind,
+            "slot": len(sizes) - 1,
+            "seconds": 0.25,
+            **({"rows_out": cleaned} if kind in ("reloaded", "cleaned-up") else {}),
         }
+        for kind in kinds
+    ]
+    return {
+        "batchId": at,
+        "cleanupRound": cleanup_round,
+        "rowsOut": out,
+        "rowsCleaned": cleaned,
+        "memoryBytes": sum(sizes),
+        "slots": [{"peakBytes": 15, "stateBytes": {"a": size, "b": 0}} for size in sizes],
+        "events": events,
+        "batchMs": 500.0,
+    }
 
+
+def test_run_tells_run_time_from_cleanup() -> None:
     run = Run.of(
-        [entry(0, 0, 5, 0, "spilled"), entry(1, 0, 9, 2, "reloaded"),
+        [entry(0, 0, 5, 0, "spilled"), entry(1, 0, 9, 2, "reloaded", sizes=(20,)),
          entry(1, 1, 4, 4, "cleaned-up"), entry(1, 2, 3, 3, "cleaned-up")]
     )  # fmt: skip
-    assert run == Run((5, 12), (10, 20), (15, 20), 1, 9, 0.75)
+    assert run == Run(
+        (5, 12), (10, 20), (15, 20), 1, 9, 0.75, ((10, 20),), (), (), (9,), (0.75,), 1.0
+    )
     assert run.total == 21
 
 
+def test_run_tells_slots_and_what_the_coordinator_did() -> None:
+    run = Run.of(
+        [entry(0, 0, 5, 0, "move-asked", sizes=(30, 0)),
+         entry(1, 0, 5, 0, "groups-reactivated", sizes=(20, 10)),
+         entry(2, 0, 5, 0, "force-spilled", sizes=(20, 5)),
+         entry(2, 1, 7, 7, "cleaned-up", sizes=(20, 5))]
+    )  # fmt: skip
+    assert run.slots == ((30, 20, 20), (0, 10, 5))
+    assert run.fullest == (30, 20, 20)
+    assert run.balance == (0, 0.5, 0.25)
+    assert (run.relocated, run.forced, run.spills) == ((1,), (2,), 0)
+    assert (run.slot_cleaned, run.slot_cleanup_s) == ((0, 7), (0, 0.25))
+
+
 def test_a_section_has_claim_numbers_verdict_and_plot() -> None:
-    found = document(FIGURES["dcape-7"], ends(900, 600), LIMIT, TOTAL)
+    found = document(FIGURES["dcape-7"], given(ends(900, 600)))
     page = rendered([found])
     for text in (
         FIGURES["dcape-7"].claim,
@@ -141,13 +174,13 @@ def test_a_section_has_claim_numbers_verdict_and_plot() -> None:
     ):
         assert text in page
     assert "## dcape-5" not in page
-    worse = document(FIGURES["dcape-7"], ends(800, 600), LIMIT, TOTAL)
+    worse = document(FIGURES["dcape-7"], given(ends(800, 600)))
     assert "The claim does not hold; every run was exact" in rendered([worse])
 
 
 def test_other_limits_are_told_and_leave_the_verdict_alone() -> None:
     by_part = {0.3: ends(800, 600), 0.5: ends(950, 500)}
-    found = document(FIGURES["dcape-7"], ends(900, 600), LIMIT, TOTAL, by_part)
+    found = document(FIGURES["dcape-7"], given(ends(900, 600), by_part))
     assert found["holds"]
     assert found["measured"]["other_parts"] == {
         "0.3": {"output_ratio": 1.3333, "cleanup_ratio": 2.0, "holds": False},
@@ -157,7 +190,7 @@ def test_other_limits_are_told_and_leave_the_verdict_alone() -> None:
     assert "| 0.3 | 1.33 x | 2.0 x fewer | does not hold |" in page
     assert "| 0.4 | 1.50 x | 4.0 x fewer | above |" in page
     by_part[0.5][LESS] = made(950, spills=1, total=TOTAL + 1)
-    assert not document(FIGURES["dcape-7"], ends(900, 600), LIMIT, TOTAL, by_part)["holds"]
+    assert not document(FIGURES["dcape-7"], given(ends(900, 600), by_part))["holds"]
 
 
 def test_page_shows_what_was_measured_and_nothing_else() -> None:
@@ -174,7 +207,7 @@ def test_measured_documents_have_the_texts_of_today_and_verdicts_of_their_data()
         assert (found["claim"], found["paper"]) == (figure.claim, figure.paper)
         assert list(found) == ["figure", "claim", "paper", "series", "measured", "holds"]
         lines = found["series"][figure.shows]
-        assert list(lines) == [variant.name for variant in figure.variants]
+        assert list(lines) == _line_names(figure, found["measured"])
         assert {len(line) for line in lines.values()} == {len(found["series"]["minute"])}
         if figure.shows == "output":
             last = {name: line[-1] for name, line in lines.items()}
@@ -184,6 +217,18 @@ def test_measured_documents_have_the_texts_of_today_and_verdicts_of_their_data()
             for name, rows in found["measured"]["output_rows"].items()
         }
         assert found["measured"]["exact"] == (totals == {found["measured"]["rows_expected"]})
+
+
+def _line_names(figure: Figure, measured: dict[str, Any]) -> list[str]:
+    names = [variant.name for variant in figure.variants]
+    assert names == list(measured["output_rows"])
+    if figure.shows != "slots":
+        return names
+    return [
+        f"{variant.name}-M{slot}"
+        for variant in figure.variants
+        for slot in range(1, 1 + variant.adapt["slots"])  # type: ignore[operator]
+    ]
 
 
 @pytest.fixture
@@ -196,7 +241,7 @@ def run(
         for figure in figures:
             say(f"running {figure.name}")
             runs = pushes((900, 800, 700, 600)) if "100%" in str(figure) else ends(900, 600)
-            yield document(figure, runs, LIMIT, TOTAL)
+            yield document(figure, given(runs))
 
     monkeypatch.setattr(reproduce, "_documents", documents)
     monkeypatch.setattr(reproduce, "require_java", lambda: None)
@@ -217,8 +262,8 @@ def test_json_is_one_document_for_one_figure_and_a_list_for_several(
     assert code == 0
     assert json.loads(out)["figure"] == "dcape-7"
     assert "running dcape-7" in err
-    code, out, _ = run("--json")
-    assert [one["figure"] for one in json.loads(out)] == list(FIGURES)
+    code, out, _ = run("dcape-6", "dcape-5", "--json")
+    assert [one["figure"] for one in json.loads(out)] == ["dcape-5", "dcape-6"]
 
 
 def test_unknown_figure_is_refused(run: Callable[..., tuple[int, str, str]]) -> None:

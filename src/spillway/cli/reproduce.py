@@ -19,7 +19,9 @@ NOT_HELD = 1
 def reproduce(
     figures: Annotated[
         list[str] | None,
-        typer.Argument(help="dcape-5, dcape-6, dcape-7, dcape-tr-12; all if none is given."),
+        typer.Argument(
+            help="dcape-5, -6, -7 and -9 to -14; dcape-tr-6, -7, -12 and -15; all if none is given."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -33,8 +35,9 @@ def reproduce(
 ) -> None:
     """Make figures of the papers again: data, plot, and whether the claim held; exit 1 if not.
 
-    Time is virtual: 40 minutes of stream are 40 batches. With --json, one figure gives one document,
-    several give a list of them. Plots need the extra "plots".
+    Time is virtual: 40 minutes of stream are 40 batches, or 160 where slots are compared often; all
+    figures together take most of an hour. With --json, one figure gives one document, several give a
+    list of them. Plots need the extra "plots".
     """
     from spillway.experiments.reproduce import run_figures
     from spillway.experiments.reproduce_figures import plot, require_matplotlib
@@ -77,7 +80,8 @@ def _make_folders(out: Path | None, page: Path | None) -> None:
 
 
 def _table(documents: list[dict[str, Any]]) -> Table:
-    from spillway.experiments.reproduce_page import ours, verdict
+    from spillway.experiments.reproduce_page import verdict
+    from spillway.experiments.reproduce_words import ours
 
     table = Table("figure", "claim", "the paper", "here", "verdict", show_lines=True)
     for document in documents:

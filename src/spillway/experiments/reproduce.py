@@ -1,13 +1,14 @@
 """`spillway reproduce`: the papers' figures on a real Spark, one run for each line.
 
-Figures that share a line share the run. A limit of memory follows from the All-Mem run of the same
-workload, so that one always comes first.
+Figures that share a line share the run. A limit of memory is a part of the state that the whole input
+is, so that is found out before any run.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,15 @@ from pyspark.sql import SparkSession
 from spillway.doctor import require_java
 from spillway.experiments.bench_spec import chosen
 from spillway.experiments.quiet import java_errors_to
-from spillway.experiments.reproduce_runs import Input, Run, run_variant
-from spillway.experiments.reproduce_spec import (
-    ALL_MEMORY,
-    FIGURES,
-    MEMORY_PART,
-    Figure,
-    Variant,
-    workload,
-)
+from spillway.experiments.reproduce_results import Results
+from spillway.experiments.reproduce_runs import Input, Run, run_variant, state_bytes
+from spillway.experiments.reproduce_spec import FIGURES
+from spillway.experiments.reproduce_terms import Feed, Figure, Variant
 from spillway.experiments.reproduce_verdicts import document
 from spillway.spark.session import local_session
 
 #: Told what goes on, in words for people.
 Say = Callable[[str], None]
-
-Rates = tuple[float, ...]
 
 
 def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dict[str, Any]]:
@@ -75,44 +69,62 @@ class Laboratory:
         self._spark = spark
         self._folder = folder
         self._say = say
-        self._inputs: dict[Rates, tuple[Input, int]] = {}
-        self._runs: dict[tuple[Rates, Variant, float], Run] = {}
+        self._inputs: dict[Feed, _Known] = {}
+        self._runs: dict[Hashable, Run] = {}
 
     def document(self, figure: Figure) -> dict[str, Any]:
         """The figure, with what of it has not been run yet."""
-        rates = figure.join_rates
-        _, expected = self._input(rates)
+        return document(figure, self._results(figure))
+
+    def _results(self, figure: Figure) -> Results:
         by_part = {
-            part: {variant.name: self._run(rates, variant, part) for variant in figure.variants}
-            for part in (MEMORY_PART, *figure.other_parts)
+            part: {variant.name: self._run(figure, variant, part) for variant in figure.variants}
+            for part in (figure.memory_part, *figure.other_parts)
         }
-        runs = by_part.pop(MEMORY_PART)
-        return document(figure, runs, self._limit_bytes(rates, MEMORY_PART), expected, by_part)
+        part, beside = figure.memory_part, figure.beside
+        return Results(
+            by_part.pop(part),
+            self._known(figure.feed).rows_expected,
+            None if part is None else self._limit_bytes(figure.feed, part),
+            {other: runs for other, runs in by_part.items() if other is not None},
+            None if beside is None else self._results(FIGURES[beside]),
+        )
 
-    def _input(self, rates: Rates) -> tuple[Input, int]:
-        if rates not in self._inputs:
-            self._say(f"writing the streams, join rates {_told(rates)}")
-            source = Input(
-                self._spark, workload(rates), self._folder / f"input-{len(self._inputs)}"
-            )
-            self._inputs[rates] = source, source.rows_expected()
-        return self._inputs[rates]
+    def _known(self, feed: Feed) -> _Known:
+        if feed not in self._inputs:
+            self._say(f"writing the streams, {_told(feed)}")
+            name = f"input-{len(self._inputs)}"
+            source = Input(self._spark, feed, self._folder / name)
+            state = state_bytes(source, self._folder / f"checkpoint-{name}")
+            self._inputs[feed] = _Known(source, source.rows_expected(), state)
+        return self._inputs[feed]
 
-    def _run(self, rates: Rates, variant: Variant, part: float) -> Run:
-        limited = variant.victims is not None
-        name = rates, variant, part if limited else 1.0
+    def _run(self, figure: Figure, variant: Variant, part: float | None) -> Run:
+        limited = part if variant.limited else None
+        name = figure.feed, variant.settings, limited
         if name not in self._runs:
-            limit = self._limit_bytes(rates, part) if limited else None
-            told = f", memory for {part:.0%} of the state" if limited else ""
-            self._say(f"join rates {_told(rates)}: {variant.name}{told}")
-            source, _ = self._input(rates)
+            source = self._known(figure.feed).source
+            limit = None if limited is None else self._limit_bytes(figure.feed, limited)
+            told = f", memory for {limited:.0%} of the state" if limited is not None else ""
+            self._say(f"{_told(figure.feed)}: {variant.name}{told}")
             checkpoint = self._folder / f"checkpoint-{len(self._runs)}"
             self._runs[name] = run_variant(source, variant, limit, checkpoint)
         return self._runs[name]
 
-    def _limit_bytes(self, rates: Rates, part: float) -> int:
-        return int(part * self._run(rates, Variant(ALL_MEMORY), 1.0).memory[-1])
+    def _limit_bytes(self, feed: Feed, part: float) -> int:
+        return int(part * self._known(feed).state_bytes)
 
 
-def _told(rates: Rates) -> str:
-    return "/".join(f"{rate:g}" for rate in rates)
+@dataclass(frozen=True)
+class _Known:
+    """An input, and what is known of it."""
+
+    source: Input
+    rows_expected: int
+    #: What all of it is as state.
+    state_bytes: int
+
+
+def _told(feed: Feed) -> str:
+    rates = "/".join(f"{rate:g}" for rate in feed.workload.join_rates)
+    return f"join rates {rates}, {feed.batches} batches"

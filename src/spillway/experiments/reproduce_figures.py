@@ -11,7 +11,12 @@ from spillway.errors import EnvironmentMissing
 from spillway.experiments.reproduce_spec import FIGURES
 
 #: What a line shows: the unit that it is divided by, and the axis.
-_AXES = {"output": (1e6, "rows produced so far, millions"), "memory": (1e6, "state in memory, MB")}
+_AXES = {
+    "output": (1e6, "rows produced so far, millions"),
+    "memory": (1e6, "state in memory, MB"),
+    "slots": (1e6, "state in memory of each slot, MB"),
+    "fullest": (1e6, "state in memory of the fullest slot, MB"),
+}
 _SIZE_INCHES = (7.0, 4.2)
 _DOTS_PER_INCH = 110
 
@@ -39,7 +44,7 @@ def plot(document: Mapping[str, Any], path: Path) -> None:
     axes = sheet.add_subplot()
     for name, values in series[figure.shows].items():
         axes.plot(series["minute"], [value / divisor for value in values], label=name)
-    if figure.shows == "memory":
+    if figure.shows != "output" and limit is not None:
         axes.axhline(limit / divisor, color="black", linestyle=":", label="limit")
     axes.set(xlabel="virtual minutes", ylabel=label, title=figure.title, ylim=(0, None))
     axes.title.set_fontsize("medium")
