@@ -161,7 +161,7 @@ def test_least_productive_groups_of_all_slots_are_forced_out_by_class(new) -> No
     profile = tuple(60 if at == 3 else 40 if at == 20 else 0 for at in range(CLASSES))
     answers = records(100, 100, profile=[profile, profile])
     rules = Rules(Strategy("global-disk", max_forced_spill=1000), interval_batches=1)
-    state = adapt(after(new, answers), answers, {}, rules)
+    state = adapt(after(new, answers), answers, {0: 90, 1: 90}, rules)
     assert [(slot, one.bytes, one.below) for slot, one in state.forces] == [(0, 30, 3), (1, 30, 3)]
 
 
