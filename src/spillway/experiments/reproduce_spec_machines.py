@@ -50,6 +50,6 @@ MACHINES_FIGURES = (
         "50,000, join rate 2. The paper's engine dies when its 200 MB are full. Here nothing is "
         "limited, and it is noted when the fullest slot first has more than 25/40 of the state that "
         "the whole input is: that puts the end of M1 where the paper has it. The paper's M2 is full "
-        "too, after 35 minutes, because an engine has more in its memory than its part of the state.",
+        "too, after 35 minutes; here each of its slots has half of the state, which is below the limit.",
     ),
 )
