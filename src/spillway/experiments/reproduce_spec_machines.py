@@ -33,7 +33,7 @@ MACHINES_FIGURES = (
         setup="A tuple every 20 ms, so 3000 rows of each stream are a minute and a batch; tuple range "
         "50,000, join rate 1, memory without limit. All slots share the cores of one machine, so "
         "the processing time, a sum over the batches, tells what it costs to have more slots and "
-        "nothing of what it would bring.",
+        "nothing of what it would bring; virtual time has no part in it.",
     ),
     Figure(
         "dcape-tr-7",
