@@ -147,6 +147,12 @@ def test_run_tells_run_time_from_cleanup() -> None:
     assert run.total == 21
 
 
+def test_rows_that_waited_for_a_move_at_the_end_are_of_the_last_batch() -> None:
+    run = Run.of([entry(0, 0, 5, 0), entry(1, 0, 9, 0), entry(1, 1, 7, 4, "cleaned-up")])
+    assert run.output == (5, 17)
+    assert (run.cleaned, run.total) == (4, 21)
+
+
 def test_run_tells_slots_and_what_the_coordinator_did() -> None:
     run = Run.of(
         [entry(0, 0, 5, 0, "move-asked", sizes=(30, 0)),

@@ -60,7 +60,7 @@ def test_figure_9_asks_for_the_output_of_all_memory_and_more_relocations_at_the_
     assert not held("dcape-9", thresholds((*same[:3], 949, TOTAL), rising))
     assert not held("dcape-9", thresholds(same, (3, 5, 4, 9, 3)))
     page = rendered([found("dcape-9", thresholds(same, rising))])
-    assert "2 theta 50%, 5 theta 60%" in page
+    assert "2 (theta 50%), 5 (theta 60%)" in page
     assert "1.20 to 1.20 x the processing time of All-Mem" in page
     assert "| theta 90% | 1,000 | 0 | 0 | 20 | 0 | 12 |" in page
 
@@ -109,7 +109,9 @@ def test_figure_10_looks_at_the_time_after_the_first_relocation() -> None:
     assert list(result["series"]["slots"]) == [
         *(f"{WITHOUT}-M1", f"{WITHOUT}-M2", f"{WITH}-M1", f"{WITH}-M2")
     ]
-    assert "0.60 on average no-relocation, 0.60 at worst; 0.85 on average" in rendered([result])
+    assert "0.60 on average and 0.60 at worst (no-relocation); 0.85 on average" in rendered(
+        [result]
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,10 @@ NOTES: dict[str, str] = {
     "places: after every phase they are nearer to each other, and the mean over a long run leaves "
     f"little more than {BETTER_BALANCED:g} to gain. Relocation keeps the slots balanced all the time, "
     "and its worst moment is far better.",
+    "dcape-12": "There are few spills, of 30% of a slot's memory each, and a slot that has just spilled "
+    "is the emptiest one: state moves to it, so it is the next to be full, and spills again. What is on "
+    "disk stays with its slot. So one slot may have most of the cleanup also with lazy-disk; how much "
+    "changes with the limit.",
 }
 
 

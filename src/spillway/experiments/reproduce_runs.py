@@ -85,6 +85,8 @@ class Run:
         events = [(entry["batchId"], event) for entry in known for event in entry["events"]]
         cleanups = [event for _, event in events if "rows_out" in event]
         made = np.cumsum([entry["rowsOut"] - entry["rowsCleaned"] for entry in batches])
+        # Rows of groups that were on their way when the input ended are joined in a round after it.
+        made[-1] += sum(e["rowsOut"] - e["rowsCleaned"] for e in known if e["cleanupRound"])
         return cls(
             tuple(made.tolist()),
             tuple(entry["memoryBytes"] for entry in batches),

@@ -33,7 +33,7 @@ MACHINES_FIGURES = (
         setup="A tuple every 20 ms, so 3000 rows of each stream are a minute and a batch; tuple range "
         "50,000, join rate 1, memory without limit. All slots share the cores of one machine, so "
         "the processing time, a sum over the batches, tells what it costs to have more slots and "
-        "nothing of what it would bring.",
+        "nothing of what it would bring; virtual time has no part in it.",
     ),
     Figure(
         "dcape-tr-7",
@@ -50,6 +50,6 @@ MACHINES_FIGURES = (
         "50,000, join rate 2. The paper's engine dies when its 200 MB are full. Here nothing is "
         "limited, and it is noted when the fullest slot first has more than 25/40 of the state that "
         "the whole input is: that puts the end of M1 where the paper has it. The paper's M2 is full "
-        "too, after 35 minutes, because an engine has more in its memory than its part of the state.",
+        "too, after 35 minutes; here each of its slots has half of the state, which is below the limit.",
     ),
 )

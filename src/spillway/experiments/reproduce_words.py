@@ -65,7 +65,7 @@ def _intervals(measured: Measured) -> str:
 def _balance(measured: Measured) -> str:
     least = measured["least_balance"]
     told = (
-        f"{mean:.2f} on average {name}, {least[name]:.2f} at worst"
+        f"{mean:.2f} on average and {least[name]:.2f} at worst ({name})"
         for name, mean in measured["balance"].items()
     )
     return f"M_least/M_max is {'; '.join(told)}"
@@ -116,7 +116,7 @@ def _full(measured: Measured) -> str:
 
 
 def _each(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if name != ALL_MEMORY)
+    return ", ".join(f"{count} ({name})" for name, count in counts.items() if name != ALL_MEMORY)
 
 
 _OURS: dict[str, Callable[[Measured], str]] = {
