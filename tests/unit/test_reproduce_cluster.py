@@ -101,7 +101,7 @@ def test_figure_10_looks_at_the_time_after_the_first_relocation() -> None:
     uneven = (10, 60, 60)
     assert held("dcape-10", balanced((10, 80, 80), uneven))
     assert not held("dcape-10", balanced((10, 79, 80), (10, 50, 50)))
-    assert not held("dcape-10", balanced((10, 85, 85), (10, 66, 66)))
+    assert not held("dcape-10", balanced((10, 85, 85), (10, 80, 80)))
     assert not held("dcape-10", balanced((90, 90, 90), uneven, since=None))
     assert not held("dcape-10", balanced((10, 80, 80), uneven, since=2))
     result = found("dcape-10", balanced((10, 80, 90), uneven))

@@ -16,7 +16,6 @@ from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
 from spillway.experiments.reproduce_spec import FIGURES
-from spillway.experiments.reproduce_spec_relocation import BETTER_BALANCED
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
 from spillway.experiments.reproduce_words import mb, ours
 
@@ -68,10 +67,6 @@ _RATIOS = (
 
 #: Why a claim did not hold, found by looking at the data.
 NOTES: dict[str, str] = {
-    "dcape-10": "Without relocation the two slots even out by themselves, because the halves change "
-    "places: after every phase they are nearer to each other, and the mean over a long run leaves "
-    f"little more than {BETTER_BALANCED:g} to gain. Relocation keeps the slots balanced all the time, "
-    "and its worst moment is far better.",
     "dcape-12": "There are few spills, of 30% of a slot's memory each, and a slot that has just spilled "
     "is the emptiest one: state moves to it, so it is the next to be full, and spills again. What is on "
     "disk stays with its slot. So one slot may have most of the cleanup also with lazy-disk; how much "
