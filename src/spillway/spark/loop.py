@@ -387,9 +387,12 @@ class BatchLoop:
         self.events.extend(self.state.events)
         self._ended_at = time.monotonic()
 
-    def _placed(self, rows: DataFrame, slot: Column) -> DataFrame:
+    def _placed(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
         """Rows where a slot is, whichever it is, for what runs beside the batches."""
-        return rows.repartition(1) if self._anchors is None else self._anchors.exchange(rows, slot)
+        if self._anchors is not None:
+            return self._anchors.exchange(rows, slot)
+        # In one process every place is the right one.
+        return rows if first else rows.repartition(1)
 
     def _joined(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))

@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -50,8 +51,8 @@ from spillway.state.run import Run
 from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
 
 POOL = "spillway-moves"
-#: Bytes that one job carries.
-LOAD_BYTES = 32 << 20
+#: Bytes that one job carries: little enough for a batch that begins meanwhile to wait for little.
+LOAD_BYTES = 16 << 20
 #: How long a load waits for the cores that a batch is using.
 GIVE_WAY_S = 1.0
 _LOOK_EVERY_S = 0.005
@@ -61,8 +62,13 @@ _RECEIVED = "parcel int, run string"
 #: Pieces are large, so few of them make an Arrow batch.
 _ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
 
-#: Puts rows where a slot is.
-Exchange = Callable[[DataFrame, Column], DataFrame]
+
+class Exchange(Protocol):
+    """Puts rows where a slot is."""
+
+    def __call__(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
+        """The rows in one partition there; the first exchange of a job begins with one partition."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,8 @@ class Mover:
         )
         begin = self._spark.range(0, 1, 1, 1).select(F.lit(1).cast("int").alias("go"))
         with own_workers(self._spark, POOL):
-            sent = exchange(begin, F.lit(move.sender)).mapInArrow(shipment.send, _SENT)
+            start = exchange(begin, F.lit(move.sender), first=True)
+            sent = start.mapInArrow(shipment.send, _SENT)
             there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
         return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
 

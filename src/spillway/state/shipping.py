@@ -22,7 +22,7 @@ from spillway.state.store import Store
 from spillway.state.turns import in_turns
 
 #: Bytes of a parcel, which becomes one run; a larger group is a parcel of its own.
-PARCEL_BYTES = 32 << 20
+PARCEL_BYTES = 16 << 20
 #: Bytes of one piece on its way.
 PIECE_BYTES = 4 << 20
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +25,7 @@ PAYLOAD_CHARACTERS = 40
 _ODD = (2_654_435_761, 2_246_822_519, 3_266_489_917)
 #: Products of a row number and a multiplier below 2^m stay within a bigint.
 _MOST_BITS = 31
+_ROWS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,23 @@ class Pairs:
     def rate(self) -> Rate:
         """The source under every stream."""
         return Rate(self.rows, advance_ms=self.advance_ms)
+
+    def matches(self, batches: int) -> int:
+        """The rows that the join of the first two streams has after so many batches, by arithmetic.
+
+        Row r of one stream has the key of row r * odd_a / odd_b of the other, modulo 2^m.
+
+        Example:
+            >>> Pairs(streams=2, rows=1, batches=16).matches(16)
+            16
+        """
+        rows, size = self.rows * batches, 1 << self.key_bits
+        factor = np.uint64(_ODD[0] * pow(_ODD[1], -1, size) % size)
+        found = 0
+        for begin in range(0, rows, _ROWS_AT_ONCE):
+            mine = np.arange(begin, min(begin + _ROWS_AT_ONCE, rows), dtype=np.uint64)
+            found += int(((mine * factor) % np.uint64(size) < rows).sum())
+        return found
 
     def stream(self, spark: SparkSession) -> dict[str, DataFrame]:
         """All streams, by name."""
