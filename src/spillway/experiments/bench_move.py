@@ -39,6 +39,7 @@ from spillway.metrics.events import (
     GroupsDeactivated,
     GroupsReactivated,
     GroupsReceived,
+    MoveAsked,
     MoveEvent,
     Scaled,
 )
@@ -52,7 +53,7 @@ from spillway.workloads.pairs import Pairs
 #: Bytes that move each time.
 MOVE_BYTES = 1 << 30
 #: Moves that are measured, and batches without a move before them.
-MOVES = 4
+MOVES = 3
 QUIET_BATCHES = 20
 #: Batches of a start that are not measured: state is opened again.
 START_BATCHES = 5
@@ -196,8 +197,9 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     for number in range(MOVES):
         sender = number % 2
         stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
-        stream.until("moving", partial(_happened, stream.query, GroupsReactivated, number + 1))
+        stream.until("moving", partial(_happened, stream.query, MoveAsked, number + 1))
         stream.moves(())
+        stream.until("moving", partial(_happened, stream.query, GroupsReactivated, number + 1))
         stream.until("resting", partial(stream.reached, stream.last + REST_BATCHES))
     deactivated, received, served = (
         stream.events(kind) for kind in (GroupsDeactivated, GroupsReceived, GroupsReactivated)
