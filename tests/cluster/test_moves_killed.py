@@ -69,6 +69,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         shutil.rmtree(home / "work" / name, ignore_errors=True)
 
 
+@pytest.mark.timeout(1200)
 def test_executors_killed_at_every_step(place: Place) -> None:
     """One move without, then sixteen that lose an executor each, one after the other."""
     cases = [(step, role) for step in STEPS for role in ROLES]
@@ -114,6 +115,7 @@ def _assert_served_elsewhere(told: dict[str, Any]) -> None:
     assert moved["groups"]
 
 
+@pytest.mark.timeout(1200)
 def test_driver_killed_at_every_step(place: Place) -> None:
     """Eight lives, each of which ends at another step of a move."""
     given = Input(str(place.root / "in"), files=24, rows=60, keys=120, seed=6, window_minutes=12)
