@@ -1,8 +1,9 @@
 """A query on three executors whose groups move all the time, with deaths placed at steps of the moves.
 
 Moves are scripted: whenever no slot takes part in one, the slot with the most state sends a third of it
-to the one with the least. The session is made ahead; the query starts when a line comes on standard
-input. `report.json` appears when the query has ended.
+to the one with the least. A row that waits fills the buffer, so a move takes few batches however fast
+they are. The session is made ahead; the query starts when a line comes on standard input. `report.json`
+appears when the query has ended.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def main(given: str, root: str, placed: str) -> None:
         .join(spark)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{root}/checkpoint")
-        .adapt(slots=SLOTS, groups=32, share="executor", strategy="relocate-only")
+        .adapt(slots=SLOTS, groups=32, share="executor", strategy="relocate-only", buffer=1)
         .trigger(availableNow=True)
     )
     writer._faults = Faults(faults, steps)

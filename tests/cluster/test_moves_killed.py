@@ -25,8 +25,8 @@ from spillway.state.tiers import DurableTier
 
 STEPS = range(1, 9)
 ROLES = ("sender", "receiver")
-#: Batches that a move takes at most, when nothing is slow.
-MOVE_BATCHES = 5
+#: Batches for each move: it takes three, and one more for each time that sending fails.
+MOVE_BATCHES = 6
 
 
 @dataclass(frozen=True)
