@@ -25,8 +25,9 @@ from spillway.state.tiers import DurableTier
 
 STEPS = range(1, 9)
 ROLES = ("sender", "receiver")
-#: Batches for each move: it takes three, and one more for each time that sending fails.
-MOVE_BATCHES = 6
+#: Batches for each move: it takes three, and one more for each time that sending fails. All batches
+#: together are fewer than a query's progress keeps.
+MOVE_BATCHES = 5
 
 
 @dataclass(frozen=True)
