@@ -243,17 +243,21 @@ def _plain_bytes(spark: SparkSession, order: EngineOrder) -> float:
     return float(sum(t.nbytes for t in tables) / sum(t.num_rows for t in tables))
 
 
+def answer(
+    measured: Callable[[EngineOrder, Callable[[dict[str, Any]], None]], dict[str, Any]],
+    order_path: str,
+    result_path: str,
+) -> None:
+    """Reads the order, measures, writes the result whole or not at all."""
+    order = EngineOrder(**json.loads(Path(order_path).read_text()))
+    partial = f"{result_path}.partial"
+    Path(partial).write_text(json.dumps(measured(order, _say)))
+    os.replace(partial, result_path)
+
+
 def _say(fact: dict[str, Any]) -> None:
     print(json.dumps(fact), flush=True)
 
 
-def main(order_path: str, result_path: str) -> None:
-    """Reads the order, measures, writes the result whole or not at all."""
-    order = EngineOrder(**json.loads(Path(order_path).read_text()))
-    partial = f"{result_path}.partial"
-    Path(partial).write_text(json.dumps(measure(order, _say)))
-    os.replace(partial, result_path)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer(measure, *sys.argv[1:])

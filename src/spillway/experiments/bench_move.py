@@ -15,15 +15,12 @@ thousand groups, against the time of a batch without rows in the same process.
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -32,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from spillway.coordinator.adaptation import Rules
 from spillway.experiments.bench_coordinator import coordinator_s
-from spillway.experiments.bench_engine import session
+from spillway.experiments.bench_engine import answer, session
 from spillway.experiments.bench_spec import CORES, EngineOrder
 from spillway.metrics.events import (
     Event,
@@ -285,17 +282,5 @@ def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:
         query.stop()
 
 
-def _say(fact: dict[str, Any]) -> None:
-    print(json.dumps(fact), flush=True)
-
-
-def main(order_path: str, result_path: str) -> None:
-    """Reads the order, measures, writes the result whole or not at all."""
-    order = EngineOrder(**json.loads(Path(order_path).read_text()))
-    partial = f"{result_path}.partial"
-    Path(partial).write_text(json.dumps(measure(order, _say)))
-    os.replace(partial, result_path)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer(measure, *sys.argv[1:])

@@ -20,7 +20,7 @@ from spillway.workloads.dcape import Dcape
 
 #: What is asked of the outputs of figures 9 and 15: at most so far from each other.
 SAME_OUTPUT = 0.05
-#: What is asked of figure 10: M_least/M_max with relocation on average, and over that without.
+#: What is asked of figure 10: M_least/M_max on average, with relocation at least, without less.
 BALANCED = 0.8
 #: What is asked of figure 12: so many times shorter is the cleanup of the slot with most of it.
 CLEANUP_TIMES = 3.0

@@ -309,7 +309,8 @@ class BatchLoop:
     def _send(self) -> None:
         """Begins to send what has departed and is not being sent."""
         for move in self.state.moves:
-            if move.phase in (Phase.SENDING, Phase.RECEIVING):
+            departed = move.phase in (Phase.SENDING, Phase.RECEIVING)
+            if departed and not self._mover.knows(move):
                 name = self.state.manifests[move.sender]
                 assert name is not None
                 sender = self._checkpoint.manifest(name)

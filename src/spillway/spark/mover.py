@@ -167,8 +167,8 @@ class Mover:
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
     def send(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
-        """Begins to send what has departed, unless it is being sent already."""
-        if move.move in self._threads or self._closed:
+        """Begins to send what has departed."""
+        if self._closed:
             return
         work = (move, sender, groups, exchange)
         thread = threading.Thread(
@@ -176,6 +176,10 @@ class Mover:
         )
         self._threads[move.move] = thread
         thread.start()
+
+    def knows(self, move: Relocation) -> bool:
+        """Whether a move is being sent, or has been and nobody has asked for the answer."""
+        return move.move in self._threads
 
     def said(self) -> list[tuple[Message, float]]:
         """What was said since the last call, with the seconds that each took."""
