@@ -51,6 +51,9 @@ class Adapt:
     #: batches, where they are given.
     relocation_interval: str | timedelta = "45 seconds"
     relocation_batches: int | None = None
+    #: State that moves at a time, in bytes: more than that goes in parts, one after the other, so
+    #: that few rows wait for groups on their way.
+    relocation_bytes: int | str = 128 * 1024 * 1024
     #: Part of `memory` from which on groups go to disk.
     memory_threshold: float = 1.0
     #: A slot is told to spill when another makes more than so many times its results per group.
@@ -129,6 +132,7 @@ class Adapt:
         if self.max_forced_spill is not None:
             parse_bytes("max_forced_spill", self.max_forced_spill)
         parse_bytes("buffer", self.buffer)
+        parse_bytes("relocation_bytes", self.relocation_bytes)
         for slot, limit in self._memory_by_slot().items():
             parse_bytes("memory" if slot is None else f"memory of slot {slot}", limit)
         parse_bytes("piece_bytes", self.piece_bytes)

@@ -30,7 +30,12 @@ from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.operators.orders import Choose, Force
 from spillway.policies.strategy import ForceSpill, Move, Strategy
-from spillway.protocols.messages import ReceivePartitions, SendPartitions
+from spillway.protocols.messages import (
+    Received,
+    ReceivePartitions,
+    SendFailed,
+    SendPartitions,
+)
 from spillway.protocols.relocation import Phase
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
@@ -76,8 +81,8 @@ def test_rules_are_what_the_settings_say() -> None:
         relocation_batches=4,
     )
     strategy = Strategy("active-disk", 0.7, 3, 0.2, 5_000_000)
-    assert Rules.of(settings) == Rules(strategy, 10.0, 4)
-    assert Rules.of(Adapt()) == Rules(Strategy("none"), 45.0, None)
+    assert Rules.of(settings) == Rules(strategy, 10.0, 4, 128 << 20)
+    assert Rules.of(Adapt(relocation_bytes="5MB")) == Rules(Strategy("none"), 45.0, None, 5 * 10**6)
     assert Rules.of(Adapt(memory="1MB")).strategy.name == "lazy-disk"
 
 
@@ -277,3 +282,50 @@ def test_scaling_goes_on_in_rounds(new) -> None:
     plan = plan_round(state, new_note(state, {}))
     state = commit_batch(state, plan, answers, (None, None))
     assert len(adapt(state, answers, {}, EVERY_BATCH).moves) == 1
+
+
+def ended(state: Committed, move: int, groups: tuple[int, ...]) -> Committed:
+    """The state when a move that was just begun has come to its end, with nothing decided."""
+    chosen = Chosen(move, groups, 1, "test")
+    state = after(state, records(0, 0, chosen=[(chosen,), ()]))
+    state = after(state, records(0, 0))
+    said = [ReceivePartitions(move), Received(move, "part", 1, 1)]
+    state, _ = resume(state, [(one, 0.0) for one in said])
+    return after(state, records(0, 0))
+
+
+def test_large_amount_moves_in_parts_one_after_the_other(new) -> None:
+    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    asked = []
+    for number in range(3):
+        [move] = state.moves
+        assert (move.move, move.slots, move.reason) == (number, (0, 1), "full")
+        asked.append((move.wanted_bytes, move.left_bytes))
+        state = ended(state, number, (number,))
+        told = [event.bytes for event in state.events if isinstance(event, MoveAsked)]
+        assert told == [[10], [5], []][number]
+    assert asked == [(10, 15), (10, 5), (5, 0)]
+    assert state.moves == ()
+    assert state.moves_begun == 3
+    assert state.routing.table[:4] == (1, 1, 1, 0)
+
+
+def test_parts_end_where_the_sender_has_nothing_more_to_give(new) -> None:
+    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    state = ended(state, 0, (0,))
+    state = after(state, records(0, 0, chosen=[(Chosen(1, (), 0, "none fits"),), ()]))
+    assert state.moves == ()
+
+
+def test_move_of_everything_is_one_part(new) -> None:
+    state = begin(new, [Move(0, 1, 25, "goes", 4, everything=True)], part_bytes=10)
+    assert (state.moves[0].wanted_bytes, state.moves[0].left_bytes) == (25, 0)
+
+
+def test_move_that_was_given_up_is_not_followed(new) -> None:
+    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    state = after(state, records(0, 0, chosen=[(Chosen(0, (0,), 1, "test"),), ()]))
+    state = after(state, records(0, 0))
+    state, _ = resume(state, [(SendFailed(0, "lost"), 0.0)] * 3)
+    assert state.moves[0].phase is Phase.ROLLING_BACK
+    assert after(state, records(0, 0)).moves == ()

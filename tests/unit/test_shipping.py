@@ -19,7 +19,7 @@ from spillway.state.manifest import empty_manifest
 from spillway.state.moving import Departure
 from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
-from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
+from spillway.state.shipping import Parcel, laid_out, packed, parcels, unpacked
 from spillway.state.slot import SlotState
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier
@@ -167,9 +167,3 @@ def test_stream_of_which_nothing_was_received_has_no_layer(
 def sized() -> Callable[..., list[Parcel]]:
     [whole] = group_ranges(range(GROUPS), GROUPS)
     return lambda *sizes: [Parcel(0, (), whole, size) for size in sizes]
-
-
-def test_parcels_travel_in_loads_of_about_so_many_bytes(sized) -> None:
-    found = loads(sized(5, 5, 5, 30, 1), 10)
-    assert [[parcel.bytes for parcel in load] for load in found] == [[5, 5], [5], [30], [1]]
-    assert loads([], 10) == []

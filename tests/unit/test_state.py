@@ -13,7 +13,7 @@ from spillway.errors import StateError
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.routing import HashRange, Routing
 from spillway.state import slot as slot_state
-from spillway.state.compaction import FAN, LEAST_FUEL_ROWS
+from spillway.state.compaction import FAN, FUEL, LEAST_FUEL_ROWS
 from spillway.state.manifest import combine, decode_manifest, empty_manifest
 from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
@@ -67,7 +67,7 @@ def test_layers_stay_logarithmic_and_no_batch_merges_much(store) -> None:
     for batch in range(batches):
         state, manifest, merged = advanced(manifest, store, batch, [rows(size, batch)])
         levels = 1 + max(layer.level for layer in manifest.streams[0])
-        assert merged <= 1.3 * max(LEAST_FUEL_ROWS, (levels + 2) * size)
+        assert merged <= 1.3 * levels * max(LEAST_FUEL_ROWS, FUEL * size)
         assert state.layer_counts[0] <= 2 * FAN * levels + 1
     assert manifest.state_rows == (size * batches,)
     assert levels <= 2 + math.log(batches, FAN)
@@ -156,6 +156,29 @@ def test_damaged_local_copy_is_replaced_from_the_durable_tier(store, tmp_path) -
         fresh = store()
         fresh.open(run, None)
         assert fresh.restored == []
+
+
+def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store, tmp_path) -> None:
+    _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
+    run = next(iter(manifest.runs().values()))
+    local, memory = tmp_path / "memory" / run.name, store().memory
+    assert memory.stamped(run.name, run.checksum)
+    assert not memory.stamped(run.name, run.checksum + 1)
+    local.write_bytes(local.read_bytes())
+    assert not memory.stamped(run.name, run.checksum)
+    assert store().open(run, None).rows == 100
+    assert memory.stamped(run.name, run.checksum)
+    assert not memory.stamped("missing", run.checksum)
+
+
+def test_file_is_not_stamped_where_the_boot_is_not_known(store, monkeypatch) -> None:
+    monkeypatch.setattr("spillway.state.tiers._boot", lambda: None)
+    _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
+    run = next(iter(manifest.runs().values()))
+    again = store()
+    assert not again.memory.stamped(run.name, run.checksum)
+    assert again.open(run, None).rows == 100
+    assert again.restored == []
 
 
 def test_run_damaged_in_the_durable_tier_too_is_refused_by_name(store, tmp_path) -> None:

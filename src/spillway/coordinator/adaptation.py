@@ -25,7 +25,7 @@ from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import begun, busy, delivered
 from spillway.protocols.messages import ComputePartitionsToMove, Message
 from spillway.protocols.relocation import Relocation
-from spillway.settings import Adapt
+from spillway.settings import Adapt, parse_bytes
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Rules:
     #: Seconds of the query's clock from one evaluation to the next; or batches, where they are given.
     interval_s: float = 45.0
     interval_batches: int | None = None
+    #: Bytes that move at a time; a larger amount goes in parts, one after the other. None: at once.
+    part_bytes: int | None = None
 
     @classmethod
     def of(cls, adapt: Adapt) -> Rules:
@@ -47,7 +49,8 @@ class Rules:
             adapt.spill_fraction,
             adapt.max_forced_bytes,
         )
-        return cls(strategy, adapt.interval_s, adapt.relocation_batches)
+        part_bytes = parse_bytes("relocation_bytes", adapt.relocation_bytes)
+        return cls(strategy, adapt.interval_s, adapt.relocation_batches, part_bytes)
 
     def due(self, state: Committed) -> bool:
         """Whether the slots are to be compared now."""
@@ -71,10 +74,10 @@ def adapt(
         return state
     view = _view(state, records, limits)
     if state.scaling is not None:
-        return _scaled(state, view, state.scaling)
+        return _scaled(state, view, state.scaling, rules.part_bytes)
     if not rules.due(state):
         return state
-    state = begin(state, rules.strategy.decide(view))
+    state = begin(state, rules.strategy.decide(view), rules.part_bytes)
     none = (0,) * state.routing.slots
     return replace(state, sample=Sample(state.clock_s, state.batch, view.state_bytes, none))
 
@@ -153,7 +156,9 @@ def _view(
     return ClusterView(slots, max(0, growth), forced)
 
 
-def begin(state: Committed, decisions: Sequence[Move | ForceSpill]) -> Committed:
+def begin(
+    state: Committed, decisions: Sequence[Move | ForceSpill], part_bytes: int | None = None
+) -> Committed:
     """The state with decisions of a policy under way."""
     forces = tuple(
         (one.slot, Force(one.bytes, one.reason, one.below))
@@ -161,7 +166,7 @@ def begin(state: Committed, decisions: Sequence[Move | ForceSpill]) -> Committed
         if isinstance(one, ForceSpill)
     )
     wanted = [one for one in decisions if isinstance(one, Move)]
-    new = [_relocation(state, number, move) for number, move in enumerate(wanted)]
+    new = [_relocation(state, number, move, part_bytes) for number, move in enumerate(wanted)]
     told = (
         told_of(ComputePartitionsToMove(move.move), move, state.clock_s, batch=state.batch)
         for move in new
@@ -175,27 +180,33 @@ def begin(state: Committed, decisions: Sequence[Move | ForceSpill]) -> Committed
     )
 
 
-def _relocation(state: Committed, number: int, move: Move) -> Relocation:
+def _relocation(state: Committed, number: int, move: Move, part_bytes: int | None) -> Relocation:
+    """The first part of a move; groups with rows on disk, which go only all together, go at once."""
+    most = move.bytes if move.everything or part_bytes is None else part_bytes
+    part = min(move.bytes, most)
     return Relocation(
         state.moves_begun + number,
         move.sender,
         move.receiver,
-        move.bytes,
+        part,
         move.groups,
         move.everything,
         move.reason,
         since_s=state.clock_s,
+        left_bytes=move.bytes - part,
     )
 
 
-def _scaled(state: Committed, view: ClusterView, scaling: Scaling) -> Committed:
+def _scaled(
+    state: Committed, view: ClusterView, scaling: Scaling, part_bytes: int | None
+) -> Committed:
     """The next moves of a change of slots, or its end."""
     tries = dict(scaling.tries)
     full = len(filled(view, scaling.slots, tries)) == len(tries)
     if full and not state.moves and drained(view, scaling.slots):
         return _with_slots(state, scaling.slots)
     moves = scaling_moves(view, scaling.slots, tries)
-    state = begin(state, moves)
+    state = begin(state, moves, part_bytes)
     for move in moves:
         if move.receiver in tries:
             tries[move.receiver] += 1

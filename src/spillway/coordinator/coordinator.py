@@ -19,8 +19,8 @@ from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
 from spillway.operators.orders import Force, Order
-from spillway.protocols.engine import busy, delivered
-from spillway.protocols.messages import DeactivatePartitions
+from spillway.protocols.engine import begun, busy, delivered, following
+from spillway.protocols.messages import ComputePartitionsToMove, DeactivatePartitions
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 
@@ -258,11 +258,17 @@ def commit_batch(
     clock_s = state.clock_s + seconds
     messages = answers(plan.moves, records)
     moves, heard = delivered(plan.moves, messages, clock_s)
+    followers = following(heard, state.moves_begun, clock_s)
+    moves = begun(moves, followers)
     told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
     told += [
         told_of(move.says, move, clock_s, batch=plan.batch)
         for move in moves
         if isinstance(move.says, DeactivatePartitions)
+    ]
+    told += [
+        told_of(ComputePartitionsToMove(move.move), move, clock_s, batch=plan.batch)
+        for move in followers
     ]
     forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
     return replace(
@@ -281,6 +287,7 @@ def commit_batch(
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
         events=(*beside, *(event for r in ordered for event in r.events), *told),
         moves=moves,
+        moves_begun=state.moves_begun + len(followers),
         forces=(),
         forced_bytes=state.forced_bytes + forced,
         clock_s=clock_s,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from spillway.errors import QueryError
-from spillway.protocols.messages import Message, SendPartitions
+from spillway.protocols.messages import Message, Reactivated, SendPartitions
 from spillway.protocols.relocation import Phase, Relocation
 
 
@@ -42,6 +42,18 @@ def delivered(
         if not isinstance(message, SendPartitions):
             by_id[message.move] = before.step(message, now_s)
     return tuple(move for move in by_id.values() if move.phase is not Phase.ENDED), heard
+
+
+def following(
+    heard: Iterable[tuple[Message, Relocation]], first: int, now_s: float = 0.0
+) -> list[Relocation]:
+    """What comes after the moves that have ended well; the first gets the number `first`."""
+    new: list[Relocation] = []
+    for message, before in heard:
+        if isinstance(message, Reactivated) and before.phase is Phase.REACTIVATING:
+            more = before.follower(first + len(new), now_s)
+            new += [] if more is None else [more]
+    return new
 
 
 def busy(moves: Iterable[Relocation]) -> set[int]:

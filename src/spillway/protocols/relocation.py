@@ -96,11 +96,22 @@ class Relocation:
     failures: int = 0
     #: The query's clock at the last step.
     since_s: float = 0.0
+    #: Bytes that are to follow in moves of their own, once this one has ended.
+    left_bytes: int = 0
 
     @property
     def slots(self) -> tuple[int, int]:
         """Both ends."""
         return self.sender, self.receiver
+
+    def follower(self, move: int, now_s: float) -> Relocation | None:
+        """The next part of what was decided, when this one has ended; None after the last."""
+        part = min(self.left_bytes, self.wanted_bytes)
+        if not part:
+            return None
+        left = self.left_bytes - part
+        start = Relocation(move, *self.slots, part, 0, everything=False, reason=self.reason)
+        return replace(start, since_s=now_s, left_bytes=left)
 
     @property
     def says(self) -> Message | None:

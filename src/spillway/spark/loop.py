@@ -23,7 +23,8 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,7 @@ from spillway.spark.arrow import ArrowBatches
 from spillway.spark.janitor import Upkeep
 from spillway.spark.lanes import Lanes, lanes_schema, markers
 from spillway.spark.mover import Mover
+from spillway.spark.pace import Pace
 from spillway.spark.sinks import Sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.task import Records, SlotTask
@@ -147,6 +149,7 @@ class BatchLoop:
         times = [stream.time for stream in spec.lanes.streams]
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
+        self._pace = Pace()
         self._mover = Mover(
             _clone(spark),
             checkpoint,
@@ -155,7 +158,7 @@ class BatchLoop:
             times,
             spec.faults,
             self._reach,
-            self._turn.locked,
+            self._pace,
         )
         #: What happened beside the batches since the last commit.
         self._beside: tuple[Event, ...] = ()
@@ -173,7 +176,7 @@ class BatchLoop:
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """One micro-batch, exactly once."""
         try:
-            with self._turn:
+            with self._turn, self._paced():
                 if batch == self.state.batch:
                     return
                 self._repeat_round()
@@ -198,6 +201,15 @@ class BatchLoop:
                 self._first = False
         except BaseException as problem:
             raise self._failed(problem) from None
+
+    @contextmanager
+    def _paced(self) -> Iterator[None]:
+        """Lets what runs beside the batches know of one."""
+        self._pace.begins(time.monotonic())
+        try:
+            yield
+        finally:
+            self._pace.ends(time.monotonic())
 
     def run_round(self, among: Collection[int] = ()) -> tuple[int, ...]:
         """Cleans up some of the given groups, as far as they miss results; returns which.

@@ -5,9 +5,9 @@
     pool       jobs of moves are in a scheduler pool of their own, so that with FAIR scheduling a batch
                shares the cores with one step instead of waiting for a whole move
 
-A step is small, so a batch that comes while one runs waits for little; and a step waits a while for a
-batch that runs. What was received is named by a manifest only when all of it is there. The driver sees
-descriptions of runs, never rows.
+A step is a *load* of parcels that fits between two batches (spark/pace.py), so that batches wait for
+none. What was received is named by a manifest only when all of it is there. The driver sees descriptions
+of runs, never rows.
 
 Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
 it is done; `spillway.spark.session.local_session` sets FAIR.
@@ -20,9 +20,11 @@ import re
 import threading
 import time
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import accumulate, islice
 from typing import Protocol
 
 import pyarrow as pa
@@ -42,25 +44,24 @@ from spillway.protocols.messages import (
 )
 from spillway.protocols.relocation import Relocation
 from spillway.settings import Adapt
+from spillway.spark.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.task import open_store
 from spillway.spark.workers import own_workers
 from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.merging import merged
 from spillway.state.moving import of_move
 from spillway.state.run import Run
-from spillway.state.shipping import Parcel, laid_out, loads, packed, parcels, unpacked
+from spillway.state.shipping import Parcel, laid_out, packed, parcels, unpacked
 
 POOL = "spillway-moves"
-#: Bytes that one job carries: little enough for a batch that begins meanwhile to wait for little.
-LOAD_BYTES = 16 << 20
-#: How long a load waits for the cores that a batch is using.
-GIVE_WAY_S = 1.0
+#: How long a load waits for its turn beside batches that take long.
+GIVE_WAY_S = 5.0
 _LOOK_EVERY_S = 0.005
 
 _SENT = "parcel int, piece int, payload binary"
 _RECEIVED = "parcel int, run string"
 #: Pieces are large, so few of them make an Arrow batch.
-_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 
 
 class Exchange(Protocol):
@@ -135,7 +136,7 @@ class Mover:
         times: Sequence[int | None],
         faults: Faults,
         reach: Callable[[Relocation, int], None],
-        batch_runs: Callable[[], bool],
+        pace: Pace,
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
@@ -145,7 +146,8 @@ class Mover:
         self._faults = faults
         #: Told which step of a move is being taken; tests place faults there.
         self._reach = reach
-        self._batch_runs = batch_runs
+        self._pace = pace
+        self._loads = Loads()
         #: Set while somebody waits for all that is being sent.
         self._hurry = threading.Event()
         self._threads: dict[int, threading.Thread] = {}
@@ -251,13 +253,12 @@ class Mover:
         assert departure is not None
         watch = time.perf_counter()
         received: list[tuple[Parcel, Run]] = []
-        first, *others = loads(parcels(departure, groups), LOAD_BYTES) or [[]]
-        if first:
-            received += self._carried(move, first, int(sender.version), exchange)
+        loads = self._in_loads(parcels(departure, groups))
+        for load in islice(loads, 1):
+            received += self._carried(move, load, int(sender.version), exchange)
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
         self._reach(move, 6)
-        for load in others:
-            self._give_way()
+        for load in loads:
             received += self._carried(move, load, int(sender.version), exchange)
         layers = laid_out(received, len(departure.streams))
         part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
@@ -266,12 +267,28 @@ class Mover:
         rows = sum(run.rows for _, run in received)
         return Received(move.move, name, rows, sum(run.size_bytes for _, run in received))
 
-    def _give_way(self) -> None:
-        """Lets a batch that runs come to its end, within reason."""
+    def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
+        """The parcels in loads, each when its turn has come."""
+        while left:
+            room = self._turn(left[0].bytes)
+            self._loads.batches = self._pace.batches
+            ends = list(accumulate(parcel.bytes for parcel in left))
+            count = max(1, bisect_right(ends, room))
+            load, left = left[:count], left[count:]
+            watch = time.monotonic()
+            yield load
+            self._loads.took(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
+
+    def _turn(self, least: int) -> int:
+        """Waits for the turn of a load; returns how many bytes it may have."""
         until = time.monotonic() + GIVE_WAY_S
-        while self._batch_runs() and time.monotonic() < until:
+        while (now := time.monotonic()) < until:
+            room = self._loads.allowed(self._pace, now, least)
+            if room:
+                return room
             if self._hurry.wait(_LOOK_EVERY_S):
-                return
+                return MOST_BYTES
+        return least
 
     def _carried(
         self, move: Relocation, load: Sequence[Parcel], batch: int, exchange: Exchange

@@ -8,7 +8,8 @@ target, never in both, so a merge needs no log of its own and survives any crash
 
 Effort: a row is rewritten once per level, and there are log_FAN(state / batch) levels. A merge of
 level L covers FAN**(L+1) batches' rows and has as many batches until the next one is due, so one
-batch's rows per level and batch are enough; the fuel below gives one more, so merges finish early.
+batch's rows per merge and batch are enough; each gets a quarter more, and ends early. It gets no more
+than that however much is due, so that batches are alike: what is not merged yet is only probed.
 
 With a window, layers are merged only while the time they span stays a small part of it: such layers
 expire whole, which costs nothing. Only when late and early rows are so mixed that layers pile up is
@@ -27,6 +28,8 @@ from spillway.state.layers import SETTLED, SOURCE, TARGET, Layer
 #: Layers of one level that are merged into one. Probing a layer costs 3-6 ns per row, merging a
 #: level some 40 ns: 8 took the least processor time of 3, 4, 6 and 8 in one slot of 10 M rows.
 FAN = 8
+#: Rows that a merge may take in a batch, over those that the batch brought.
+FUEL = 1.25
 #: Rows that a batch may always merge, so that tiny batches do not leave tiny files.
 LEAST_FUEL_ROWS = 32_768
 #: Part of the window that the rows of one merged layer may span.
@@ -35,10 +38,9 @@ SPAN_OF_WINDOW = 0.25
 CROWDED_LAYERS = 48
 
 
-def fuel_rows(layers: Sequence[Layer], delta_rows: int) -> int:
-    """Rows that one stream may merge in a batch that brought `delta_rows`."""
-    levels = 1 + max((layer.level for layer in layers), default=0)
-    return max(LEAST_FUEL_ROWS, (levels + 1) * delta_rows)
+def fuel_rows(delta_rows: int) -> int:
+    """Rows that each merge may take in a batch that brought `delta_rows`."""
+    return max(LEAST_FUEL_ROWS, int(FUEL * delta_rows))
 
 
 def begin_merges(layers: Sequence[Layer], window_us: int | None) -> tuple[Layer, ...]:

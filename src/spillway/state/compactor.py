@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spillway.ids import HASH_END
 from spillway.routing.routing import HashRange
-from spillway.state.compaction import begin_merges, finish_merges, fuel_rows, merges
+from spillway.state.compaction import Merge, begin_merges, finish_merges, fuel_rows, merges
 from spillway.state.layers import Layer
 from spillway.state.merging import alive, below, cut_for, merged
 from spillway.state.shelf import Shelf
@@ -36,15 +36,21 @@ class Compactor:
         """Does the share of a batch that brought so many rows."""
         window = self.shelf.layouts[self.stream].window_us
         self.layers = begin_merges(self.layers, window)
-        fuel = fuel_rows(self.layers, delta_rows)
+        fuel = fuel_rows(delta_rows)
         for merge in merges(self.layers):
-            # A step takes most of the fuel that is left; the last quarter would make a tiny file.
-            while fuel - self.merged_rows > fuel // 4:
-                step = self._step(merge.sources, merge.target, fuel - self.merged_rows)
-                if step == 0:
-                    break
-                self.merged_rows += step
+            self.merged_rows += self._advance(merge, fuel)
         self.layers = finish_merges(self.layers)
+
+    def _advance(self, merge: Merge, fuel: int) -> int:
+        """Goes on with one merge; returns the rows it took."""
+        taken = 0
+        # A step takes most of the fuel that is left; the last quarter would make a tiny file.
+        while fuel - taken > fuel // 4:
+            step = self._step(merge.sources, merge.target, fuel - taken)
+            if step == 0:
+                break
+            taken += step
+        return taken
 
     def _step(self, sources: Sequence[int], target: int, fuel: int) -> int:
         """Moves the lowest hashes of the sources, about `fuel` rows of them, into the target."""

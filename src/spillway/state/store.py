@@ -77,7 +77,7 @@ class Store:
         tier = self.memory if in_memory else self.disk
         run = describe_run(name, data, buffer, tier.kind)
         self.durable.write(f"runs/{name}", buffer)
-        tier.write(name, buffer)
+        tier.write(name, buffer, run.checksum)
         return run, data
 
     def open(self, run: Run, time_column: int | None) -> RunData:
@@ -97,7 +97,12 @@ class Store:
     def _fetch(self, run: Run) -> pa.Buffer:
         for tier in (self.memory, self.disk):
             buffer = tier.map(run.name)
-            if buffer is not None and _intact(buffer, run):
+            if buffer is None or buffer.size != run.size_bytes:
+                continue
+            if tier.stamped(run.name, run.checksum):
+                return buffer
+            if _intact(buffer, run):
+                tier.stamp(run.name, run.checksum)
                 return buffer
         buffer = self.durable.read(f"runs/{run.name}")
         if buffer is None or not _intact(buffer, run):
@@ -110,7 +115,7 @@ class Store:
             )
         self.restored.append(run.name)
         home = self.disk if run.tier == self.disk.kind else self.memory
-        home.write(run.name, buffer)
+        home.write(run.name, buffer, run.checksum)
         return home.map(run.name) or buffer
 
 

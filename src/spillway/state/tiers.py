@@ -4,6 +4,11 @@
 host may lose. *durable* is the checkpoint's filesystem and has every run that a committed manifest
 names. Names are unique to the attempt that wrote them, so a file that is named by a manifest was
 written once and completely; no rename is needed to publish it.
+
+A local file that was found whole, or was written here, is *stamped*: its time of change is set to a
+number made from its checksum and the boot of the machine. Whatever writes to it later changes that
+time, and a crash of the machine changes the boot, so a file with its stamp need not be read to be known
+whole. A process that opens a gigabyte of state would otherwise take seconds for the checksums alone.
 """
 
 from __future__ import annotations
@@ -13,9 +18,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pyarrow as pa
 from pyarrow import fs
@@ -24,6 +31,8 @@ from spillway.errors import StateError
 
 #: Shared memory smaller than this is not used by default: containers often give 64 MB.
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
+#: Stamps are before 2001, when no file of ours was written.
+_STAMPS_NS = 10**18
 
 
 class LocalTier:
@@ -33,14 +42,15 @@ class LocalTier:
         self.kind = kind
         self.root = root
 
-    def write(self, name: str, data: pa.Buffer) -> None:
-        """Puts a file in the tier; readers see all of it or nothing."""
+    def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
+        """Puts a file in the tier, stamped; readers see all of it or nothing."""
         target = self.root / name
         partial = self.root / f".{name}.{os.getpid()}"
         with naming_full_disk(self.kind, str(self.root)):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
                 partial.write_bytes(memoryview(data))
+                _stamp(partial, checksum)
                 partial.replace(target)
             except OSError:
                 partial.unlink(missing_ok=True)
@@ -54,6 +64,19 @@ class LocalTier:
         except (FileNotFoundError, OSError):
             return None
 
+    def stamp(self, name: str, checksum: int) -> None:
+        """Marks a file that was found whole."""
+        with suppress(OSError):
+            _stamp(self.root / name, checksum)
+
+    def stamped(self, name: str, checksum: int) -> bool:
+        """Whether a file is known to be whole, unread."""
+        stamp_ns = _stamp_ns(checksum)
+        try:
+            return stamp_ns is not None and (self.root / name).stat().st_mtime_ns == stamp_ns
+        except OSError:
+            return False
+
     def delete(self, name: str) -> None:
         """Removes a file; a missing one is no error, since deletions are repeated after a crash."""
         (self.root / name).unlink(missing_ok=True)
@@ -61,6 +84,26 @@ class LocalTier:
     def names(self) -> list[str]:
         """The names of all files in the tier."""
         return sorted(os.listdir(self.root)) if self.root.is_dir() else []
+
+
+def _stamp(path: Path, checksum: int) -> None:
+    stamp_ns = _stamp_ns(checksum)
+    if stamp_ns is not None:
+        os.utime(path, ns=(stamp_ns, stamp_ns))
+
+
+def _stamp_ns(checksum: int) -> int | None:
+    """A time of about thirty years after 1970; None where the boot of the machine is not known."""
+    boot = _boot()
+    return None if boot is None else (checksum ^ boot) % _STAMPS_NS
+
+
+@lru_cache(maxsize=1)
+def _boot() -> int | None:
+    try:
+        return UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).int
+    except (OSError, ValueError):
+        return None
 
 
 class DurableTier:
