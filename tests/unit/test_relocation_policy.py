@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from time import process_time
 
@@ -43,9 +44,11 @@ def test_recent_productivity_counts_if_amortised() -> None:
     assert movers(GROUPS, ALL, 200, amortised=True).groups == (3,)
 
 
-def test_of_equally_productive_groups_the_larger_goes_then_the_lower_number() -> None:
-    alike = table([10, 20, 10, 20], produced=[10, 20, 10, 20])
-    assert movers(alike, range(4), 50).groups == (1, 3, 0)
+def test_of_groups_that_are_alike_the_lower_number_goes() -> None:
+    alike = table([10, 20, 10, 20], produced=[10, 21, 11, 22])
+    assert movers(alike, range(4), 40).groups == (0, 1, 2)
+    other = table([10, 20, 10, 20], produced=[10, 20, 10, 30])
+    assert movers(other, range(4), 40).groups == (3, 0, 2)
 
 
 def test_only_owned_groups_go() -> None:
@@ -176,9 +179,9 @@ def test_movers_by_bytes_are_what_one_by_one_would_take(groups, wanted) -> None:
     # The last group has no rows, so that there is always one to keep.
     sizes, produced = zip(*((size, out) for size, out, _ in [*groups, (0, 0, 0)]), strict=True)
     made = table(list(sizes), produced=list(produced))
-    rates = made.productivity()
+    rates = [math.floor(4 * math.log2(max(rate, 2.0**-40))) for rate in made.productivity()]
     taken, room = [], int(wanted * 1.1)
-    for group in sorted(range(len(sizes)), key=lambda group: (-rates[group], -sizes[group], group)):
+    for group in sorted(range(len(sizes)), key=lambda group: (-rates[group], group)):
         if 0 < sizes[group] <= room:
             taken.append(group)
             room -= sizes[group]

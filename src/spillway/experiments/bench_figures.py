@@ -90,7 +90,7 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
         "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
         "moving_batches": len(result["moving_s"]),
         "serving_max_s": round(max(result["serving_s"]), 4),
-        "moves": len(result["moved_s"]),
+        "parts": len(result["moved_s"]),
         "moved_bytes": sum(result["moved_bytes"]),
         "transfer_bytes_per_s": round(rate),
         "shuffle_bytes_per_s": round(shuffle),

@@ -3,11 +3,11 @@
     python -m spillway.experiments.bench_move ORDER.json RESULT.json
 
 A join of two streams with a wide payload gathers state, then a gigabyte of it goes from slot to slot
-and back, several times, while the stream goes on at the rate of a batch every trigger interval. The
-batches that count are those that run while bytes are on their way; the one that serves the groups again
-has the rows that waited to process, and is told apart. Beside the same stream, Spark shuffles as many
-bytes of the same rows. Then the query is scaled to twice its slots and back. At the end the rows it gave
-are compared with the rows of the join.
+and back, several times, while the stream goes on at the rate of a batch every trigger interval. All
+batches count from the first that lets groups go to the last that serves some again, those included
+that have the rows to process that waited. Beside the same stream, Spark shuffles as many bytes of the
+same rows. Then the query is scaled to twice its slots and back. At the end the rows it gave are compared
+with the rows of the join.
 
 The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
 thousand groups, against the time of a batch without rows in the same process.
@@ -27,13 +27,11 @@ import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from spillway.coordinator.adaptation import Rules
 from spillway.experiments.bench_coordinator import coordinator_s
 from spillway.experiments.bench_engine import answer, session
 from spillway.experiments.bench_spec import CORES, EngineOrder
 from spillway.metrics.events import (
     Event,
-    GroupsDeactivated,
     GroupsReactivated,
     GroupsReceived,
     MoveAsked,
@@ -96,7 +94,7 @@ class Stream:
             joined.writeStream.format("noop")
             .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
             .adapt(slots=CORES, groups=GROUPS)
-            .adapt(strategy="relocate-only", buffer=MOVE_BYTES)
+            .adapt(strategy="relocate-only", relocation_batches=1)
             .trigger(processingTime=f"{trigger_s} seconds")
             .start()
         )
@@ -104,7 +102,8 @@ class Stream:
 
     def moves(self, wanted: tuple[Move, ...]) -> None:
         """Says what is to move from the next batch on."""
-        self.query._loop.rules = Rules(Shuttle("relocate-only", wanted=wanted), 0.0, 1)
+        rules = self.query._loop.rules
+        self.query._loop.rules = replace(rules, strategy=Shuttle("relocate-only", wanted=wanted))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits for something that the stream comes to."""
@@ -191,22 +190,21 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
     normal = stream.seconds(quiet, stream.last)
     shuffled_s, shuffled_bytes = _shuffled(spark, stream)
+    spans = []
     for number in range(MOVES):
-        sender = number % 2
+        sender, begun = number % 2, len(stream.events(MoveAsked))
         stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
-        stream.until("moving", partial(_happened, stream.query, MoveAsked, number + 1))
+        stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
         stream.moves(())
-        stream.until("moving", partial(_happened, stream.query, GroupsReactivated, number + 1))
+        first = stream.last
+        stream.until("moving", lambda: not stream.query._loop.state.moves)
+        stream.until("moving", partial(stream.reached, stream.last))
+        spans.append((first + 1, stream.last))
         stream.until("resting", partial(stream.reached, stream.last + REST_BATCHES))
-    deactivated, received, served = (
-        stream.events(kind) for kind in (GroupsDeactivated, GroupsReceived, GroupsReactivated)
-    )
-    spans = zip(deactivated, received, strict=True)
+    received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
     return {
         "normal_s": normal,
-        "moving_s": [
-            took for first, last in spans for took in stream.seconds(first.batch + 1, last.batch)
-        ],
+        "moving_s": [took for span in spans for took in stream.seconds(*span)],
         "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
         "moved_bytes": [event.bytes for event in received],
         "moved_s": [event.seconds for event in received],

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.arrow import ArrowBatches
+from spillway.spark.home import Home
 from spillway.spark.janitor import Upkeep
 from spillway.spark.lanes import Lanes, lanes_schema, markers
 from spillway.spark.mover import Mover
@@ -147,14 +149,14 @@ class BatchLoop:
         self._user = spark
         self._spark = _clone(spark)
         times = [stream.time for stream in spec.lanes.streams]
+        self._home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
         self._pace = Pace()
         self._mover = Mover(
             _clone(spark),
             checkpoint,
-            spec.query_id,
-            spec.adapt,
+            self._home,
             times,
             spec.faults,
             self._reach,
@@ -416,11 +418,9 @@ class BatchLoop:
         else:
             placed = self._anchors.exchange(rows, slot)
         task = SlotTask(
-            self.spec.query_id,
-            self._checkpoint.location,
+            self._home,
             plan,
             self.spec.lanes.streams,
-            self.spec.adapt,
             self.spec.identity,
             self.spec.faults,
         )

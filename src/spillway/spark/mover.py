@@ -43,9 +43,8 @@ from spillway.protocols.messages import (
     SendPartitions,
 )
 from spillway.protocols.relocation import Relocation
-from spillway.settings import Adapt
+from spillway.spark.home import Home
 from spillway.spark.pace import MOST_BYTES, Loads, Pace
-from spillway.spark.task import open_store
 from spillway.spark.workers import own_workers
 from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.merging import merged
@@ -76,9 +75,7 @@ class Exchange(Protocol):
 class Shipment:
     """What the tasks of one job are sent."""
 
-    query_id: str
-    durable: str
-    adapt: Adapt
+    home: Home
     #: The batch after which groups were cut out.
     batch: int
     move: int
@@ -96,7 +93,7 @@ class Shipment:
             return
         reach = self.faults.bound(self.move, self.sender)
         with _named():
-            store = open_store(self.query_id, self.durable, self.adapt, self.batch)
+            store = self.home.store(self.batch)
             for number, parcel in enumerate(self.parcels):
                 for at, piece in enumerate(packed(parcel, self.times[parcel.stream], store)):
                     reach("sending")
@@ -110,7 +107,7 @@ class Shipment:
                 pieces.setdefault(number, {})[at] = payload
         reach = self.faults.bound(self.move, self.receiver)
         with _named():
-            store = open_store(self.query_id, self.durable, self.adapt, self.batch)
+            store = self.home.store(self.batch)
             for number in sorted(pieces):
                 reach("receiving")
                 mine = pieces.pop(number)
@@ -131,8 +128,7 @@ class Mover:
         self,
         spark: SparkSession,
         checkpoint: Checkpoint,
-        query_id: str,
-        adapt: Adapt,
+        home: Home,
         times: Sequence[int | None],
         faults: Faults,
         reach: Callable[[Relocation, int], None],
@@ -140,8 +136,7 @@ class Mover:
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
-        self._query_id = query_id
-        self._adapt = adapt
+        self._home = home
         self._times = tuple(times)
         self._faults = faults
         #: Told which step of a move is being taken; tests place faults there.
@@ -219,7 +214,7 @@ class Mover:
 
     @property
     def _group(self) -> str:
-        return f"spillway-moves-{self._query_id}"
+        return f"spillway-moves-{self._home.query_id}"
 
     def _start_workers(self) -> None:
         with own_workers(self._spark, POOL):
@@ -295,9 +290,7 @@ class Mover:
     ) -> list[tuple[Parcel, Run]]:
         """One job; what it put where."""
         shipment = Shipment(
-            self._query_id,
-            self._checkpoint.location,
-            self._adapt,
+            self._home,
             batch,
             move.move,
             move.sender,

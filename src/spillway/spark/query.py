@@ -19,9 +19,9 @@ from spillway.errors import QueryError, SettingsError, SpillwayError
 from spillway.metrics.events import Event
 from spillway.settings import parse_bytes
 from spillway.spark.cleanup import Cleanup, clean_up, show_bar
+from spillway.spark.home import Places
 from spillway.spark.loop import BatchLoop, named_failure
 from spillway.spark.session import is_local
-from spillway.spark.task import Places
 
 #: How often it is looked whether something waits for a batch, and how long it may wait for one that
 #: has rows.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,27 +30,22 @@ from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
-from spillway.settings import Adapt, parse_bytes
+from spillway.settings import parse_bytes
+from spillway.spark.home import Home
 from spillway.spark.lanes import stored_in_utc
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
 from spillway.state.run import as_numpy
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier, default_memory_root
-
-_OPENED: dict[str, OpenRuns] = {}
-#: Queries whose opened runs a worker keeps; the one used longest ago goes first.
-_KEEP_QUERIES = 8
+from spillway.state.store import Store
+from spillway.state.tiers import DurableTier
 
 
 @dataclass(frozen=True)
 class SlotTask:
     """Everything the tasks of one batch are sent."""
 
-    query_id: str
-    durable: str
+    home: Home
     plan: BatchPlan
     streams: tuple[StreamColumns, ...]
-    adapt: Adapt
     #: Passes rows through without state: the identity plan.
     identity: bool = False
     faults: Faults = field(default_factory=Faults)
@@ -81,7 +74,7 @@ class SlotTask:
         slot, rows, sure = self._found(rows, slot)
         if slot >= self.plan.routing.slots:
             return
-        store = open_store(self.query_id, self.durable, self.adapt, self.plan.batch)
+        adapt, store = self.home.adapt, self.home.store(self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
         if self.plan.sweep:
@@ -93,15 +86,15 @@ class SlotTask:
             groups=self.plan.routing.groups,
             streams=self.streams,
             watermark_us=self.plan.watermark_us,
-            piece_bytes=parse_bytes("piece_bytes", self.adapt.piece_bytes),
+            piece_bytes=parse_bytes("piece_bytes", adapt.piece_bytes),
             attempt=uuid.uuid4().hex[:12],
             worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
             sure=sure,
             limits=Limits(
                 self.plan.memory_bytes[slot],
-                self.adapt.spill_fraction,
-                self.adapt.low_water,
-                self.adapt.calm_batches,
+                adapt.spill_fraction,
+                adapt.low_water,
+                adapt.calm_batches,
                 slot in self.plan.relocating,
             ),
             cleanup=self.plan.cleanup,
@@ -109,16 +102,16 @@ class SlotTask:
             owned=self.plan.routing.groups_of(slot) if orders else (),
         )
         policy = SpillPolicy(
-            self.adapt.victims,
-            self.adapt.amortised,
-            self.adapt.inactive_batches,
-            self.adapt.seed + slot,
+            adapt.victims,
+            adapt.amortised,
+            adapt.inactive_batches,
+            adapt.seed + slot,
         )
         yield from run_slot(
             map(_in_utc, rows),
             job,
             self._manifest(store.durable, slot),
-            JoinOperator(self.streams, self.adapt.block_rows),
+            JoinOperator(self.streams, adapt.block_rows),
             policy,
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),
@@ -128,14 +121,16 @@ class SlotTask:
     def _sweep(self, store: Store) -> None:
         """Removes the local files of attempts that were killed before they committed.
 
-        Files of this batch are left alone: other slots of the host may be writing them now.
+        Files of this batch are left alone: other slots of the host may be writing them now. So are those
+        that are being fetched, whose names are those of their runs with something before and after.
         """
         slots = range(self.plan.routing.slots)
         named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
         for tier in (store.memory, store.disk):
             for name in tier.names():
-                batch = name.lstrip(".").split("-", 1)[0]
-                if name not in named and batch.isdigit() and int(batch) < self.plan.batch:
+                run = name[1:].rpartition(".")[0] if name.startswith(".") else name
+                batch = run.split("-", 1)[0]
+                if run not in named and batch.isdigit() and int(batch) < self.plan.batch:
                     tier.delete(name)
 
     def _found(
@@ -162,29 +157,6 @@ class SlotTask:
         return read_manifest(durable, name)
 
 
-@dataclass(frozen=True)
-class Places:
-    """The local directories of one query on one host."""
-
-    memory: Path
-    disk: Path
-
-    @classmethod
-    def of(cls, query_id: str, adapt: Adapt) -> Places:
-        """Where the settings and the machine put them."""
-        memory, disk = cls.roots(query_id, adapt)
-        part = "" if adapt.share == "host" else f"executor-{executor_pid()}"
-        return cls(memory / part / "memory", disk / part / "disk")
-
-    @classmethod
-    def roots(cls, query_id: str, adapt: Adapt) -> tuple[Path, Path]:
-        """What holds everything the query has on this host, of all its executors, dead ones too."""
-        owner = f"spillway-{os.getuid()}"
-        memory = Path(adapt.memory_dir) if adapt.memory_dir else default_memory_root() / owner
-        disk = Path(adapt.disk_dir) if adapt.disk_dir else Path(tempfile.gettempdir()) / owner
-        return memory / query_id, disk / query_id
-
-
 #: For each batch and slot, the records of all attempts, in the order they arrived.
 Attempts = dict[tuple[int, int], tuple[SlotRecord, ...]]
 
@@ -201,21 +173,6 @@ class Records(AccumulatorParam[Attempts]):
         return {
             at: (*value1.get(at, ()), *value2.get(at, ())) for at in value1.keys() | value2.keys()
         }
-
-
-def open_store(query_id: str, durable: str, adapt: Adapt, batch: int) -> Store:
-    """The tiers of a query, as a task on this host sees them."""
-    places = Places.of(query_id, adapt)
-    memory, disk = LocalTier("memory", places.memory), LocalTier("disk", places.disk)
-    return Store(memory, disk, DurableTier(durable), _opened_runs(query_id), batch)
-
-
-def _opened_runs(query_id: str) -> OpenRuns:
-    opened = _OPENED.pop(query_id, None) or OpenRuns()
-    _OPENED[query_id] = opened
-    while len(_OPENED) > _KEEP_QUERIES:
-        del _OPENED[next(iter(_OPENED))]
-    return opened
 
 
 def _unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
