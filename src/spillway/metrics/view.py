@@ -66,6 +66,15 @@ class SlotView:
     #: See `profile`; empty where the strategy does not need it.
     profile: tuple[int, ...] = ()
 
+    @property
+    def used_bytes(self) -> int:
+        """Memory that is not free: what a slot has spilled would take its place again.
+
+        A slot that has just spilled has room, but not for the state of others: it would spill again.
+        """
+        room = max(0, (self.limit_bytes or 0) - self.memory_bytes)
+        return self.memory_bytes + min(self.disk_bytes, room)
+
 
 @dataclass(frozen=True)
 class ClusterView:

@@ -98,15 +98,15 @@ def _nothing(_: Strategy, __: ClusterView) -> tuple[Decision, ...]:
 
 def _relocate(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
     """Levels the fullest slot with the emptiest, the next with the next, and so on."""
-    ordered = sorted(view.normal, key=lambda slot: (slot.memory_bytes, slot.slot))
+    ordered = sorted(view.normal, key=lambda slot: (slot.used_bytes, slot.slot))
     pairs = zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False)
     moves = (_level(least, most, strategy.threshold) for least, most in pairs)
     return tuple(move for move in moves if move is not None)
 
 
 def _level(least: SlotView, most: SlotView, threshold: float) -> Move | None:
-    amount = (most.memory_bytes - least.memory_bytes) // 2
-    if amount == 0 or (ratio := least.memory_bytes / most.memory_bytes) >= threshold:
+    amount = (most.used_bytes - least.used_bytes) // 2
+    if amount == 0 or (ratio := least.used_bytes / most.used_bytes) >= threshold:
         return None
     reason = f"M_least/M_max = {ratio:.2f} < {threshold:.2f}"
     return Move(most.slot, least.slot, amount, reason)
