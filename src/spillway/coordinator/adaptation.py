@@ -20,8 +20,9 @@ from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
 from spillway.operators.orders import Force
+from spillway.policies.decision import ForceSpill, Move
 from spillway.policies.scaling import drained, filled, scaling_moves
-from spillway.policies.strategy import ForceSpill, Move, Strategy
+from spillway.policies.strategy import Strategy
 from spillway.protocols.engine import begun, busy, delivered
 from spillway.protocols.messages import ComputePartitionsToMove, Message
 from spillway.protocols.relocation import Relocation
@@ -185,6 +186,7 @@ def _relocation(state: Committed, number: int, move: Move) -> Relocation:
         move.everything,
         move.reason,
         since_s=state.clock_s,
+        pick=move.pick,
     )
 
 
