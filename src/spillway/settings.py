@@ -18,7 +18,19 @@ _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
 
 #: How slots share memory; see spillway/policies/strategy.py.
-STRATEGIES = ("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk")
+STRATEGIES = (
+    *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
+    *("flux-load", "flux-memory", "flux-hybrid"),
+)
+
+#: The value of a setting that is found while the query runs; see spillway/policies/tuning.py.
+AUTO = "auto"
+
+
+_FRACTIONS = (
+    *("spill_fraction", "low_water", "relocation_threshold", "memory_threshold"),
+    "utilisation_threshold",
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,8 @@ class Adapt:
     #: None: no limit.
     memory: int | str | Mapping[int, int | str] | None = None
     #: What is done where memory is short: "none", "spill-only", "relocate-only", "lazy-disk",
-    #: "active-disk", "global-disk". None: "lazy-disk" where memory is limited, else "none".
+    #: "active-disk", "global-disk", "flux-memory"; or where slots are not equally busy: "flux-load",
+    #: "flux-hybrid". None: "lazy-disk" where memory is limited, else "none".
     strategy: str | None = None
     #: State moves when the emptiest slot has less than this part of the fullest one's.
     relocation_threshold: float = 0.8
@@ -60,6 +73,17 @@ class Adapt:
     productivity_ratio: float = 2.0
     #: Bytes that slots are told to spill in all; None: what the slots together have no memory for.
     max_forced_spill: int | str | None = None
+    #: The FLUX strategies move a group when a slot is so many times as busy, or as full, as another
+    #: (th_imb of the paper), or "auto": as it pays; and none to a slot that is busy for more than this
+    #: part of the time (th_util).
+    imbalance_threshold: float | str = 1.2
+    utilisation_threshold: float = 0.9
+    #: They collect statistics for at least so long before groups move again: a duration of the query's
+    #: own processing time, or "auto": as long as it takes to be sure.
+    delta_min: str | timedelta = "1 second"
+    #: How long a group that came back from disk stays in memory before the next one has its turn, where
+    #: groups take turns; or "auto": as the input that waits demands.
+    t_gap: str | timedelta = AUTO
     #: Rows that may wait for groups on their way to another slot, in bytes; beyond it the move is
     #: completed before the next batch.
     buffer: int | str = 256 * 1024 * 1024
@@ -117,18 +141,15 @@ class Adapt:
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
         if self.strategy is not None:
             _one_of("strategy", self.strategy, STRATEGIES)
-        for name in ("spill_fraction", "low_water", "relocation_threshold", "memory_threshold"):
+        for name in _FRACTIONS:
             _fraction(name, getattr(self, name))
-        if not isinstance(self.productivity_ratio, int | float) or self.productivity_ratio < 1:
-            raise SettingsError(
-                f"productivity_ratio={self.productivity_ratio!r} is not a number of at least 1",
-                hint="for example .adapt(productivity_ratio=2)",
-            )
-        if self.interval_s <= 0:
-            raise SettingsError(
-                f"relocation_interval={self.relocation_interval!r} is not longer than nothing",
-                hint='for example .adapt(relocation_interval="45 seconds")',
-            )
+        _ratio("productivity_ratio", self.productivity_ratio, "2")
+        if self.imbalance_threshold != AUTO:
+            _ratio("imbalance_threshold", self.imbalance_threshold, '1.2 or "auto"')
+        _seconds("relocation_interval", self.relocation_interval, '"45 seconds"')
+        for name in ("delta_min", "t_gap"):
+            if (value := getattr(self, name)) != AUTO:
+                _seconds(name, value, '"1 second" or "auto"')
         if self.max_forced_spill is not None:
             parse_bytes("max_forced_spill", self.max_forced_spill)
         parse_bytes("buffer", self.buffer)
@@ -159,6 +180,16 @@ class Adapt:
     def interval_s(self) -> float:
         """Seconds from one comparison of the slots to the next."""
         return duration_us("relocation_interval", self.relocation_interval) / 1e6
+
+    @property
+    def delta_min_s(self) -> float | None:
+        """Seconds that the FLUX strategies collect statistics at least; None: as it turns out."""
+        return None if self.delta_min == AUTO else duration_us("delta_min", self.delta_min) / 1e6
+
+    @property
+    def t_gap_s(self) -> float | None:
+        """Seconds from one turn of groups in memory to the next; None: as it turns out."""
+        return None if self.t_gap == AUTO else duration_us("t_gap", self.t_gap) / 1e6
 
     @property
     def max_forced_bytes(self) -> int | None:
@@ -222,6 +253,22 @@ def _fraction(name: str, value: float) -> None:
         raise SettingsError(
             f"{name}={value!r} is not more than 0 and at most 1",
             hint=f"for example .adapt({name}=0.3)",
+        )
+
+
+def _ratio(name: str, value: object, example: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 1:
+        raise SettingsError(
+            f"{name}={value!r} is not a number of at least 1",
+            hint=f"for example .adapt({name}={example})",
+        )
+
+
+def _seconds(name: str, value: str | timedelta, example: str) -> None:
+    if duration_us(name, value) <= 0:
+        raise SettingsError(
+            f"{name}={value!r} is not longer than nothing",
+            hint=f"for example .adapt({name}={example})",
         )
 
 

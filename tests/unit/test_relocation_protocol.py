@@ -9,6 +9,7 @@ import pytest
 
 from spillway.errors import QueryError
 from spillway.metrics.events import STEPS
+from spillway.operators.orders import Pick
 from spillway.protocols.engine import begun, busy, delivered
 from spillway.protocols.messages import (
     ComputePartitionsToMove,
@@ -169,7 +170,14 @@ def test_failures_are_repeated_and_then_rolled_back(begun_to_arrive: bool) -> No
 @pytest.mark.parametrize("phase", Phase)
 def test_move_comes_back_from_json_as_it_was(phase: Phase) -> None:
     move = replace(in_phase(phase, failures=2), since_s=12.5, everything=True)
-    assert Relocation.from_json(json.loads(json.dumps(move.to_json()))) == move
+    for one in (move, replace(move, pick=Pick("load", 0.25, 700))):
+        assert Relocation.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_move_of_an_earlier_version_asks_for_no_single_group() -> None:
+    found = MOVE.to_json()
+    del found["pick"]
+    assert Relocation.from_json(json.loads(json.dumps(found))) == MOVE
 
 
 def other(move: int, sender: int, receiver: int) -> Relocation:

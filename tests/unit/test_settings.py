@@ -57,3 +57,64 @@ def test_durations_are_read_as_people_write_them(text, us) -> None:
 def test_what_is_no_duration_is_refused(wrong) -> None:
     with pytest.raises(PlanError, match="is not a duration"):
         duration_us("window", wrong)
+
+
+@pytest.mark.parametrize("strategy", ["flux-load", "flux-memory", "flux-hybrid"])
+def test_strategies_of_flux_are_settings_with_the_papers_thresholds(strategy: str) -> None:
+    adapt = Adapt(strategy=strategy)
+    assert adapt.strategy_name == strategy
+    assert (adapt.imbalance_threshold, adapt.utilisation_threshold) == (1.2, 0.9)
+
+
+def test_what_is_found_while_the_query_runs_is_written_auto() -> None:
+    fixed = Adapt(delta_min="250 ms", t_gap=timedelta(seconds=3), imbalance_threshold=1.5)
+    assert (fixed.delta_min_s, fixed.t_gap_s) == (0.25, 3.0)
+    tuned = Adapt(delta_min="auto", t_gap="auto", imbalance_threshold="auto")
+    assert (tuned.delta_min_s, tuned.t_gap_s) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (
+            {"imbalance_threshold": 0.9},
+            "imbalance_threshold=0.9 is not a number of at least 1\n"
+            '  hint: for example .adapt(imbalance_threshold=1.2 or "auto")',
+        ),
+        (
+            {"imbalance_threshold": "some"},
+            "imbalance_threshold='some' is not a number of at least 1\n"
+            '  hint: for example .adapt(imbalance_threshold=1.2 or "auto")',
+        ),
+        (
+            {"utilisation_threshold": 1.1},
+            "utilisation_threshold=1.1 is not more than 0 and at most 1\n"
+            "  hint: for example .adapt(utilisation_threshold=0.3)",
+        ),
+        (
+            {"delta_min": "0 seconds"},
+            "delta_min='0 seconds' is not longer than nothing\n"
+            '  hint: for example .adapt(delta_min="1 second" or "auto")',
+        ),
+        (
+            {"t_gap": timedelta(0)},
+            "t_gap=datetime.timedelta(0) is not longer than nothing\n"
+            '  hint: for example .adapt(t_gap="1 second" or "auto")',
+        ),
+        (
+            {"productivity_ratio": True},
+            "productivity_ratio=True is not a number of at least 1\n"
+            "  hint: for example .adapt(productivity_ratio=2)",
+        ),
+    ],
+)
+def test_settings_of_flux_that_make_no_sense_are_refused(wrong, text) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Adapt(**wrong)
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("name", ["delta_min", "t_gap"])
+def test_a_time_that_is_no_duration_is_refused(name: str) -> None:
+    with pytest.raises(PlanError, match=f"the {name} 'soon' is not a duration"):
+        Adapt(**{name: "soon"})

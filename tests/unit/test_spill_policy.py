@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -81,6 +82,27 @@ def test_what_a_spilled_part_produced_is_not_counted_for_the_next() -> None:
     assert after.sampled.tolist() == [7, 7]
     assert after.average.tolist() == [0.5, 7.5]
     assert after.productivity().tolist() == [0.2, 5.4]
+
+
+def test_the_load_of_a_group_is_what_it_took_and_gave_in_recent_batches() -> None:
+    before = table(load=[10, 0, 5], bytes=[5, 5, 5])
+    news = GroupNews.none(batch=3, groups=3)
+    news.took(np.array([20, 0, 0]))
+    news.took(np.array([10, 5, 0]))
+    news.produced(np.array([0, 15, 0]))
+    zeros = np.zeros(3, np.int64)
+    after = before.after(GroupSizes(before.rows, before.bytes, zeros, zeros, zeros), news)
+    assert after.load.tolist() == [14.0, 4.0, 4.0]
+    assert after.last_insert.tolist()[:2] == [3, 3]
+    assert GroupTable.from_json(json.loads(json.dumps(after.to_json()))).load.tolist() == [14, 4, 0]
+
+
+def test_a_table_that_an_earlier_version_wrote_has_no_load_yet() -> None:
+    found = table(bytes=[5, 5], load=[1, 2], last_insert=[3, 3]).to_json()
+    del found["load"]
+    read = GroupTable.from_json(json.loads(json.dumps(found)))
+    assert read.load.tolist() == [0, 0]
+    assert read.bytes.tolist() == [[5, 5]]
 
 
 @pytest.mark.parametrize(

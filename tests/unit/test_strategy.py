@@ -14,6 +14,7 @@ from spillway.settings import STRATEGIES
 
 MB = 10**6
 RELOCATING_STRATEGIES = ["relocate-only", "lazy-disk", "active-disk", "global-disk"]
+FLUX = ["flux-load", "flux-memory", "flux-hybrid"]
 
 
 def slots(*memory: int, **columns: list) -> tuple[SlotView, ...]:
@@ -38,9 +39,11 @@ def test_every_strategy_decides_nothing_about_a_query_that_has_not_begun(name: s
 
 
 def test_a_strategy_says_what_slots_may_do() -> None:
-    assert [name for name in STRATEGIES if Strategy(name).relocates] == RELOCATING_STRATEGIES
-    spilling = ["spill-only", "lazy-disk", "active-disk", "global-disk"]
+    relocating = [name for name in STRATEGIES if Strategy(name).relocates]
+    assert relocating == [*RELOCATING_STRATEGIES, *FLUX]
+    spilling = ["spill-only", "lazy-disk", "active-disk", "global-disk", *FLUX]
     assert [name for name in STRATEGIES if Strategy(name).spills] == spilling
+    assert [name for name in STRATEGIES if Strategy(name).collects] == FLUX
 
 
 @pytest.mark.parametrize("name", ["none", "spill-only"])

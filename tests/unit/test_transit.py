@@ -20,6 +20,7 @@ from spillway.operators.orders import (
     Leave,
     Order,
     Park,
+    Pick,
     TakeBack,
     order_from_json,
     order_to_json,
@@ -42,6 +43,7 @@ STEP = HASH_END // GROUPS
 ORDERS: list[Order] = [
     Choose(1, 500),
     Choose(1, 500, 2, True),
+    Choose(1, 500, pick=Pick("size", most_bytes=900)),
     Depart(2, (3, 4)),
     Park(2, (3, 4)),
     Arrive(2, "manifests/part.json"),
@@ -257,3 +259,11 @@ def test_groups_to_send_are_chosen_from_those_that_are_not_away(sender: Slot) ->
     assert answer.move == MOVE + 1
     assert set(answer.groups) == set(range(GROUPS)) - {1, 2}
     assert answer.bytes == int(sender.manifest.groups.size.sum())
+
+
+def test_one_group_to_send_is_picked_by_its_load(sender: Slot) -> None:
+    sender.batch([], rows([1] * 30 + [2] * 20 + [3] * 10, 300), rows([], 0))
+    sender.batch([Choose(MOVE, 0, pick=Pick("load", share=0.4))])
+    [answer] = sender.chosen
+    assert answer.groups == (2,)
+    assert answer.bytes == int(sender.manifest.groups.size[2])

@@ -75,7 +75,7 @@ def _orders(move: Relocation, manifests: Sequence[str | None]) -> list[tuple[int
     sender, receiver = move.slots
     match move.phase:
         case Phase.COMPUTING:
-            wanted = (move.wanted_bytes, move.wanted_groups, move.everything)
+            wanted = (move.wanted_bytes, move.wanted_groups, move.everything, move.pick)
             return [(sender, Choose(move.move, *wanted))]
         case Phase.DEACTIVATING:
             groups = (move.move, move.groups)

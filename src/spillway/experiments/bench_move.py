@@ -39,7 +39,8 @@ from spillway.metrics.events import (
     Scaled,
 )
 from spillway.metrics.view import NORMAL, ClusterView
-from spillway.policies.strategy import Move, Strategy
+from spillway.policies.decision import Move
+from spillway.policies.strategy import Strategy
 from spillway.spark.join import join
 from spillway.spark.mover import POOL
 from spillway.spark.query import Query

@@ -65,6 +65,14 @@ class SlotView:
     mode: str = NORMAL
     #: See `profile`; empty where the strategy does not need it.
     profile: tuple[int, ...] = ()
+    #: Since the last evaluation: seconds that it worked, and rows that it took.
+    busy_s: float = 0.0
+    rows_in: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """State in memory and on disk."""
+        return self.memory_bytes + self.disk_bytes
 
     @property
     def used_bytes(self) -> int:
@@ -92,6 +100,12 @@ class ClusterView:
     growth_bytes: int = 0
     #: What the coordinator has forced out of memory since the first start.
     forced_bytes: int = 0
+    #: Seconds since the last evaluation.
+    span_s: float = 0.0
+
+    def utilisation(self, slot: SlotView) -> float:
+        """The part of the time that a slot worked: U of FLUX section 5.3."""
+        return slot.busy_s / self.span_s if self.span_s > 0 else 0.0
 
     @property
     def normal(self) -> tuple[SlotView, ...]:
@@ -106,7 +120,7 @@ class ClusterView:
     @property
     def state_bytes(self) -> int:
         """State in memory and on disk."""
-        return self.memory_bytes + sum(slot.disk_bytes for slot in self.slots)
+        return sum(slot.state_bytes for slot in self.slots)
 
     @property
     def cluster_bytes(self) -> int | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
 from spillway.operators.base import Operator, OperatorStats
-from spillway.operators.orders import Force
+from spillway.operators.orders import Force, Pick
 from spillway.state.groups import GroupTable
 from spillway.state.slot import SlotState
 
@@ -91,8 +91,9 @@ class Controller(Protocol):
         *,
         least_groups: int,
         everything: bool,
+        pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send to another slot, with about so many bytes; or all of them."""
+        """Groups to send to another slot, with about so many bytes; or all of them; or one."""
         ...
 
 

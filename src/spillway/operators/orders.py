@@ -11,6 +11,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+#: What one group is picked by.
+LOAD = "load"
+SIZE = "size"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """That one group is to be sent, and which; see `policies.picking`."""
+
+    #: `LOAD`: the busiest with at most `share`; `SIZE`: the largest with at most the bytes asked for.
+    by: str
+    #: Part of the sender's load.
+    share: float = 1.0
+    #: No group with more bytes goes; None: no limit, but for what is asked for.
+    most_bytes: int | None = None
+
 
 @dataclass(frozen=True)
 class Choose:
@@ -22,6 +38,8 @@ class Choose:
     groups: int = 0
     #: All groups, also those that are on disk.
     everything: bool = False
+    #: One group, of this kind.
+    pick: Pick | None = None
 
 
 @dataclass(frozen=True)
@@ -94,5 +112,7 @@ def order_from_json(found: dict[str, Any]) -> Order:
     values = {one.name: found[one.name] for one in fields(kind)}
     if isinstance(values.get("groups"), list):
         values["groups"] = tuple(values["groups"])
+    if values.get("pick"):
+        values["pick"] = Pick(**values["pick"])
     order: Order = kind(**values)
     return order

@@ -83,6 +83,7 @@ class Transit:
                     order.bytes,
                     least_groups=order.groups,
                     everything=order.everything,
+                    pick=order.pick,
                 )
                 size = int(table.size[list(choice.groups)].sum())
                 answers.append(Chosen(order.move, choice.groups, size, choice.reason))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spillway.metrics.view import NORMAL, ClusterView, SlotView
-from spillway.policies.strategy import Move
+from spillway.policies.decision import Move
 
 #: A new slot is filled with so much of its share: the last bit is not worth a move.
 _FILLED = 0.8

@@ -20,6 +20,8 @@ import numpy as np
 
 from spillway.metrics.view import classes_of
 from spillway.operators.control import Choice
+from spillway.operators.orders import Pick
+from spillway.policies.picking import picked
 from spillway.policies.relocation import movers
 from spillway.state.groups import Floats, GroupTable, Ints
 
@@ -61,8 +63,11 @@ class SpillPolicy:
         *,
         least_groups: int,
         everything: bool,
+        pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send to another slot: see `policies.relocation`."""
+        """Groups to send to another slot: see `policies.relocation` and `policies.picking`."""
+        if pick is not None:
+            return picked(table, owned, wanted_bytes, pick)
         return movers(
             table,
             owned,

@@ -8,6 +8,9 @@
     active-disk     and where slots are alike, the least productive one is told to spill (Algorithm 2)
     global-disk     and where slots are alike and all of them are about to be full, the least
                     productive groups of all slots spill
+    flux-load       groups move from busy slots to idle ones, one at a time (FLUX 5.3)
+    flux-memory     they move from slots that have too little memory to those that have most (6.2)
+    flux-hybrid     the second while something is on disk, else the first (6.4)
 
 A strategy says how much; which groups go is for the controller of the slot. One decision names a
 slot at most once, and only slots in normal mode. Where the paper has one pair of sender and
@@ -25,34 +28,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from spillway.metrics.view import ClusterView, SlotView
-
-
-@dataclass(frozen=True)
-class Move:
-    """State is to move from one slot to another."""
-
-    sender: int
-    receiver: int
-    bytes: int
-    reason: str
-    #: At least so many groups, whatever they have.
-    groups: int = 0
-    #: Not an amount, but all groups of the sender.
-    everything: bool = False
-
-
-@dataclass(frozen=True)
-class ForceSpill:
-    """A slot is to spill, though it is below its limit."""
-
-    slot: int
-    bytes: int
-    reason: str
-    #: Only groups up to this class of productivity; None: of any.
-    below: int | None = None
-
-
-Decision = Move | ForceSpill
+from spillway.policies.decision import Decision, ForceSpill, Move, megabytes
+from spillway.policies.flux import Thresholds, hybrid_moves, load_moves, memory_moves
 
 
 @dataclass(frozen=True)
@@ -76,6 +53,13 @@ class Strategy:
     spill_fraction: float = 0.3
     #: Bytes that slots are told to spill in all; None: M_query - M_cluster.
     max_forced_spill: int | None = None
+    #: When slots differ enough for the strategies of FLUX.
+    flux: Thresholds = Thresholds()
+
+    @property
+    def collects(self) -> bool:
+        """Whether it goes in rounds of collecting statistics and of moving (FLUX 5.3)."""
+        return self.name.startswith("flux-")
 
     @property
     def relocates(self) -> bool:
@@ -191,13 +175,15 @@ def _allowed(strategy: Strategy, view: ClusterView) -> int:
     return _cap(strategy, view) - view.forced_bytes
 
 
+def _flux(
+    moves: Callable[[ClusterView, Thresholds], tuple[Move, ...]],
+) -> Callable[[Strategy, ClusterView], tuple[Decision, ...]]:
+    return lambda strategy, view: moves(view, strategy.flux)
+
+
 def _forced(strategy: Strategy, view: ClusterView, amount: int) -> str:
     total, cap = view.forced_bytes + amount, _cap(strategy, view)
-    return f"forced {_megabytes(total)} of at most {_megabytes(cap)}"
-
-
-def _megabytes(amount: int) -> str:
-    return f"{round(amount / 1e6, 1):g} MB"
+    return f"forced {megabytes(total)} of at most {megabytes(cap)}"
 
 
 _DECIDE: dict[str, Callable[[Strategy, ClusterView], tuple[Decision, ...]]] = {
@@ -207,4 +193,7 @@ _DECIDE: dict[str, Callable[[Strategy, ClusterView], tuple[Decision, ...]]] = {
     "lazy-disk": _relocate,
     "active-disk": _active_disk,
     "global-disk": _global_disk,
+    "flux-load": _flux(load_moves),
+    "flux-memory": _flux(memory_moves),
+    "flux-hybrid": _flux(hybrid_moves),
 }

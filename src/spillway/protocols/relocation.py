@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any
 
 from spillway.errors import QueryError
+from spillway.operators.orders import Pick
 from spillway.protocols.messages import (
     ComputePartitionsToMove,
     Deactivated,
@@ -98,6 +99,8 @@ class Relocation:
     since_s: float = 0.0
     #: Bytes that are to follow in moves of their own, once this one has ended.
     left_bytes: int = 0
+    #: The one group that the sender was asked for, where it was one.
+    pick: Pick | None = None
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -151,10 +154,12 @@ class Relocation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for the log."""
-        return {**vars(self), "phase": self.phase.value, "groups": list(self.groups)}
+        pick = None if self.pick is None else vars(self.pick)
+        return {**vars(self), "phase": self.phase.value, "groups": list(self.groups), "pick": pick}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Relocation:
         """The inverse of `to_json`."""
-        groups = tuple(found["groups"])
-        return cls(**{**found, "phase": Phase(found["phase"]), "groups": groups})
+        groups, pick = tuple(found["groups"]), found.get("pick")
+        values = {**found, "phase": Phase(found["phase"]), "groups": groups}
+        return cls(**{**values, "pick": Pick(**pick) if pick else None})

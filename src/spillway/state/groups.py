@@ -5,7 +5,9 @@ insertion are carried from version to version. Policies read the whole table at 
 loops over groups.
 
 A group's *productivity* is its outputs per byte (DCAPE section 2): of the part that is in memory, since
-a spilled part produces nothing until it is cleaned up, and starts anew with an empty part.
+a spilled part produces nothing until it is cleaned up, and starts anew with an empty part. Its *load* is
+the rows that it takes and gives in a batch; a slot's time is shared among its groups in proportion,
+as FLUX does by the rows that a partition takes (section 5.3).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ Floats = NDArray[np.float64]
 NEVER = -1
 #: Weight of the newest sample in the average; a batch is a sample.
 _NEWEST = 0.5
+#: The same for the load: the last ten batches or so count, since loads are compared over a while.
+_NEWEST_LOAD = 0.2
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,15 @@ class GroupTable:
     average: Floats
     #: The last batch that brought a row.
     last_insert: Ints
+    #: Rows that a batch processes, and results that it makes, on average; recent batches weigh more.
+    load: Floats
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
         """A table in which nothing has happened."""
         whole, half = (streams, groups), (groups,)
         shapes = {"rows": whole, "bytes": whole}
-        kinds = {"average": np.float64}
+        kinds = {"average": np.float64, "load": np.float64}
         columns: dict[str, Any] = {
             f.name: np.full(shapes.get(f.name, half), _neutral(f.name), kinds.get(f.name, np.int64))
             for f in fields(cls)
@@ -90,6 +96,7 @@ class GroupTable:
             news.outputs,
             np.where(news.spilled, 0.0, self.average) * (1 - _NEWEST) + news.kept * _NEWEST,
             np.where(news.inserted, news.batch, self.last_insert),
+            self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -121,7 +128,8 @@ class GroupTable:
         """The inverse of `to_json`."""
         table = cls.empty(found["count"], found["streams"])
         for one in fields(cls):
-            if found["ids"]:
+            # A table that an earlier version wrote has no load yet.
+            if found["ids"] and one.name in found:
                 getattr(table, one.name)[..., found["ids"]] = found[one.name]
         return table
 
@@ -150,13 +158,20 @@ class GroupNews:
     #: Groups that were moved out of memory in the batch, and groups that got a row.
     spilled: NDArray[np.bool_]
     inserted: NDArray[np.bool_]
+    #: Rows that were processed.
+    rows: Ints
 
     @classmethod
     def none(cls, batch: int, groups: int) -> GroupNews:
         """Nothing has happened yet."""
-        outputs, kept, cleaned = (np.zeros(groups, np.int64) for _ in range(3))
+        outputs, kept, cleaned, rows = (np.zeros(groups, np.int64) for _ in range(4))
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
-        return cls(batch, outputs, kept, cleaned, spilled, inserted)
+        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows)
+
+    def took(self, rows: Ints) -> None:
+        """Rows of each group that came into memory."""
+        self.rows += rows
+        self.inserted |= rows > 0
 
     def produced(self, outputs: Ints) -> None:
         """Results of a piece of the batch."""

@@ -147,7 +147,7 @@ class SlotState:
             return
         piece = self._shelf.write(stream, data.batch)
         self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
-        self.news.inserted |= np.diff(data.group_starts(group_bounds(self.groups))) > 0
+        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
         self.delta_rows[stream] += data.rows
 
     def expiring(self, watermark_us: int | None) -> list[int]:
