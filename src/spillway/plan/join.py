@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from spillway.errors import QueryError
 
@@ -27,11 +27,36 @@ class StreamPlan:
     columns: tuple[tuple[str, str], ...]
     keys: tuple[str, ...]
     window: WindowPlan | None = None
+    #: Whether a key that is NULL is a key like any other; to a join it matches nothing.
+    null_keys: bool = False
+
+
+class Plan(Protocol):
+    """What the state of a query depends on; two starts of a checkpoint must agree on all of it."""
+
+    #: What the operator is called.
+    OPERATOR: ClassVar[str]
+
+    @property
+    def streams(self) -> tuple[StreamPlan, ...]:
+        """The streams that come in."""
+        ...
+
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        """The type of each key, as DDL text."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The plan as plain data, for the checkpoint's metadata."""
+        ...
 
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """What the state of a join depends on; two starts of a checkpoint must agree on all of it."""
+    """An n-way join on equal keys."""
+
+    OPERATOR: ClassVar[str] = "n-way join"
 
     streams: tuple[StreamPlan, ...]
     #: The common type of each key, as DDL text.
@@ -44,20 +69,25 @@ class JoinPlan:
 
     def fingerprint(self) -> dict[str, Any]:
         """The plan as plain data, for the checkpoint's metadata."""
-        return {
-            "streams": [
-                {
-                    "name": s.name,
-                    "columns": [list(column) for column in s.columns],
-                    "keys": list(s.keys),
-                    "window": None
-                    if s.window is None
-                    else [s.window.time, s.window.window_us, s.window.lateness_us],
-                }
-                for s in self.streams
-            ],
-            "key_types": list(self.key_types),
-        }
+        return streams_fingerprint(self)
+
+
+def streams_fingerprint(plan: Plan) -> dict[str, Any]:
+    """The streams and keys of a plan as plain data."""
+    return {
+        "streams": [
+            {
+                "name": s.name,
+                "columns": [list(column) for column in s.columns],
+                "keys": list(s.keys),
+                "window": None
+                if s.window is None
+                else [s.window.time, s.window.window_us, s.window.lateness_us],
+            }
+            for s in plan.streams
+        ],
+        "key_types": list(plan.key_types),
+    }
 
 
 def refuse_other_query(location: str, written: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

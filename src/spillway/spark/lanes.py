@@ -7,7 +7,7 @@ bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of 
     _stream tinyint, _h int, lane 0, lane 1, ...
 
 where `_h` is the upper half of xxhash64 over the keys, brought to common types. Rows that can match
-nothing (a NULL key, a NULL event time) do not travel at all.
+nothing (a NULL key of a join, a NULL event time) do not travel at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from spillway.errors import PlanError
 from spillway.operators.base import StreamColumns
-from spillway.plan.join import JoinPlan
+from spillway.plan.join import Plan
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import Routing
 
@@ -56,7 +56,7 @@ class Lanes:
     #: For each stream, the value of each stored column as a Spark expression over its DataFrame.
     values: tuple[tuple[Column, ...], ...]
 
-    def union(self, frames: Mapping[str, DataFrame], plan: JoinPlan) -> DataFrame:
+    def union(self, frames: Mapping[str, DataFrame], plan: Plan) -> DataFrame:
         """All streams as rows of one schema, hashed, without the rows that can match nothing."""
         tagged = [
             self._tagged(number, frames[stream.name], plan)
@@ -67,16 +67,16 @@ class Lanes:
             whole = whole.unionAll(other)
         return whole
 
-    def _tagged(self, number: int, frame: DataFrame, plan: JoinPlan) -> DataFrame:
+    def _tagged(self, number: int, frame: DataFrame, plan: Plan) -> DataFrame:
         columns, stream = self.streams[number], plan.streams[number]
         values = self.values[number]
         keys = [values[at] for at in columns.keys]
-        needed = [frame[_quoted(key)].isNotNull() for key in stream.keys]
+        needed = [] if stream.null_keys else list(stream.keys)
         if stream.window is not None:
-            needed.append(frame[_quoted(stream.window.time)].isNotNull())
-        present = needed[0]
-        for one in needed[1:]:
-            present = present & one
+            needed.append(stream.window.time)
+        present = F.lit(True)
+        for name in needed:
+            present = present & frame[_quoted(name)].isNotNull()
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
             lanes[lane] = value
@@ -88,7 +88,7 @@ class Lanes:
 
 
 def assign_lanes(
-    plan: JoinPlan, frames: Mapping[str, DataFrame], key_types: Sequence[DataType]
+    plan: Plan, frames: Mapping[str, DataFrame], key_types: Sequence[DataType]
 ) -> Lanes:
     """Gives every stored column of every stream a lane of its type."""
     types: list[DataType] = []

@@ -52,8 +52,9 @@ from spillway.errors import QueryError, from_wire
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
 from spillway.metrics.record import SlotRecord
+from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
-from spillway.plan.join import JoinPlan
+from spillway.plan.join import Plan
 from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
@@ -94,10 +95,11 @@ _STOPPED = (
 class QuerySpec:
     """Everything about a query that does not change while it runs."""
 
-    plan: JoinPlan
+    plan: Plan
     lanes: Lanes
+    operator: Operator
     schema: StructType
-    #: The user's where and select, applied to the joined rows.
+    #: The user's where and select, applied to the results.
     shape: Callable[[DataFrame], DataFrame]
     adapt: Adapt
     query_id: str
@@ -421,6 +423,7 @@ class BatchLoop:
             self._home,
             plan,
             self.spec.lanes.streams,
+            self.spec.operator,
             self.spec.identity,
             self.spec.faults,
         )

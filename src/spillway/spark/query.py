@@ -197,7 +197,7 @@ class Query:
     def describe(self, extended: bool = False) -> str:
         """The text that `explain` prints."""
         spec, state = self._loop.spec, self._loop.state
-        lines = ["n-way join"]
+        lines = [spec.plan.OPERATOR]
         for stream in spec.plan.streams:
             columns = ", ".join(f"{name} {kind}" for name, kind in stream.columns)
             lines.append(f"  stream {stream.name} ({columns})")

@@ -23,10 +23,9 @@ from spillway.coordinator.coordinator import BatchPlan
 from spillway.errors import SpillwayError
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
+from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
 from spillway.operators.faults import Faults, executor_pid
-from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
@@ -46,6 +45,7 @@ class SlotTask:
     home: Home
     plan: BatchPlan
     streams: tuple[StreamColumns, ...]
+    operator: Operator
     #: Passes rows through without state: the identity plan.
     identity: bool = False
     faults: Faults = field(default_factory=Faults)
@@ -111,7 +111,7 @@ class SlotTask:
             map(_in_utc, rows),
             job,
             self._manifest(store.durable, slot),
-            JoinOperator(self.streams, adapt.block_rows),
+            self.operator,
             policy,
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),

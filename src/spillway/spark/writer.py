@@ -27,7 +27,7 @@ from spillway.spark.sinks import SinkSpec, make_sink
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
-    from spillway.spark.join import Join
+    from spillway.spark.result import Result
 
 #: Sinks that are for looking at; without a checkpointLocation they get one that ends with them.
 _PASSING = ("console", "memory", "noop")
@@ -39,8 +39,9 @@ class StreamWriter:
     Every verb returns the writer, as Spark's do.
     """
 
-    def __init__(self, join: Join) -> None:
-        self._join = join
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        self._mode = result.MODES[0]
         self._format: str | None = None
         self._options: dict[str, str] = {}
         self._partition_by: tuple[str, ...] = ()
@@ -71,13 +72,15 @@ class StreamWriter:
         return self
 
     def outputMode(self, mode: str) -> StreamWriter:
-        """Only "append": the results of a join are never changed or taken back."""
-        if mode.lower() != "append":
+        """How results come: those of a join are "append", never changed or taken back."""
+        modes = self._result.MODES
+        if mode.lower() not in modes:
             raise PlanError(
-                f"outputMode({mode!r}) has no meaning for a join",
-                detail="a result of an inner join, once there, is never changed or taken back",
-                hint='use outputMode("append"), or leave it out',
+                f"outputMode({mode!r}) has no meaning for {self._result.KIND}",
+                detail=self._result.WHY_MODES,
+                hint=f"use {' or '.join(f'outputMode({one!r})' for one in modes)}, or leave it out",
             )
+        self._mode = mode.lower()
         return self
 
     def queryName(self, name: str) -> StreamWriter:
@@ -121,9 +124,9 @@ class StreamWriter:
 
     def start(self, path: str | None = None) -> Query:
         """Checks everything that can be known now, and starts the query."""
-        join = self._join
-        plan, lanes = join.planned()
-        spark = join.spark
+        result = self._result
+        spark, planned = result.spark, result.planned(self._adapt, self._mode)
+        plan, lanes = planned.plan, planned.lanes
         location, scratch = self._location()
         checkpoint = Checkpoint(self._adapt.durable or f"{location.rstrip('/')}/spillway")
         checkpoint.acquire()
@@ -133,14 +136,15 @@ class StreamWriter:
             spec = QuerySpec(
                 plan,
                 lanes,
-                lanes_schema(lanes) if self._identity else join.joined_schema,
-                (lambda df: df) if self._identity else join.shaped,
+                planned.operator,
+                lanes_schema(lanes) if self._identity else result.whole_schema,
+                (lambda df: df) if self._identity else result.shaped,
                 self._adapt,
                 metadata["query_id"],
                 self._identity,
                 self._faults,
             )
-            sink.open(spec.schema if self._identity else join.schema)
+            sink.open(spec.schema if self._identity else result.schema)
             slots = self._adapt.slots or default_slots(spark)
             shares, groups = self._adapt.shares, self._adapt.groups
             new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
@@ -149,7 +153,7 @@ class StreamWriter:
                 self._adapt.anchor == "auto" and not is_local(spark)
             )
             loop = BatchLoop(spark, spec, sink, checkpoint, state, references, slots, wanted)
-            writer = lanes.union(join.frames, plan).writeStream.foreachBatch(loop.run_batch)
+            writer = lanes.union(planned.frames, plan).writeStream.foreachBatch(loop.run_batch)
             writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
             if self._name is not None:
                 writer = writer.queryName(self._name)
@@ -174,11 +178,11 @@ class StreamWriter:
             (v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None
         )
         if given is None:
-            root = self._join.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+            root = self._result.spark.conf.get("spark.sql.streaming.checkpointLocation", None)
             if root and self._name:
                 given = f"{root.rstrip('/')}/{self._name}"
         if given is not None:
-            return qualified(self._join.spark, given), False
+            return qualified(self._result.spark, given), False
         if self._foreach is None and (self._format or "").lower() in _PASSING:
             return tempfile.mkdtemp(prefix="spillway-checkpoint-"), True
         raise SettingsError(
