@@ -18,12 +18,27 @@ from spillway.errors import (
     SpillwayError,
     StateError,
 )
+from spillway.spark.aggregations import (
+    Aggregation,
+    avg,
+    count,
+    first,
+    last,
+    max,
+    min,
+    stddev,
+    sum,
+    variance,
+)
+from spillway.spark.groupby import GroupBy, Stream, stream
 from spillway.spark.join import Join, join
 from spillway.spark.query import Query
 from spillway.version import VERSION as __version__
 
 __all__ = [
+    "Aggregation",
     "EnvironmentMissing",
+    "GroupBy",
     "Join",
     "PlanError",
     "Query",
@@ -31,6 +46,17 @@ __all__ = [
     "SettingsError",
     "SpillwayError",
     "StateError",
+    "Stream",
     "__version__",
+    "avg",
+    "count",
+    "first",
     "join",
+    "last",
+    "max",
+    "min",
+    "stddev",
+    "stream",
+    "sum",
+    "variance",
 ]

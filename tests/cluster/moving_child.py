@@ -77,7 +77,7 @@ def main(given: str, root: str, placed: str) -> None:
     writer._faults = Faults(faults, steps)
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
-    query._loop.rules = Rules(Scripted(), interval_batches=1)  # type: ignore[arg-type]
+    query._loop.stage.rules = Rules(Scripted(), interval_batches=1)  # type: ignore[arg-type]
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [event.to_json() for event in query.events]

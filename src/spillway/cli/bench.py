@@ -23,7 +23,7 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="join2, join3, join2-strings, join2-window, spill, relocate, identity; "
+            help="join2, join3, join2-strings, join2-window, groupby, spill, relocate, identity; "
             "all if none is given."
         ),
     ] = None,

@@ -31,14 +31,21 @@ from spillway.experiments.bench_spec import (
     EngineOrder,
 )
 from spillway.metrics.events import CleanedUp
+from spillway.spark.aggregations import avg as sw_avg
+from spillway.spark.aggregations import count as sw_count
+from spillway.spark.aggregations import sum as sw_sum
+from spillway.spark.groupby import stream
 from spillway.spark.join import join
 from spillway.spark.query import Query
+from spillway.spark.result import Result
 from spillway.spark.session import local_session
 
 _WINDOW = f"{WINDOW_BATCHES * ADVANCE_MS} milliseconds"
 _LOOK_EVERY_S = 0.25
 _LEAST_WARMUP_BATCHES = 3
 _SAMPLE_ROWS = 10_000
+#: What a group-by is measured with.
+_SPARK_AGGREGATES = (F.count("*"), F.sum("v"), F.avg("v"))
 
 
 class Run(Protocol):
@@ -165,18 +172,38 @@ def session(order: EngineOrder) -> SparkSession:
 
 
 def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
-    """Starts the case's join on the engine, with nothing behind it but a sink that drops rows."""
-    frames = order.pairs.stream(spark)
+    """Starts the case's query on the engine, with nothing behind it but a sink that drops rows."""
+    frames, case = order.pairs.stream(spark), order.case
     if order.engine in PROVIDERS:
-        rows = spark_join(frames, windowed=order.case.windowed)
+        rows = (
+            spark_join(frames, windowed=case.windowed)
+            if case.keys is None
+            else by_key(frames, case.keys).groupBy("k").agg(*_SPARK_AGGREGATES)
+        )
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        return SparkRun(writer.start())
-    joined = join(**frames).on("k")
-    if order.case.windowed:
-        joined = joined.within(_WINDOW, time="ts")
-    ours = joined.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        return SparkRun(writer.outputMode("append" if case.keys is None else "update").start())
+    query = _joined(frames, case.windowed) if case.keys is None else _grouped(frames, case.keys)
+    ours = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
     ours._identity = order.engine == IDENTITY
     return SpillwayRun(ours.adapt(slots=CORES, memory=order.memory_bytes).start())
+
+
+def _joined(frames: Mapping[str, DataFrame], windowed: bool) -> Result:
+    joined = join(**frames).on("k")
+    return joined.within(_WINDOW, time="ts") if windowed else joined
+
+
+def _grouped(frames: Mapping[str, DataFrame], keys: int) -> Result:
+    aggregates = {"rows": sw_count(), "total": sw_sum("v"), "mean": sw_avg("v")}
+    return stream(by_key(frames, keys)).group_by("k").agg(**aggregates)
+
+
+def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
+    """All streams as one, with so many keys, a power of two."""
+    first, *others = frames.values()
+    for other in others:
+        first = first.unionAll(other)
+    return first.select(F.col("k").bitwiseAND(F.lit(keys - 1)).alias("k"), "v")
 
 
 def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:

@@ -103,8 +103,10 @@ class Stream:
 
     def moves(self, wanted: tuple[Move, ...]) -> None:
         """Says what is to move from the next batch on."""
-        rules = self.query._loop.rules
-        self.query._loop.rules = replace(rules, strategy=Shuttle("relocate-only", wanted=wanted))
+        rules = self.query._loop.stage.rules
+        self.query._loop.stage.rules = replace(
+            rules, strategy=Shuttle("relocate-only", wanted=wanted)
+        )
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits for something that the stream comes to."""

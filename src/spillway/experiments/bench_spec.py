@@ -1,6 +1,6 @@
 """What is measured: the cases, the engines, and the order that one child process is given.
 
-A case is an input and a join of it; an engine is a way to run the join. All engines of a case get
+A case is an input and a query on it; an engine is a way to run the query. All engines of a case get
 the same input definition, the same cores, partitions, Java memory, sink and checkpoint disk.
 """
 
@@ -34,9 +34,11 @@ _ROW_BYTES = 20
 
 @dataclass(frozen=True)
 class Case:
-    """One input and the join of it."""
+    """One input and the query on it: a join, or a group-by."""
 
     streams: int
+    #: Keys that the rows of all streams together are grouped by; None: the streams are joined.
+    keys: int | None = None
     payload: bool = False
     windowed: bool = False
     #: Memory of spillway, as a part of the state at the end of the run; None: no limit.
@@ -52,6 +54,7 @@ CASES = {
     "join3": Case(streams=3),
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
+    "groupby": Case(streams=2, keys=1 << 20),
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     RELOCATE: Case(
         streams=2, payload=True, engines=(SPILLWAY,), module="spillway.experiments.bench_move"

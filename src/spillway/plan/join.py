@@ -102,6 +102,10 @@ def refuse_other_query(location: str, written: Mapping[str, Any], asked: Mapping
 
 
 def _difference(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
+    # The first checkpoints were all of joins, and do not say so.
+    was, now = (found.get("operator", JoinPlan.OPERATOR) for found in (written, asked))
+    if was != now:
+        return f"it is of the operator {was}, this query's is {now}"
     old = {s["name"]: s for s in written["streams"]}
     new = {s["name"]: s for s in asked["streams"]}
     if list(old) != list(new):
@@ -109,18 +113,23 @@ def _difference(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | N
     for name, stream in new.items():
         before = old[name]
         if before["keys"] != stream["keys"]:
-            was, now = _names(before["keys"]), _names(stream["keys"])
-            return f"stream {name} was joined on {was}, now on {now}"
+            verb, word = ("joined", "on") if now == JoinPlan.OPERATOR else ("grouped", "by")
+            keys = _names(before["keys"]), _names(stream["keys"])
+            return f"stream {name} was {verb} {word} {keys[0]}, now {word} {keys[1]}"
         if before["columns"] != stream["columns"]:
             change = _schema_change(before["columns"], stream["columns"])
             return f"the schema of stream {name} {change}"
         if before["window"] != stream["window"]:
-            was, now = _window(before["window"]), _window(stream["window"])
-            return f"the window of stream {name} was {was}, now {now}"
+            windows = _window(before["window"]), _window(stream["window"])
+            return f"the window of stream {name} was {windows[0]}, now {windows[1]}"
     if written["key_types"] != asked["key_types"]:
         return (
             f"the key types were {_names(written['key_types'])}, now {_names(asked['key_types'])}"
         )
+    told = ([f"{one[0]}={one[2]}" for one in q.get("aggregates", ())] for q in (written, asked))
+    before, after = told
+    if before != after:
+        return f"its aggregates were {_names(before)}, now {_names(after)}"
     return None
 
 

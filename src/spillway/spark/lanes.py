@@ -76,7 +76,7 @@ class Lanes:
             needed.append(stream.window.time)
         present = F.lit(True)
         for name in needed:
-            present = present & frame[_quoted(name)].isNotNull()
+            present = present & frame[quoted(name)].isNotNull()
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
             lanes[lane] = value
@@ -101,13 +101,13 @@ def assign_lanes(
         taken: set[int] = set()
         lanes = []
         for _, kind in stored:
-            wanted = _nullable(kind).json()
+            wanted = nullable(kind).json()
             lane = next(
                 (a for a, k in enumerate(keys_of_lanes) if k == wanted and a not in taken), None
             )
             if lane is None:
                 lane = len(types)
-                types.append(_nullable(kind))
+                types.append(nullable(kind))
                 keys_of_lanes.append(wanted)
             taken.add(lane)
             lanes.append(lane)
@@ -130,15 +130,15 @@ def _stored_columns(
     frame: DataFrame, keys: Sequence[str], key_types: Sequence[DataType]
 ) -> tuple[list[tuple[Column, DataType]], list[int]]:
     """The visible columns, then a normalised copy of each key that is not usable as it is."""
-    stored = [(frame[_quoted(f.name)], f.dataType) for f in frame.schema.fields]
+    stored = [(frame[quoted(f.name)], f.dataType) for f in frame.schema.fields]
     key_at = []
     for key, common in zip(keys, key_types, strict=True):
         at = frame.columns.index(key)
-        if _nullable(frame.schema[key].dataType) == common and not _is_float(common):
+        if nullable(frame.schema[key].dataType) == common and not _is_float(common):
             key_at.append(at)
         else:
             key_at.append(len(stored))
-            stored.append((_normalised(frame[_quoted(key)], common), common))
+            stored.append((_normalised(frame[quoted(key)], common), common))
     return stored, key_at
 
 
@@ -191,13 +191,13 @@ def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
 
 def result_schema(frames: Mapping[str, DataFrame]) -> StructType:
     """One struct per stream, with the stream's own columns."""
-    return StructType([StructField(n, _nullable(frame.schema)) for n, frame in frames.items()])
+    return StructType([StructField(n, nullable(frame.schema)) for n, frame in frames.items()])
 
 
 def common_type(spark: SparkSession, types: Sequence[DataType]) -> DataType:
     """Spark's own common type, as `coalesce` finds it."""
     casts = ", ".join(f"cast(null as {kind.simpleString()})" for kind in types)
-    return _nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
+    return nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
 
 
 def stored_in_utc(kind: pa.DataType) -> pa.DataType:
@@ -217,21 +217,28 @@ def stored_in_utc(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The type of a stored column."""
+    return stored_in_utc(to_arrow_type(kind, **_ZONE))
+
+
 def _is_float(kind: DataType) -> bool:
     return isinstance(kind, FloatType | DoubleType)
 
 
-def _nullable(kind: DataType) -> DataType:
+def nullable(kind: DataType) -> DataType:
+    """The type with everything in it allowed to be NULL."""
     if isinstance(kind, StructType):
         return StructType(
-            [StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in kind.fields]
+            [StructField(f.name, nullable(f.dataType), True, f.metadata) for f in kind.fields]
         )
     if isinstance(kind, ArrayType):
-        return ArrayType(_nullable(kind.elementType), True)
+        return ArrayType(nullable(kind.elementType), True)
     if isinstance(kind, MapType):
-        return MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
+        return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
     return kind
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column name as Spark takes any."""
     return "`" + name.replace("`", "``") + "`"

@@ -147,7 +147,7 @@ class Query:
             )
         limit = None if bytes is None else parse_bytes("bytes", bytes)
         for one in slots if slot is None else (slot,):
-            self._loop.memory[one] = limit
+            self._loop.stage.memory[one] = limit
 
     @property
     def slots(self) -> int:
@@ -170,7 +170,7 @@ class Query:
             raise SettingsError(
                 f"slots={slots!r} is not a whole number", hint="for example query.scale(slots=4)"
             )
-        self._loop.scale(slots)
+        self._loop.stage.scale(slots)
 
     def processAllAvailable(self) -> None:
         """Waits until everything the sources have now is in the sink; for tests."""
@@ -212,7 +212,7 @@ class Query:
                     f"lateness {w.lateness_us / 1e6:g} s"
                 )
         places = Places.of(spec.query_id, spec.adapt)
-        limits = set(self._loop.memory.values())
+        limits = set(self._loop.stage.memory.values())
         shown = ", ".join(
             "no limit" if one is None else f"{one} bytes a slot" for one in sorted(limits, key=str)
         )
@@ -242,7 +242,7 @@ class Query:
         """Makes missing results once a finite input has ended; tidies up, however it ended."""
         try:
             while not self._streaming.awaitTermination(_LOOK_EVERY_S):  # type: ignore[arg-type]
-                if self._loop.stuck and self._loop.idle_s > _PATIENCE_S:
+                if self._loop.stage.stuck and self._loop.idle_s > _PATIENCE_S:
                     self._advance()
             if self._finite and not self._loop.stopping:
                 self._bring_to_end()

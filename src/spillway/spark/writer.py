@@ -15,7 +15,7 @@ from spillway.operators.faults import Faults
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
 from spillway.spark.lanes import lanes_schema
-from spillway.spark.loop import BatchLoop, QuerySpec
+from spillway.spark.loop import BatchLoop
 from spillway.spark.query import Query
 from spillway.spark.session import (
     default_slots,
@@ -24,6 +24,8 @@ from spillway.spark.session import (
     quick_local_checkpoints,
 )
 from spillway.spark.sinks import SinkSpec, make_sink
+from spillway.spark.sinks.foreach import ForeachBatchSink
+from spillway.spark.stage import QuerySpec, Stage
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
@@ -152,7 +154,9 @@ class StreamWriter:
             wanted = self._adapt.anchor == "always" or (
                 self._adapt.anchor == "auto" and not is_local(spark)
             )
-            loop = BatchLoop(spark, spec, sink, checkpoint, state, references, slots, wanted)
+            renumbers = isinstance(sink, ForeachBatchSink)
+            stage = Stage(spark, spec, checkpoint, state, references, slots, wanted, renumbers)
+            loop = BatchLoop(spark, stage, sink)
             writer = lanes.union(planned.frames, plan).writeStream.foreachBatch(loop.run_batch)
             writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
             if self._name is not None:

@@ -1,0 +1,94 @@
+"""Aggregate functions as a user writes them: `sw.avg("price")`, `sw.count()`, `sw.min("a.x + 1")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+#: Spark's own functions, for the types of results.
+_SPARK: dict[str, Callable[[Column], Column]] = {
+    "count": F.count,
+    "sum": F.sum,
+    "avg": F.avg,
+    "min": F.min,
+    "max": F.max,
+    "stddev": F.stddev,
+    "variance": F.variance,
+    "first": F.first,
+    "last": F.last,
+}
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A function, and the column or expression that it is taken of."""
+
+    function: str
+    #: A column, Spark SQL text, or None: rows are counted.
+    of: str | Column | None = None
+    #: What `first` and `last` go by inside a batch: a column; None: the value itself.
+    by: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it was written."""
+        return f"{self.function}({'*' if self.of is None else self.of})"
+
+    def argument(self) -> Column:
+        """What it is taken of, over the user's stream."""
+        if self.of is None:
+            return F.lit(1)
+        return F.expr(self.of) if isinstance(self.of, str) else self.of
+
+    def as_spark(self, argument: Column) -> Column:
+        """The same in Spark's words."""
+        return _SPARK[self.function](argument)
+
+
+def count(column: str | Column = "*") -> Aggregation:
+    """How many rows there are; or how many have a value in a column."""
+    everything = isinstance(column, str) and column == "*"
+    return Aggregation("count", None if everything else column)
+
+
+def sum(column: str | Column) -> Aggregation:
+    """The sum of the values; a sum of integers that does not fit a bigint is refused."""
+    return Aggregation("sum", column)
+
+
+def avg(column: str | Column) -> Aggregation:
+    """The mean of the values."""
+    return Aggregation("avg", column)
+
+
+def min(column: str | Column) -> Aggregation:
+    """The least value."""
+    return Aggregation("min", column)
+
+
+def max(column: str | Column) -> Aggregation:
+    """The largest value."""
+    return Aggregation("max", column)
+
+
+def stddev(column: str | Column) -> Aggregation:
+    """The standard deviation of a sample."""
+    return Aggregation("stddev", column)
+
+
+def variance(column: str | Column) -> Aggregation:
+    """The variance of a sample."""
+    return Aggregation("variance", column)
+
+
+def first(column: str | Column, *, by: str | None = None) -> Aggregation:
+    """The value that came first: of the first batch, and in it the least by a column."""
+    return Aggregation("first", column, by)
+
+
+def last(column: str | Column, *, by: str | None = None) -> Aggregation:
+    """The value that came last: of the last batch, and in it the largest by a column."""
+    return Aggregation("last", column, by)

@@ -1,0 +1,184 @@
+"""The builder of a group-by: immutable, each verb gives a new one, each checks what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from spillway.errors import PlanError
+from spillway.operators.aggregates import Aggregate
+from spillway.operators.groupby import GroupByOperator
+from spillway.plan.groupby import AggregatePlan, GroupByPlan
+from spillway.plan.join import StreamPlan
+from spillway.settings import Adapt
+from spillway.spark.aggregations import Aggregation
+from spillway.spark.checks import check_key, check_stream, find_column
+from spillway.spark.lanes import Lanes, arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.result import Planned, Result
+
+
+def stream(frame: DataFrame, name: str = "stream") -> Stream:
+    """Begins a query on one streaming DataFrame.
+
+    Example:
+        >>> sw.stream(trades).group_by("symbol").agg(mean=sw.avg("price"))  # doctest: +SKIP
+    """
+    check_stream(name, frame)
+    return Stream(name, frame)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream, under a name."""
+
+    name: str
+    frame: DataFrame
+
+    def group_by(self, *keys: str) -> Grouped:
+        """The keys that rows are grouped by; a key that is NULL is a key like any other."""
+        if not keys:
+            raise PlanError(
+                "group_by() needs at least one key",
+                hint='name the columns: .group_by("symbol"); for one group in all, group by a '
+                "column that is the same in all rows",
+            )
+        hint = f"name a column of {self.name}"
+        found = tuple(find_column(self.frame, self.name, key, "key", hint) for key in keys)
+        twice = next((key for key in found if found.count(key) > 1), None)
+        if twice is not None:
+            raise PlanError(f"group_by() names the key {twice} twice", hint="name it once")
+        for key in found:
+            check_key(self.name, key, self.frame.schema[key].dataType, "group-by")
+        return Grouped(self, found)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A stream by key, before it is said what of it."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+
+    def agg(self, **aggregates: Aggregation) -> GroupBy:
+        """What is computed for every key, each under a name.
+
+        Example:
+            >>> grouped.agg(trades=sw.count(), mean=sw.avg("price"))  # doctest: +SKIP
+        """
+        if not aggregates:
+            raise PlanError(
+                "agg() needs at least one aggregate",
+                hint='for example .agg(trades=sw.count(), mean=sw.avg("price"))',
+            )
+        for name, one in aggregates.items():
+            self._check(name, one)
+        return GroupBy({self.stream.name: self.stream.frame}, self.keys, dict(aggregates))
+
+    def _check(self, name: str, one: Any) -> None:
+        if not isinstance(one, Aggregation):
+            raise PlanError(
+                f"aggregate {name} is {one!r}, not an aggregate function",
+                hint=f'use those of spillway: {name}=sw.sum("price")',
+            )
+        if name.lower() in {key.lower() for key in self.keys}:
+            raise PlanError(f"aggregate {name} has the name of a key", hint="give it another name")
+        try:
+            self.stream.frame.select(one.as_spark(one.argument()))
+        except (AnalysisException, ParseException) as problem:
+            raise PlanError(
+                f"aggregate {name}={one.text} cannot be resolved",
+                detail=str(problem).splitlines()[0],
+                hint=f"the columns of {self.stream.name} are "
+                + ", ".join(self.stream.frame.columns),
+            ) from problem
+
+
+@dataclass(frozen=True)
+class GroupBy(Result):
+    """A group-by in the making; `writeStream` starts it.
+
+    Every batch gives one row for every key that it touched, with what its aggregates are now.
+    """
+
+    KIND: ClassVar[str] = "a group-by"
+    MODES: ClassVar[tuple[str, ...]] = ("update",)
+    WHY_MODES: ClassVar[str] = "the aggregates of a key change with every batch that has rows of it"
+
+    keys: tuple[str, ...] = ()
+    aggregates: Mapping[str, Aggregation] | None = None
+
+    @property
+    def whole_schema(self) -> StructType:
+        """The keys and the aggregates, with the types that Spark gives them."""
+        rows = self.spark.createDataFrame([], self._travelling().schema)
+        made = [
+            one.as_spark(F.lit(1) if one.of is None else F.col(self._argument(at))).alias(name)
+            for at, (name, one) in enumerate(self._aggregates.items())
+        ]
+        found = rows.groupBy(*(quoted(key) for key in self.keys)).agg(*made).schema
+        whole = nullable(found)
+        assert isinstance(whole, StructType)
+        return whole
+
+    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+        """The checked group-by."""
+        [name] = self.frames
+        rows = self._travelling()
+        types = [nullable(rows.schema[key].dataType) for key in self.keys]
+        source = StreamPlan(
+            name,
+            tuple((f.name, f.dataType.simpleString()) for f in rows.schema.fields),
+            self.keys,
+            null_keys=True,
+        )
+        aggregates = tuple(
+            AggregatePlan(title, one.function, one.text)
+            for at, (title, one) in enumerate(self._aggregates.items())
+        )
+        plan = GroupByPlan(source, tuple(kind.simpleString() for kind in types), aggregates)
+        frames = {name: rows}
+        lanes = assign_lanes(plan, frames, types)
+        return Planned(plan, lanes, frames, self._operator(rows, lanes, adapt.block_rows))
+
+    def _operator(self, rows: DataFrame, lanes: Lanes, block_rows: int) -> GroupByOperator:
+        made = []
+        for at, (title, one) in enumerate(self._aggregates.items()):
+            if one.of is None:
+                made.append(Aggregate(title, one.function))
+                continue
+            column = rows.columns.index(self._argument(at))
+            order = rows.columns.index(self._order(at)) if one.by else None
+            kind: DataType = rows.schema[column].dataType
+            made.append(Aggregate(title, one.function, column, arrow_type(kind), order))
+        return GroupByOperator(lanes.streams[0], self.keys, made, block_rows)
+
+    def _travelling(self) -> DataFrame:
+        """The keys, and what aggregates are taken of."""
+        [(name, frame)] = self.frames.items()
+        columns: list[Column] = [frame[quoted(key)] for key in self.keys]
+        for at, one in enumerate(self._aggregates.values()):
+            if one.of is not None:
+                columns.append(one.argument().alias(self._argument(at)))
+            if one.by is not None:
+                by = find_column(frame, name, one.by, "order", f"name a column of {name}")
+                columns.append(frame[quoted(by)].alias(self._order(at)))
+        return frame.select(*columns)
+
+    @property
+    def _aggregates(self) -> Mapping[str, Aggregation]:
+        assert self.aggregates
+        return self.aggregates
+
+    @staticmethod
+    def _argument(at: int) -> str:
+        return f"_value{at}"
+
+    @staticmethod
+    def _order(at: int) -> str:
+        return f"_order{at}"

@@ -1,0 +1,295 @@
+"""One operator of a running query: its committed state, its plans, its tasks, and what runs beside them.
+
+    plan      what every slot is told, from the committed state
+    results   rows of the input as the results of the operator: split, exchange, slot tasks
+    answers   slot records, which come back through an accumulator
+    commit    the next committed state, in the log
+
+Groups move beside the batches (spark/mover.py). Between two batches a stage takes what was said there,
+and lets what is due begin.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spillway.coordinator.adaptation import Rules, adapt, rescale, resume
+from spillway.coordinator.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import (
+    BatchPlan,
+    Committed,
+    Note,
+    References,
+    commit_batch,
+    new_note,
+    noteworthy,
+    plan_batch,
+    plan_round,
+)
+from spillway.metrics.events import Event
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import Operator
+from spillway.operators.faults import Faults
+from spillway.plan.join import Plan
+from spillway.protocols.relocation import Phase, Relocation
+from spillway.settings import Adapt, parse_bytes
+from spillway.spark.anchors import Anchors, slot_expression
+from spillway.spark.home import Home
+from spillway.spark.janitor import Upkeep
+from spillway.spark.lanes import Lanes, markers
+from spillway.spark.mover import Mover
+from spillway.spark.pace import Pace
+from spillway.spark.session import cloned
+from spillway.spark.task import Records, SlotTask
+
+#: Steps of a move (DCAPE-TR 5.1) that a batch is the answer to, by the phase it ran in; and those that
+#: are due when it is committed, by the phase after it.
+_STEP_IN_BATCH = {Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8}
+_STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3}
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """Everything about a query that does not change while it runs."""
+
+    plan: Plan
+    lanes: Lanes
+    operator: Operator
+    schema: StructType
+    #: The user's where and select, applied to the results.
+    shape: Callable[[DataFrame], DataFrame]
+    adapt: Adapt
+    query_id: str
+    identity: bool = False
+    faults: Faults = field(default_factory=Faults)
+
+
+class Stage:
+    """The operator of a query while it runs."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        spec: QuerySpec,
+        checkpoint: Checkpoint,
+        state: Committed,
+        references: References,
+        slots: int,
+        anchored: bool,
+        renumbers: bool,
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self.checkpoint = checkpoint
+        self.rules = Rules.of(spec.adapt)
+        #: Bytes of state that each slot may have in memory; None: no limit.
+        self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
+        self.pace = Pace()
+        self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
+        self.anchors: Anchors | None = None
+        self._user = spark
+        #: Whether what evaluates the results may renumber the tasks: then a task without a row does
+        #: not know which slot it is.
+        self._renumbers = renumbers
+        #: The slots this start was asked for, until it has them; and those wished for since.
+        self._slots_asked: int | None = slots
+        self._slots_wished: int | None = None
+        self._anchored = anchored
+        self._records = spark.sparkContext.accumulator({}, Records())
+        self._upkeep = Upkeep(checkpoint, references)
+        times = [stream.time for stream in spec.lanes.streams]
+        own = (cloned(spark), checkpoint, self.home, times)
+        self._mover = Mover(*own, spec.faults, self._reach, self.pace)
+        #: What happened beside the batches since the last commit.
+        self._beside: tuple[Event, ...] = ()
+        #: The records of the last commit, by slot.
+        self._last: Mapping[int, SlotRecord] = {}
+        self._place_anchors()
+        if self.rules.strategy.relocates:
+            self._mover.warm_up()
+
+    @property
+    def limits(self) -> dict[int, int | None]:
+        """Bytes of state at which each slot moves groups out of memory; None: it does not."""
+        part = self.spec.adapt.memory_threshold
+        if not self.rules.strategy.spills:
+            return {}
+        return {
+            slot: None if limit is None else max(1, int(limit * part))
+            for slot, limit in self.memory.items()
+        }
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something waits for a batch that need not have rows."""
+        if self.state.batch < 0:
+            return False
+        changing = self._slots_wished is not None or self.state.scaling is not None
+        return self._mover.waiting or (changing and not self._mover.busy)
+
+    def scale(self, slots: int) -> None:
+        """Takes a wish for another number of slots; the next batch or round begins with it."""
+        rescale(self.state, slots)
+        self._mover.warm_up()
+        self._slots_wished = slots
+
+    def finish_sending(self) -> None:
+        """Waits for everything that is on its way."""
+        self._mover.finish()
+
+    def close(self) -> None:
+        """Ends what runs beside the batches."""
+        self._mover.close()
+        self._upkeep.close()
+        if self.anchors is not None:
+            self.anchors.close()
+
+    # One batch
+
+    def planned(self, batch: int, note: Note | None, *, sweep: bool) -> BatchPlan:
+        """The plan of the next batch; with a note, the plan that it had before a crash."""
+        garbage = self._upkeep.garbage
+        limits = self.limits
+        return plan_batch(self.state, batch, garbage, sweep=sweep, memory_bytes=limits, note=note)
+
+    def planned_round(self, note: Note) -> BatchPlan:
+        """The plan of a batch without rows."""
+        return plan_round(self.state, note, self._upkeep.garbage)
+
+    def new_note(self, cleanup: tuple[int, ...]) -> Note:
+        """The note of a round that is planned for the first time."""
+        return new_note(self.state, self.limits, cleanup)
+
+    def results(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
+        """The results of a batch, made where they are evaluated."""
+        self._records.value = {}
+        slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
+        if self._renumbers and noteworthy(self.state, plan):
+            rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
+        if self.anchors is None:
+            placed = rows.repartitionById(plan.routing.slots, slot)
+        else:
+            placed = self.anchors.exchange(rows, slot)
+        task = SlotTask(
+            self.home,
+            plan,
+            self.spec.lanes.streams,
+            self.spec.operator,
+            self.spec.identity,
+            self.spec.faults,
+        )
+        return placed.mapInArrow(task.function(self._records), self.spec.schema)
+
+    def answers(self, results: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
+        """One record per slot, evaluating the slots that the sink left out."""
+        records = self._arrived(plan.batch, by_place=not self._renumbers)
+        if len(records) < plan.routing.slots:
+            results.write.format("noop").mode("append").save()
+            records = self._arrived(plan.batch, by_place=True)
+        return records
+
+    def commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord], seconds: float) -> None:
+        """Makes a batch true that took so long."""
+        lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
+        for move in plan.moves:
+            self._reach(move, _STEP_IN_BATCH.get(move.phase, 0))
+        state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
+        state = adapt(state, records, self.limits, self.rules)
+        if not self.spec.identity:
+            self.checkpoint.log.append(state)
+        attempts = [record for same in self._records.value.values() for record in same]
+        self._upkeep.after(plan, records, attempts, state)
+        self.state, self._last, self._beside = state, records, ()
+        for move in state.moves:
+            self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
+        self._send()
+
+    def _arrived(self, batch: int, *, by_place: bool) -> dict[int, SlotRecord]:
+        """The first record of each slot that was sure of itself; of others, if places are right."""
+        chosen = {}
+        for (at, slot), attempts in self._records.value.items():
+            sure = [record for record in attempts if record.sure]
+            if at == batch and (sure or by_place):
+                chosen[slot] = (sure or attempts)[0]
+        return chosen
+
+    # Between two batches
+
+    def catch_up(self) -> None:
+        """Takes what was said beside the batches, and what the user wishes."""
+        if self._waits_too_long():
+            self._mover.finish()
+        self.state, events = resume(self.state, self._mover.said())
+        self._beside += events
+        self._send()
+        self._take_slots()
+
+    def _waits_too_long(self) -> bool:
+        """Whether so much waits for groups on their way that they must arrive before more comes."""
+        most = parse_bytes("buffer", self.spec.adapt.buffer)
+        if sum(record.parked_bytes for record in self._last.values()) > most:
+            return True
+        limits = self.limits
+        taking_part = {slot for move in self.state.moves for slot in move.slots}
+        held = {slot: sum(self._last[slot].state_bytes) for slot in taking_part & set(self._last)}
+        return any(
+            (limit := limits.get(slot)) is not None and size > limit + most
+            for slot, size in held.items()
+        )
+
+    def _send(self) -> None:
+        """Begins to send what has departed and is not being sent."""
+        for move in self.state.moves:
+            departed = move.phase in (Phase.SENDING, Phase.RECEIVING)
+            if departed and not self._mover.knows(move):
+                name = self.state.manifests[move.sender]
+                assert name is not None
+                sender = self.checkpoint.manifest(name)
+                self._mover.send(move, sender, self.state.routing.groups, self._placed)
+
+    def _take_slots(self) -> None:
+        """Comes to the number of slots that is asked for, once nothing moves."""
+        asked, wished = self._slots_asked, self._slots_wished
+        if asked is not None and self.state.scaling is None and not self.state.moves:
+            self._slots_asked = None
+            if asked != self.state.routing.slots:
+                routing, streams = self.state.routing.resized(asked), len(self.spec.lanes.streams)
+                self.state, references = self.checkpoint.rerouted(self.state, streams, routing)
+                self._upkeep.references = references
+        if wished is not None:
+            self._slots_wished = self._slots_asked = None
+            self.state = rescale(self.state, wished)
+            for slot in range(self.state.routing.slots):
+                self.memory.setdefault(slot, self.spec.adapt.memory_of(slot))
+        self._place_anchors()
+
+    def _place_anchors(self) -> None:
+        slots = self.state.routing.slots
+        if not self._anchored or (self.anchors is not None and self.anchors.slots == slots):
+            return
+        if self.anchors is not None:
+            self.anchors.close()
+        self.anchors = Anchors(self._user, slots)
+
+    def _placed(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
+        """Rows where a slot is, whichever it is, for what runs beside the batches."""
+        if self.anchors is not None:
+            return self.anchors.exchange(rows, slot)
+        # In one process every place is the right one.
+        return rows if first else rows.repartition(1)
+
+    def _reach(self, move: Relocation, step: int) -> None:
+        if not self.spec.faults.steps:
+            return
+        pids = {"driver": os.getpid()}
+        for who, slot in (("sender", move.sender), ("receiver", move.receiver)):
+            if slot in self._last:
+                pids[who] = int(self._last[slot].worker.split("/")[1])
+        self.spec.faults.reach_step(move.move, step, pids)
