@@ -113,6 +113,7 @@ class MemoryKeeper:
         self._table: GroupTable = state.table() if state.moved else state.manifest.groups
         self.events: list[Event] = []
         self.rows_cleaned = 0
+        self._cleaned_up: set[int] = set()
         #: The most bytes that a check found in memory; 0 without a limit.
         self.peak_bytes = 0
 
@@ -168,7 +169,9 @@ class MemoryKeeper:
         reason = f"room for {room} bytes in memory: {choice.reason}"
         missing = sorted(set(choice.groups) & self._state.pending)
         yield from self._cleaned(missing, room, reason)
-        whole = sorted(set(choice.groups) - set(missing))
+        # A group whose results were just made stays on disk for this batch: if more rows came for it
+        # in memory, a cumulative operator would speak of it twice.
+        whole = sorted(set(choice.groups) - set(missing) - self._cleaned_up)
         if whole:
             watch = _Watch()
             with watch:
@@ -193,6 +196,7 @@ class MemoryKeeper:
             while (batch := watch.next(results)) is not None:
                 rows += batch.num_rows
                 yield batch
+            self._cleaned_up |= set(few)
             self._state.news.cleaned += stats.outputs
             self.rows_cleaned += rows
             kind = Reloaded if in_memory else CleanedUp

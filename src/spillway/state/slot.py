@@ -34,7 +34,7 @@ from spillway.state.generations import (
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 from spillway.state.layers import SETTLED, Layer
 from spillway.state.manifest import Manifest, part_manifest
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
 from spillway.state.shelf import Shelf, StreamLayout, slices
@@ -342,11 +342,13 @@ class SlotState:
 
     def waiting(self, parked: Parked) -> list[RunData | None]:
         """The parked rows of each stream, sorted by hash; None where none came."""
-        found = []
+        found: list[RunData | None] = []
+        everything = np.ones(self.groups, np.bool_)
         for stream, layers in enumerate(parked.streams):
             rows = [s.batch() for s in self._shelf.opened(stream, layers)]
-            data = RunData(merged(rows), self.layouts[stream].time_column) if rows else None
-            found.append(data)
+            whole = self._shelf.merged(stream, rows, everything) if rows else None
+            time_column = self.layouts[stream].time_column
+            found.append(None if whole is None else RunData(whole, time_column))
         return found
 
     def install(self, part: Manifest) -> None:

@@ -43,7 +43,7 @@ class Staging:
         self.groups: NDArray[np.bool_] = np.zeros(shelf.groups, np.bool_)
 
     def add(self, stream: int, data: RunData) -> None:
-        """Takes sorted rows."""
+        """Takes sorted rows, combined as the stream's layout says."""
         if data.rows == 0:
             return
         self._held[stream].append(data)
@@ -54,8 +54,9 @@ class Staging:
 
     def add_segments(self, stream: int, segments: Sequence[Segment]) -> None:
         """Takes the rows of segments."""
-        for segment in segments:
-            self.add(stream, segment.data.part(segment.begin, segment.end))
+        if rows := [segment.batch() for segment in segments if segment.rows]:
+            time_column = self._shelf.layouts[stream].time_column
+            self.add(stream, RunData(self._merged(stream, rows), time_column))
 
     def taken(self) -> Iterator[tuple[RunData | None, ...]]:
         """All rows, one hash range after the other; None for a stream without rows in it."""
