@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from spillway.ids import HASH_END, SlotId, Version
-from spillway.operators.base import OperatorStats
+from spillway.operators.base import OperatorStats, Results
+from spillway.operators.intake import Intake
 from spillway.operators.orders import (
     Arrive,
     Choose,
@@ -63,19 +64,25 @@ def test_order_comes_back_from_json_as_it_was(order: Order) -> None:
 class Listener:
     """An operator that notes what it was given and how many rows the state had."""
 
-    def __init__(self) -> None:
+    layouts = (StreamLayout("a"), StreamLayout("b"))
+
+    def __init__(self, cumulative: bool = False) -> None:
+        self.cumulative = cumulative
         self.heard: list[tuple[int, list[list[int]]]] = []
 
-    def process(
-        self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        return tuple(deltas)
+
+    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
         there = sum(segment.rows for stream in range(2) for segment in state.segments(stream))
         self.heard.append((there, [ids(delta) for delta in deltas]))
         stats.produced(np.concatenate([delta.h for delta in deltas]))
         yield pa.RecordBatch.from_pydict({"rows": [sum(delta.rows for delta in deltas)]})
+        return tuple(deltas)
 
-    def missing(self, base, delta, stats, selectivity) -> Iterator[pa.RecordBatch]:
+    def missing(self, base, delta, stats, selectivity) -> Results:
         yield from ()
+        return ()
 
 
 def rows(groups: Sequence[int], first: int) -> RunData:
@@ -110,15 +117,15 @@ class Slot:
         state = SlotState(
             self.manifest,
             self._store,
-            [StreamLayout("a"), StreamLayout("b")],
+            self.operator.layouts,
             groups=GROUPS,
             version=Version(self.batches),
             attempt=f"t{self.manifest.slot}",
         )
         transit = Transit(state, orders, self._shelf.__getitem__)
-        stats = OperatorStats(GROUPS)
-        for _ in transit.before_batch(self.operator, stats):
+        for _ in transit.before_batch(Intake(state, self.operator, OperatorStats(GROUPS))):
             pass
+        self.staged = sum(rows.rows for found in state.staging.taken() for rows in found if rows)
         kept = transit.without_parked(deltas)
         for stream, delta in enumerate(kept):
             state.add(stream, delta)
@@ -208,6 +215,18 @@ def test_arrived_groups_take_the_rows_that_waited_before_anything_else(
     assert receiver.manifest.state_rows == (8, 5)
     outputs = receiver.manifest.groups.outputs
     assert (outputs[1], outputs[2]) == (2, 2)
+
+
+def test_rows_that_waited_are_staged_where_a_batch_is_processed_whole(
+    sender: Slot, receiver: Slot, shelf: dict[str, Manifest]
+) -> None:
+    receiver.operator = Listener(cumulative=True)
+    sender.batch([Depart(MOVE, (1, 2))])
+    receiver.batch([Park(MOVE, (1, 2))], rows([1, 6], 100), rows([2], 150))
+    receiver.batch([Arrive(MOVE, received(sender, shelf))])
+    assert receiver.staged == 2
+    assert receiver.operator.heard == []
+    assert receiver.manifest.parked == ()
 
 
 def test_groups_arrive_also_where_nothing_waited(

@@ -7,6 +7,7 @@ Arrow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,22 @@ def _bytes(column: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     else:
         at = np.frombuffer(offsets, dtype)[column.offset : column.offset + len(column) + 1]
     return at, np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def same_keys(
+    a: Sequence[pa.Array], ia: NDArray[np.int32], b: Sequence[pa.Array], ib: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """For each i, whether row `ia[i]` of `a` has the keys of row `ib[i]` of `b`, NULL being a value."""
+    same = np.ones(len(ia), np.bool_)
+    for mine, theirs in zip(a, b, strict=True):
+        equal = equal_pairs(mine, ia, theirs, ib)
+        if mine.null_count or theirs.null_count:
+            here, there = is_valid(mine)[ia], is_valid(theirs)[ib]
+            equal = np.where(here & there, equal, here == there)
+        same &= equal
+    return same
+
+
+def is_valid(column: pa.Array) -> NDArray[np.bool_]:
+    """Which values are not NULL."""
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)

@@ -62,7 +62,7 @@ class SlotRecord:
     #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.
     busy_s: float = 0.0
     cpu_s: float = 0.0
-    #: The processor seconds by phase: sort, join, store, compact, commit.
+    #: The processor seconds by phase: sort, operator, store, compact, commit.
     phases_s: dict[str, float] = field(default_factory=dict)
     #: Run files that are new to the slot, written or arrived, and those that it does not name after
     #: the batch: of what it named before, and of the new ones.

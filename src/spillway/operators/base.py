@@ -1,13 +1,29 @@
 """What every operator is, and the sorted rows of a batch that all of them take.
 
-An operator is a function of values: it reads segments of state, is given the sorted new rows, and
-yields result batches of bounded size. It never touches a file, a clock or Spark, and it does not
-write state; the slot task adds the new rows after the operator has run.
+An operator is a function of values: it reads segments of state, is given the sorted new rows, yields
+result batches of bounded size, and returns what is to be kept of the new rows. It never touches a file,
+a clock or Spark, and it does not write state; the slot task adds what is kept after the operator has
+run. So spill, cleanup, moves, scaling and recovery are written once, for all operators: what FLUX
+asks of each operator (section 5.1, Figure 5) is here done by the state they share.
+
+Two kinds of operator differ in what a result needs.
+
+*Additive* (the join): a result is a combination of rows, and those with rows of several parts can be
+made later. New rows are processed as they come, with what is in memory, and cleanup adds what is missing
+between the parts.
+
+*Cumulative* (group-by, dedup): a result needs everything that came before. A batch is processed when
+all its rows are there (state/staging.py). While a group has a part on disk its new rows are only kept,
+as a younger part, and their results wait until the parts meet. So of the parts of a group
+
+    the results of the oldest are made, and those of all younger parts are still to be made,
+
+and what has been said is never wrong, only late.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +35,7 @@ from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.groups import group_of
 from spillway.state.merging import Segment
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
+from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
 #: Weight of older batches in the measured selectivities.
@@ -76,12 +93,28 @@ class OperatorStats:
         return blend
 
 
+#: Yields results.
+Made = Generator[pa.RecordBatch, None, None]
+#: Yields results; returns, for each stream, the rows that are to be kept.
+Results = Generator[pa.RecordBatch, None, tuple[RunData, ...]]
+
+
 class Operator(Protocol):
     """One stateful operator, as a slot task runs it."""
 
-    def process(
-        self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    #: Whether a result needs everything that came before it; see above.
+    cumulative: bool
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """What the state needs to know of each stream that is stored, and how its rows combine."""
+        ...
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The sorted rows of a piece of a batch in the form in which they are kept."""
+        ...
+
+    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
         """Yields the results that the new rows complete; `state` does not hold them yet."""
         ...
 
@@ -91,8 +124,12 @@ class Operator(Protocol):
         delta: Sequence[Sequence[Segment]],
         stats: OperatorStats,
         selectivity: dict[str, tuple[float, float]],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yields the results that need rows of both parts of the same groups."""
+    ) -> Results:
+        """Yields the results that are missing when `delta` is added to `base`.
+
+        Of an additive operator, those that need rows of both; of a cumulative one, those of `delta`.
+        Returns what a cumulative operator keeps of `delta`.
+        """
         ...
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
-from spillway.operators.base import Operator, OperatorStats
+from spillway.operators.base import Made, Operator, OperatorStats
 from spillway.operators.orders import Force, Pick
 from spillway.state.groups import GroupTable
 from spillway.state.slot import SlotState
@@ -114,12 +114,11 @@ class MemoryKeeper:
         self._table: GroupTable = state.table() if state.moved else state.manifest.groups
         self.events: list[Event] = []
         self.rows_cleaned = 0
+        self._cleaned_up: set[int] = set()
         #: The most bytes that a check found in memory; 0 without a limit.
         self.peak_bytes = 0
 
-    def before_batch(
-        self, watermark_us: int | None, asked: Collection[int]
-    ) -> Iterator[pa.RecordBatch]:
+    def before_batch(self, watermark_us: int | None, asked: Collection[int]) -> Made:
         """Cleans up what expires, what was asked for, and what memory has room for again."""
         if not self._state.pending and not self._table.disk_rows.any():
             return
@@ -171,7 +170,9 @@ class MemoryKeeper:
         reason = f"room for {room} bytes in memory: {choice.reason}"
         missing = sorted(set(choice.groups) & self._state.pending)
         yield from self._cleaned(missing, room, reason)
-        whole = sorted(set(choice.groups) - set(missing))
+        # A group whose results were just made stays on disk for this batch: if more rows came for it
+        # in memory, a cumulative operator would speak of it twice.
+        whole = sorted(set(choice.groups) - set(missing) - self._cleaned_up)
         if whole:
             watch = _Watch()
             with watch:
@@ -190,14 +191,13 @@ class MemoryKeeper:
             watch = _Watch()
             stats = OperatorStats(self._state.groups)
             rows = 0
-            results = missing_results(self._operator, self._state, few, stats)
+            more = int(self._table.disk_bytes[few].sum())
+            in_memory = self._state.memory_bytes() + more <= self._limits.fill_bytes
+            results = made_whole(self._operator, self._state, few, stats, in_memory=in_memory)
             while (batch := watch.next(results)) is not None:
                 rows += batch.num_rows
                 yield batch
-            more = int(self._table.disk_bytes[few].sum())
-            with watch:
-                in_memory = self._state.memory_bytes() + more <= self._limits.fill_bytes
-                self._state.settle(few, in_memory=in_memory)
+            self._cleaned_up |= set(few)
             self._state.news.cleaned += stats.outputs
             self.rows_cleaned += rows
             kind = Reloaded if in_memory else CleanedUp
@@ -237,14 +237,42 @@ class _Watch:
             return next(batches, None)
 
 
-def missing_results(
+def made_whole(
+    operator: Operator,
+    state: SlotState,
+    groups: Sequence[int],
+    stats: OperatorStats,
+    *,
+    in_memory: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Makes the parts of some groups one, and yields what they have not produced together.
+
+    This is the cleanup of DCAPE-TR 4.2. Of an additive operator the parts are added up one by one,
+    oldest first; each step gives the combinations of what is there with what is added. Of a cumulative
+    one the results of all parts but the oldest are to be made. If the groups return to memory, their
+    rows may be followed by others in this batch: they are processed together with those, so that a
+    batch says a thing once.
+    """
+    if not operator.cumulative:
+        yield from _between_parts(operator, state, groups, stats)
+        state.settle(groups, in_memory=in_memory)
+        return
+    waiting = state.take_waiting(groups)
+    if in_memory:
+        state.settle(groups, in_memory=True)
+        for stream, segments in enumerate(waiting):
+            state.staging.add_segments(stream, segments)
+        return
+    base = state.frozen(groups)
+    kept = yield from operator.missing(base, waiting, stats, state.manifest.selectivity)
+    for stream, rows in enumerate(kept):
+        state.add(stream, rows)
+    state.settle(groups, in_memory=False)
+
+
+def _between_parts(
     operator: Operator, state: SlotState, groups: Sequence[int], stats: OperatorStats
 ) -> Iterator[pa.RecordBatch]:
-    """What the parts of some groups have not produced together: the cleanup of DCAPE-TR 4.2.
-
-    The parts are added up one by one, oldest first; each step gives the combinations of what is
-    there with what is added.
-    """
     parts = state.parts(groups)
     if not parts:
         return

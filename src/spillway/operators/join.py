@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 
 from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand, match_ranges
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.base import OperatorStats, Results, StreamColumns
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
+from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
 Positions = NDArray[np.int32]
@@ -73,18 +74,28 @@ class _Pairs:
 class JoinOperator:
     """Joins any number of streams on equal keys, optionally within windows."""
 
+    cumulative = False
+
     def __init__(self, streams: Sequence[StreamColumns], block_rows: int = 65_536) -> None:
         self.streams = tuple(streams)
         self.block_rows = block_rows
         #: Pairs made at a time: what is held and what is added are at most a block together.
         self.pair_rows = max(1, block_rows // 2)
 
-    def process(
-        self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Rows are stored as they come."""
+        return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:  # noqa: ARG002
+        """The rows as they are."""
+        return tuple(deltas)
+
+    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
         """Yields the results that the deltas complete, in batches of at most `block_rows`."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
         yield from self.terms(old, deltas, stats, state.manifest.selectivity)
+        return tuple(deltas)
 
     def terms(
         self,
@@ -109,10 +120,11 @@ class JoinOperator:
         delta: Sequence[Sequence[Segment]],
         stats: OperatorStats,
         selectivity: dict[str, tuple[float, float]],
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Results:
         """The combinations that have rows of both `base` and `delta`.
 
-        The terms of Equation 1 for adding `delta` to `base`, without what `delta` gives alone.
+        The terms of Equation 1 for adding `delta` to `base`, without what `delta` gives alone. All
+        rows of both stay as they are.
         """
         for i, segments in enumerate(delta):
             for sides in _mixed(base, delta, i):
@@ -121,6 +133,7 @@ class JoinOperator:
                         end = min(begin + _DRIVE_ROWS, segment.end)
                         driving = segment.data.part(begin, end)
                         yield from self._term(i, driving, sides, stats, selectivity)
+        return ()
 
     def _term(
         self,

@@ -8,9 +8,10 @@ anywhere before, leaves files that nobody names and no record: the attempt has n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +21,11 @@ from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import profile
 from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
 from spillway.operators.control import Controller, Limits, MemoryKeeper
+from spillway.operators.intake import Deltas, Intake
 from spillway.operators.orders import Force, Order
 from spillway.operators.transit import Transit
 from spillway.state.groups import GroupTable
 from spillway.state.manifest import Manifest, read_manifest
-from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 from spillway.state.store import Store
 
@@ -54,6 +55,9 @@ class SlotJob:
     owned: tuple[int, ...] = ()
 
 
+_T = TypeVar("_T")
+
+
 @dataclass
 class _Meter:
     """Processor seconds by phase, and wall seconds in all."""
@@ -70,13 +74,17 @@ class _Meter:
             self.busy_s += time.perf_counter() - wall
             self.cpu_s[name] = self.cpu_s.get(name, 0.0) + time.thread_time() - cpu
 
-    def metered(self, name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def metered(
+        self, name: str, batches: Generator[pa.RecordBatch, None, _T]
+    ) -> Generator[pa.RecordBatch, None, _T]:
         """The batches, with the time to make them counted and the time to take them not."""
         while True:
             with self.phase(name):
-                batch = next(batches, None)
-            if batch is None:
-                return
+                try:
+                    batch = next(batches)
+                except StopIteration as end:
+                    value: _T = end.value
+                    return value
             yield batch
 
 
@@ -95,6 +103,19 @@ class _Tally:
             if newest is not None and (seen is None or newest > seen):
                 self.max_times[stream] = newest
 
+    def counted(
+        self, batches: Generator[pa.RecordBatch, None, _T]
+    ) -> Generator[pa.RecordBatch, None, _T]:
+        """The batches, with their rows counted."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration as end:
+                value: _T = end.value
+                return value
+            self.out += batch.num_rows
+            yield batch
+
 
 def run_slot(
     rows: Iterable[pa.RecordBatch],
@@ -111,11 +132,10 @@ def run_slot(
     `reach` is told the points of the work that are passed; tests place faults there.
     """
     meter = _Meter()
-    layouts = [StreamLayout(s.name, s.time, s.window_us) for s in job.streams]
     state = SlotState(
         manifest,
         store,
-        layouts,
+        operator.layouts,
         groups=job.groups,
         version=Version(job.batch),
         attempt=job.attempt,
@@ -123,15 +143,12 @@ def run_slot(
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
+    intake = Intake(state, operator, stats)
     transit = Transit(state, job.orders, lambda name: read_manifest(store.durable, name))
-    for result in meter.metered("join", transit.before_batch(operator, stats)):
-        tally.out += result.num_rows
-        yield result
+    yield from tally.counted(meter.metered("operator", transit.before_batch(intake)))
     keeper = MemoryKeeper(state, operator, controller, job.limits)
     cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
-    for result in meter.metered("cleanup", cleaned):
-        tally.out += result.num_rows
-        yield result
+    yield from tally.counted(meter.metered("cleanup", cleaned))
     with meter.phase("store"):
         state.expire(job.watermark_us)
     with meter.phase("spill"):
@@ -139,22 +156,25 @@ def run_slot(
             if isinstance(order, Force):
                 keeper.force(order)
         keeper.check()
+
+    def processed(deltas: Deltas) -> Iterator[pa.RecordBatch]:
+        kept = yield from tally.counted(meter.metered("operator", intake.results(deltas)))
+        reach("before-runs")
+        with meter.phase("store"):
+            intake.add(kept)
+        with meter.phase("spill"):
+            keeper.check()
+        reach("after-spill")
+
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
-            deltas = transit.without_parked(piece.deltas)
-        for result in meter.metered("join", operator.process(state, deltas, stats)):
-            tally.out += result.num_rows
-            yield result
-        reach("before-runs")
-        with meter.phase("store"):
-            for stream, delta in enumerate(deltas):
-                state.add(stream, delta)
-            state.news.produced(stats.taken())
-        with meter.phase("spill"):
-            keeper.check()
-        reach("after-spill")
+            deltas = transit.without_parked(operator.stored(piece.deltas, job.batch))
+        for ready in intake.ready(deltas):
+            yield from processed(ready)
+    for ready in intake.rest():
+        yield from processed(ready)
     with meter.phase("spill"):
         state.seal()
     with meter.phase("compact"):

@@ -3,17 +3,17 @@
 `Transit` carries out the orders of one batch on a state (operators/orders.py). Rows that waited are
 processed before the state expires and before any row of the batch, so they find what they would have
 found in the batch that they came with; they are not late, however far the watermark has gone since.
+Where a batch is processed whole they become rows of this one, and what they need is kept till then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-
-import pyarrow as pa
+from collections.abc import Callable, Collection, Sequence
 
 from spillway.metrics.record import Chosen
-from spillway.operators.base import Operator, OperatorStats, empty_rows
+from spillway.operators.base import Made, empty_rows
 from spillway.operators.control import Controller
+from spillway.operators.intake import Intake, rows_inside
 from spillway.operators.orders import Arrive, Choose, Depart, Leave, Order, Park, TakeBack
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.manifest import Manifest
@@ -41,7 +41,7 @@ class Transit:
             group for order in orders if isinstance(order, Park | Depart) for group in order.groups
         }
 
-    def before_batch(self, operator: Operator, stats: OperatorStats) -> Iterator[pa.RecordBatch]:
+    def before_batch(self, intake: Intake) -> Made:
         """Groups come and go; yields the results of the rows that waited."""
         for order in self._orders:
             match order:
@@ -50,12 +50,12 @@ class Transit:
                 case Arrive():
                     self._state.install(self._read(order.part))
                     parked = of_move(self._state.manifest.parked, order.move)
-                    yield from self._flushed(order.move, parked, operator, stats)
+                    yield from self._flushed(order.move, parked, intake)
                 case TakeBack():
                     self._state.take_back(order.move)
                     elsewhere = self._read(order.parked_in).parked if order.parked_in else ()
                     parked = of_move(elsewhere, order.move)
-                    yield from self._flushed(order.move, parked, operator, stats)
+                    yield from self._flushed(order.move, parked, intake)
                 case Leave():
                     self._state.leave(order.move)
                 case _:
@@ -67,9 +67,9 @@ class Transit:
             return tuple(deltas)
         for move, ranges in self._parks:
             for stream, delta in enumerate(deltas):
-                self._state.park(move, stream, _inside(delta, ranges))
+                self._state.park(move, stream, rows_inside(delta, ranges))
         kept = outside(_all_ranges(self._parks))
-        return tuple(_inside(delta, kept) for delta in deltas)
+        return tuple(rows_inside(delta, kept) for delta in deltas)
 
     def chosen(self, owned: Collection[int], controller: Controller) -> tuple[Chosen, ...]:
         """The groups to send, for each order that asks for some."""
@@ -89,31 +89,14 @@ class Transit:
                 answers.append(Chosen(order.move, choice.groups, size, choice.reason))
         return tuple(answers)
 
-    def _flushed(
-        self, move: int, parked: Parked | None, operator: Operator, stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    def _flushed(self, move: int, parked: Parked | None, intake: Intake) -> Made:
         if parked is not None:
             found = self._state.waiting(parked)
-            deltas = [empty_rows() if rows is None else rows for rows in found]
-            yield from operator.process(self._state, deltas, stats)
-            for stream, delta in enumerate(deltas):
-                self._state.add(stream, delta)
-            self._state.news.produced(stats.taken())
+            waited = [empty_rows() if rows is None else rows for rows in found]
+            for deltas in intake.ready(waited):
+                intake.add((yield from intake.results(deltas)))
         self._state.leave(move)
 
 
 def _all_ranges(parks: Sequence[tuple[int, tuple[HashRange, ...]]]) -> list[HashRange]:
     return sorted((one for _, ranges in parks for one in ranges), key=lambda one: one.lo)
-
-
-def _inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
-    """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
-    spans = [rows.rows_in(one) for one in ranges]
-    spans = [(begin, end) for begin, end in spans if begin < end]
-    if sum(end - begin for begin, end in spans) == rows.rows:
-        return rows
-    parts = [rows.batch.slice(begin, end - begin) for begin, end in spans]
-    if not parts:
-        return RunData(rows.batch.slice(0, 0), rows.time_column)
-    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    return RunData(whole, rows.time_column)

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spillway.ids import HASH_END
 from spillway.routing.routing import HashRange
 from spillway.state.compaction import Merge, begin_merges, finish_merges, fuel_rows, merges
 from spillway.state.layers import Layer
-from spillway.state.merging import alive, below, cut_for, merged
+from spillway.state.merging import alive, below, cut_for
 from spillway.state.shelf import Shelf
 
 
@@ -28,6 +30,8 @@ class Compactor:
     layers: tuple[Layer, ...]
     #: Rows up to this time are dropped as they are merged; None: all are kept.
     bound: int | None
+    #: For each group, whether its rows still wait for results; None: none do.
+    waiting: NDArray[np.bool_] | None = None
     #: Rows that were rewritten, and that were dropped.
     merged_rows: int = 0
     expired_rows: int = 0
@@ -70,7 +74,7 @@ class Compactor:
             for begin, end in [below(s, cut)]
             if begin < end
         ]
-        rows = self._still_alive(merged(taken))
+        rows = self._still_alive(self.shelf.merged(self.stream, taken, self.waiting))
         if rows.num_rows:
             piece = self.shelf.write(self.stream, rows, low)
             layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))

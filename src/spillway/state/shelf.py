@@ -7,7 +7,7 @@ the runs mean, which is the manifest's and the slot state's business.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.ids import SlotId, Version
-from spillway.routing.groups import group_bounds
+from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.generations import cut_layers
 from spillway.state.layers import Layer
 from spillway.state.merging import WHOLE, Segment, merged
-from spillway.state.run import RunData, Slice
+from spillway.state.run import RunData, Slice, as_numpy
 from spillway.state.store import Store
 from spillway.state.turns import in_turns
 
@@ -28,6 +28,10 @@ from spillway.state.turns import in_turns
 MOVE_BYTES = 32 << 20
 #: Bytes of new rows that stay in the process as well, so that they need not be opened again.
 FRESH_BYTES = 64 << 20
+
+#: Rows of several runs of one part, sorted by hash, as the rows that are kept of them. The second
+#: argument says which rows still wait for their results; None: none does.
+Combine = Callable[[pa.RecordBatch, NDArray[np.bool_] | None], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class StreamLayout:
     time_column: int | None = None
     #: How long a row can find partners, in microseconds of event time; None: for ever.
     window_us: int | None = None
+    #: What merging makes of rows; None: it leaves them as they are.
+    combine: Combine | None = None
 
 
 class Shelf:
@@ -113,8 +119,28 @@ class Shelf:
             self._fresh_bytes += batch.nbytes
         return Slice(run, range_)
 
+    def merged(
+        self, stream: int, parts: Sequence[pa.RecordBatch], waiting: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
+        """Rows of several runs as one sorted batch, combined as the stream's layout says.
+
+        `waiting` says for each group whether results of its rows are still to be made.
+        """
+        rows, combine = merged(parts), self.layouts[stream].combine
+        if combine is None or rows.num_rows == 0:
+            return rows
+        if waiting is None or not waiting.any():
+            return combine(rows, None)
+        return combine(rows, waiting[group_of(as_numpy(rows.column(0), np.uint32), self.groups)])
+
     def moved(
-        self, stream: int, layers: Sequence[Layer], chosen: Collection[int], *, tier: str
+        self,
+        stream: int,
+        layers: Sequence[Layer],
+        chosen: Collection[int],
+        *,
+        tier: str,
+        waiting: NDArray[np.bool_] | None = None,
     ) -> tuple[Layer, ...]:
         """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
         ordered = sorted(chosen)
@@ -125,7 +151,8 @@ class Shelf:
             found = self.opened(stream, cut_layers(layers, ranges))
             if rows := [s.batch() for s in found if s.rows]:
                 whole = HashRange(ranges[0].lo, ranges[-1].hi)
-                slices.append(self.write(stream, merged(rows), whole, tier))
+                kept = self.merged(stream, rows, waiting)
+                slices.append(self.write(stream, kept, whole, tier))
         return (Layer(0, tuple(slices)),) if slices else ()
 
 

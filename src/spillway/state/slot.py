@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spillway.ids import Version
 from spillway.routing.groups import group_bounds, group_of
@@ -33,10 +34,11 @@ from spillway.state.generations import (
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 from spillway.state.layers import SETTLED, Layer
 from spillway.state.manifest import Manifest, part_manifest
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
 from spillway.state.shelf import Shelf, StreamLayout, slices
+from spillway.state.staging import Staging
 from spillway.state.store import Store
 
 #: Layers of a stream in one generation from which on they are written anew as one.
@@ -72,6 +74,8 @@ class SlotState:
         self._shelf = Shelf(
             store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
         )
+        #: Rows whose results are made when the batch is whole.
+        self.staging = Staging(self._shelf)
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
@@ -106,6 +110,43 @@ class SlotState:
             for stack in [*stacks, [cut_layers(layers, [hull]) for layers in self._layers]]
         ]
         return [part for part in parts if any(part)]
+
+    @property
+    def deferred(self) -> NDArray[np.bool_]:
+        """The groups with a part on disk from an earlier batch.
+
+        What they have in memory has not met that part. For an operator whose results need all that
+        came before, the rows in memory of these groups wait for their results.
+        """
+        found = np.zeros(self.groups, np.bool_)
+        for generation in self._generations:
+            found |= self._groups_in(generation)
+        return found
+
+    def take_waiting(self, chosen: Collection[int]) -> list[list[Segment]]:
+        """Takes all parts of groups but the oldest out of the state: for each stream, their rows."""
+        taken: list[list[Segment]] = [[] for _ in self.layouts]
+        met: set[int] = set()
+        for at, generation in enumerate(self._generations):
+            here = set(np.flatnonzero(self._groups_in(generation)).tolist()) & set(chosen)
+            younger, rest = generation.split(here & met, self.groups)
+            met |= here
+            if younger and rest:
+                self._generations[at] = rest
+            elif younger:
+                self._generations[at] = replace(generation, groups=(), streams=((),) * len(taken))
+            self._open_into(taken, younger.streams if younger else ())
+        self._generations = [g for g in self._generations if any(g.streams)]
+        if met:
+            self._open_into(taken, self._cut_out(met))
+        return taken
+
+    def frozen(self, chosen: Collection[int]) -> list[list[Segment]]:
+        """What some groups have on disk: for each stream, its segments."""
+        found: list[list[Segment]] = [[] for _ in self.layouts]
+        for part in taken_out(self._generations, set(chosen), self.groups)[0]:
+            self._open_into(found, part.streams)
+        return found
 
     def memory_bytes(self) -> int:
         """Exact bytes in memory, of what is probed."""
@@ -169,9 +210,11 @@ class SlotState:
     def expire(self, watermark_us: int | None) -> None:
         """Lets go of every slice whose rows can find no partner at or after the watermark.
 
-        The groups that miss results keep theirs until they are cleaned up.
+        The groups that miss results keep theirs until they are cleaned up, and those with staged
+        rows until these have been processed.
         """
-        kept = group_ranges(self.pending, self.groups)
+        staged = np.flatnonzero(self.staging.groups).tolist()
+        kept = group_ranges(self.pending | set(staged), self.groups)
         for stream in range(len(self.layouts)):
             bound = self._bound(stream, watermark_us)
             if bound is None:
@@ -188,11 +231,11 @@ class SlotState:
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        done = 0
+        done, waiting = 0, self.deferred
         for stream, layers in enumerate(self._layers):
             # Of groups that miss results, all rows are kept.
             bound = None if self.pending else self._bound(stream, watermark_us)
-            merging = Compactor(self._shelf, stream, layers, bound)
+            merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(self.delta_rows[stream])
             self._layers[stream] = merging.layers
             self.expired_rows += merging.expired_rows
@@ -206,8 +249,9 @@ class SlotState:
         """
         if not victims:
             return
+        waiting = self.deferred
         streams = tuple(
-            self._shelf.moved(stream, layers, victims, tier="disk")
+            self._shelf.moved(stream, layers, victims, tier="disk", waiting=waiting)
             for stream, layers in enumerate(self._cut_out(victims))
         )
         if any(streams):
@@ -244,7 +288,9 @@ class SlotState:
             if most <= LEAST_WASTE_BYTES:
                 return
             layers = list(self._layers[stream])
-            anew = self._shelf.moved(stream, [layers[at]], everything, tier="memory")
+            anew = self._shelf.moved(
+                stream, [layers[at]], everything, tier="memory", waiting=self.deferred
+            )
             layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]
             self._layers[stream] = tuple(layers)
 
@@ -296,11 +342,13 @@ class SlotState:
 
     def waiting(self, parked: Parked) -> list[RunData | None]:
         """The parked rows of each stream, sorted by hash; None where none came."""
-        found = []
+        found: list[RunData | None] = []
+        everything = np.ones(self.groups, np.bool_)
         for stream, layers in enumerate(parked.streams):
             rows = [s.batch() for s in self._shelf.opened(stream, layers)]
-            data = RunData(merged(rows), self.layouts[stream].time_column) if rows else None
-            found.append(data)
+            whole = self._shelf.merged(stream, rows, everything) if rows else None
+            time_column = self.layouts[stream].time_column
+            found.append(None if whole is None else RunData(whole, time_column))
         return found
 
     def install(self, part: Manifest) -> None:
@@ -384,6 +432,15 @@ class SlotState:
 
     def _all_generations(self) -> list[Generation]:
         return [*self._generations, self._leaving] if self._leaving else self._generations
+
+    def _groups_in(self, generation: Generation) -> NDArray[np.bool_]:
+        """Which groups have rows in a generation; its list may name some whose rows have expired."""
+        rows = sum(self._shelf.sizes(stream, x)[0] for stream, x in enumerate(generation.streams))
+        return np.asarray(rows, np.int64) > 0
+
+    def _open_into(self, found: list[list[Segment]], streams: Sequence[Sequence[Layer]]) -> None:
+        for stream, layers in enumerate(streams):
+            found[stream] += _alone(self._shelf.opened(stream, layers))
 
     def _rows_by_group(self, chosen: Collection[int]) -> list[tuple[int, int]]:
         """Rows in memory of some groups."""

@@ -1,0 +1,155 @@
+"""Group-by over everything that came: one row of partials per key.
+
+State is not rows but partials (operators/partials.py). The rows of a piece of a batch are reduced to
+one row per key before anything else happens to them; merging runs combines the rows of equal keys, so
+a key has one row, and one more in each of a few young layers. A batch looks its keys up in all of
+these, and gives one result for each key that it touched ("update" mode).
+
+A key whose columns are NULL is a key like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.grouping import Grouping, by_group, grouped
+from spillway.operators.aggregates import Aggregate
+from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
+from spillway.operators.lookup import matches
+from spillway.operators.partials import Partial, Rows
+from spillway.state.merging import Segment, merged
+from spillway.state.run import HASH_COLUMN, RunData, as_numpy
+from spillway.state.shelf import StreamLayout
+from spillway.state.slot import SlotState
+
+#: Keys that are looked up at a time.
+_STEP_KEYS = 131_072
+
+
+class GroupByOperator:
+    """Aggregates of one stream by key, over all its rows."""
+
+    cumulative = True
+
+    def __init__(
+        self,
+        stream: StreamColumns,
+        key_names: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        block_rows: int = 65_536,
+    ) -> None:
+        self.stream = stream
+        self.key_names = tuple(key_names)
+        self.aggregates = tuple(aggregates)
+        self.block_rows = block_rows
+        #: Every partial once, though several aggregates need it.
+        self.partials: tuple[Partial, ...] = tuple(
+            dict.fromkeys(one for aggregate in aggregates for one in aggregate.partials())
+        )
+        self._key_at = tuple(range(len(self.key_names)))
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Keys and partials."""
+        return (StreamLayout(self.stream.name, combine=self.combine),)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows of each key as partials."""
+        [delta] = deltas
+        if delta.rows == 0:
+            return (delta,)
+        payload = delta.payload
+        keys = [payload.column(at) for at in self.stream.keys]
+        groups = grouped(delta.h, keys)
+        rows = Rows(payload, np.full(delta.rows, batch, np.int32))
+        columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
+        return (RunData(_batch(delta.h, keys, columns, groups)),)
+
+    def combine(self, rows: pa.RecordBatch, _: NDArray[np.bool_] | None) -> pa.RecordBatch:
+        """Partials of equal keys as one, whether their results are made or not."""
+        h = as_numpy(rows.column(0), np.uint32)
+        keys = [rows.column(1 + at) for at in self._key_at]
+        groups = grouped(h, keys)
+        if groups.alone:
+            return rows
+        found = rows.columns[1 + len(keys) :]
+        columns = [column for part in self._combined(found, groups) for column in part]
+        return _batch(h, keys, columns, groups)
+
+    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+        """One result for each key of the batch."""
+        yield from self._results(state.segments(0), deltas[0], stats)
+        return tuple(deltas)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+    ) -> Results:
+        """One result for each key of `delta`."""
+        parts = [segment.batch() for segment in delta[0]]
+        if not parts:
+            return (empty_rows(),)
+        rows = RunData(self.combine(merged(parts), None))
+        yield from self._results(base[0], rows, stats)
+        return (rows,)
+
+    def _results(
+        self, old: Sequence[Segment], delta: RunData, stats: OperatorStats
+    ) -> Iterator[pa.RecordBatch]:
+        for begin in range(0, delta.rows, _STEP_KEYS):
+            step = delta.part(begin, min(begin + _STEP_KEYS, delta.rows))
+            whole = self._with_state(old, step)
+            stats.produced(step.h)
+            for at in range(0, whole.num_rows, self.block_rows):
+                yield whole.slice(at, self.block_rows)
+
+    def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
+        """The results of the keys of a delta, with all that the state has of them."""
+        payload, width = delta.payload, len(self._key_at)
+        keys = payload.columns[:width]
+        number = [np.arange(delta.rows, dtype=np.int32)]
+        found = [[column] for column in payload.columns[width:]]
+        for segment in old:
+            left, right = matches(delta.h, keys, segment, self._key_at)
+            if len(left):
+                number.append(left)
+                at, there = pa.array(right), segment.data.payload.columns[width:]
+                for held, column in zip(found, there, strict=True):
+                    held.append(column.take(at))
+        columns = [pa.concat_arrays(held) for held in found]
+        groups = by_group(np.concatenate(number), delta.rows)
+        parts = dict(zip(self.partials, self._combined(columns, groups), strict=True))
+        results = [one.result([parts[p] for p in one.partials()]) for one in self.aggregates]
+        names = [*self.key_names, *(one.name for one in self.aggregates)]
+        return pa.RecordBatch.from_arrays([*keys, *results], names=names)
+
+    def _combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[list[pa.Array]]:
+        """The columns of each partial, combined by group."""
+        parts, at = [], 0
+        for partial in self.partials:
+            mine = columns[at : at + partial.width]
+            parts.append(list(mine) if groups.alone else partial.combined(mine, groups))
+            at += partial.width
+        return parts
+
+
+def _batch(
+    h: NDArray[np.uint32],
+    keys: Sequence[pa.Array],
+    columns: Sequence[pa.Array],
+    groups: Grouping,
+) -> pa.RecordBatch:
+    """One row per group: its hash, its keys, and the given columns."""
+    first = groups.first
+    if not groups.alone:
+        at = pa.array(first)
+        h, keys = h[first], [key.take(at) for key in keys]
+    names = [HASH_COLUMN, *(f"c{i}" for i in range(len(keys) + len(columns)))]
+    return pa.RecordBatch.from_arrays([pa.array(h), *keys, *columns], names=names)

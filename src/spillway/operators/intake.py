@@ -1,0 +1,86 @@
+"""How new rows reach an operator, and what becomes of them.
+
+An additive operator gets rows as they come; a cumulative one gets them when the batch is whole, without
+the rows of groups that have a part on disk (operators/base.py). `Intake` is the one place that knows
+the difference for new rows; the other, for cleanup, is operators/control.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from spillway.operators.base import Operator, OperatorStats, Results, empty_rows
+from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.merging import merged
+from spillway.state.run import RunData
+from spillway.state.slot import SlotState
+
+Deltas = Sequence[RunData]
+
+
+class Intake:
+    """New rows of one slot in one batch, on their way through its operator."""
+
+    def __init__(self, state: SlotState, operator: Operator, stats: OperatorStats) -> None:
+        self._state = state
+        self._operator = operator
+        self._stats = stats
+
+    def ready(self, deltas: Deltas) -> Iterator[Deltas]:
+        """Takes sorted rows, in the form they are kept in; gives what can be processed now."""
+        if not self._operator.cumulative:
+            yield deltas
+            return
+        for stream, rows in enumerate(deltas):
+            self._state.staging.add(stream, rows)
+
+    def rest(self) -> Iterator[Deltas]:
+        """When all rows are there: what waited for that, one hash range after the other."""
+        for found in self._state.staging.taken():
+            yield [empty_rows() if rows is None else rows for rows in found]
+
+    def results(self, deltas: Deltas) -> Results:
+        """Yields the results of rows that are ready; returns what is to be added to the state."""
+        due, waiting = self._divided(deltas)
+        kept = yield from self._operator.process(self._state, due, self._stats)
+        return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
+
+    def add(self, kept: Deltas) -> None:
+        """Puts what `results` returned into the state, with what was learned."""
+        for stream, rows in enumerate(kept):
+            self._state.add(stream, rows)
+        self._state.news.produced(self._stats.taken())
+
+    def _divided(self, deltas: Deltas) -> tuple[Deltas, Deltas]:
+        """Rows whose results can be made, and rows of groups with a part on disk."""
+        none = [empty_rows() for _ in deltas]
+        if not self._operator.cumulative:
+            return deltas, none
+        deferred = self._state.deferred
+        if not deferred.any():
+            return deltas, none
+        ranges = group_ranges(deferred.nonzero()[0].tolist(), self._state.groups)
+        others = outside(ranges)
+        due = [rows_inside(rows, others) for rows in deltas]
+        return due, [rows_inside(rows, ranges) for rows in deltas]
+
+
+def _together(a: RunData, b: RunData) -> RunData:
+    if a.rows == 0 or b.rows == 0:
+        return b if a.rows == 0 else a
+    return RunData(merged([a.batch, b.batch]), a.time_column)
+
+
+def rows_inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
+    """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
+    spans = [rows.rows_in(one) for one in ranges]
+    spans = [(begin, end) for begin, end in spans if begin < end]
+    if sum(end - begin for begin, end in spans) == rows.rows:
+        return rows
+    parts = [rows.batch.slice(begin, end - begin) for begin, end in spans]
+    if not parts:
+        return RunData(rows.batch.slice(0, 0), rows.time_column)
+    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return RunData(whole, rows.time_column)

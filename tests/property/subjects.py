@@ -1,0 +1,158 @@
+"""The operators under the law, each with its brute-force oracle."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from statistics import stdev
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from law import Cluster, Row
+
+from spillway.operators.aggregates import Aggregate
+from spillway.operators.base import StreamColumns
+from spillway.operators.groupby import GroupByOperator
+from spillway.operators.join import JoinOperator
+
+
+@dataclass
+class Joined:
+    """The n-way join: all combinations of rows with equal keys whose times fit."""
+
+    windows: list[int | None]
+    null_keys = False
+
+    def __post_init__(self) -> None:
+        self.streams = tuple(
+            StreamColumns(f"s{i}", ("k", "t", "v"), (0, 1, 2), (0,), None if w is None else 1, w)
+            for i, w in enumerate(self.windows)
+        )
+
+    def operator(self, block_rows: int) -> JoinOperator:
+        return JoinOperator(self.streams, block_rows)
+
+    def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
+        for row in batch.to_pylist():
+            yield tuple(row[s.name]["v"] for s in self.streams)
+
+    def check(self, cluster: Cluster) -> None:
+        rows = [row for _, row in cluster.accepted]
+        by_stream = [[r for r in rows if r.stream == s] for s in range(len(self.streams))]
+        wanted: Counter = Counter()
+        for combination in itertools.product(*by_stream):
+            if len({r.key for r in combination}) > 1:
+                continue
+            last = max(r.time for r in combination)
+            if all(
+                w is None or last - r.time < w
+                for r, w in zip(combination, self.windows, strict=True)
+            ):
+                wanted[tuple(r.value for r in combination)] += 1
+        assert cluster.results == wanted
+
+
+def in_order(rows: Iterable[tuple[int, Row]]) -> list[tuple[int, Row]]:
+    """Rows as an operator orders them: by batch, then time, then content."""
+    return sorted(rows, key=lambda one: (one[0], one[1].time, one[1].value))
+
+
+def by_key(rows: Iterable[tuple[int, Row]]) -> dict[int | None, list[tuple[int, Row]]]:
+    found = defaultdict(list)
+    for batch, row in in_order(rows):
+        found[row.key].append((batch, row))
+    return found
+
+
+KEYED = StreamColumns("s", ("k", "t", "v", "x"), (0, 1, 2, 3), (0,))
+NUMBERS = (
+    Aggregate("rows", "count"),
+    Aggregate("n", "count", 3, pa.int64()),
+    Aggregate("sum", "sum", 3, pa.int64()),
+    Aggregate("avg", "avg", 3, pa.int64()),
+    Aggregate("min", "min", 3, pa.int64()),
+    Aggregate("max", "max", 3, pa.int64()),
+    Aggregate("sd", "stddev", 3, pa.int64()),
+    Aggregate("first", "first", 2, pa.int64(), 1),
+    Aggregate("last", "last", 2, pa.int64(), 1),
+)
+
+
+def aggregated(rows: list[Row]) -> tuple:
+    """What `NUMBERS` are of rows in order."""
+    x = [r.amount for r in rows if r.amount is not None]
+    return (
+        len(rows),
+        len(x),
+        sum(x) if x else None,
+        rounded(sum(x) / len(x)) if x else None,
+        min(x, default=None),
+        max(x, default=None),
+        rounded(stdev(x)) if len(x) > 1 else None,
+        rows[0].value,
+        rows[-1].value,
+    )
+
+
+def rounded(value: object) -> object:
+    return round(value, 9) if isinstance(value, float) else value
+
+
+@dataclass
+class Grouped:
+    """Aggregates by key over all rows, one result per key that a batch touched."""
+
+    streams: tuple[StreamColumns, ...] = (KEYED,)
+    null_keys = True
+
+    def operator(self, block_rows: int) -> GroupByOperator:
+        return GroupByOperator(self.streams[0], ["k"], NUMBERS, block_rows)
+
+    def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
+        for row in batch.to_pylist():
+            yield tuple(rounded(value) for value in row.values())
+
+    def check(self, cluster: Cluster) -> None:
+        check_updates(cluster, aggregated)
+
+
+def check_updates(cluster: Cluster, statistic) -> None:
+    """Every update is what some batch would have said; the last is of all rows; none is said twice.
+
+    While results wait, those of several batches become one.
+    """
+    right = {
+        key: {
+            (key, *statistic([row for _, row in rows[:end]])): batch
+            for end, (batch, _) in enumerate(rows, 1)
+            if end == len(rows) or rows[end][0] != batch
+        }
+        for key, rows in by_key(cluster.accepted).items()
+    }
+    newest: dict[int | None, int] = {}
+    for batch, results in cluster.said:
+        keys = Counter(key for key, *_ in results.elements())
+        assert set(keys.values()) <= {1}
+        for result in results:
+            of = right[result[0]][result]
+            assert newest.get(result[0], -1) < of <= batch
+            newest[result[0]] = of
+    assert newest == {key: max(updates.values()) for key, updates in right.items()}
+
+
+@st.composite
+def joins(draw):
+    streams = draw(st.integers(2, 4))
+    windowed = draw(st.booleans())
+    return Joined([draw(st.integers(1, 12)) if windowed else None for _ in range(streams)])
+
+
+#: For each operator, the ways it may be set up.
+SUBJECTS = {
+    "join": joins(),
+    "group-by": st.just(Grouped()),
+}
+#: For each operator but the join, one that is put under pressure.
+PRESSED = {"group-by": Grouped()}
