@@ -178,3 +178,33 @@ def combine_moments(
             n = both
         count[g], mean[g], m2[g] = n, center, spread
     return count, mean, m2
+
+
+@njit(cache=True, nogil=True)
+def add_ints(
+    totals: NDArray[np.int64],
+    at: NDArray[np.int32],
+    values: NDArray[np.int64],
+    rows: NDArray[np.int32],
+) -> Any:
+    """Adds `values[rows[i]]` to `totals[at[i]]`; returns the first place that overflows, or -1."""
+    over = -1
+    for i in range(at.shape[0]):
+        total, value = totals[at[i]], values[rows[i]]
+        more = total + value
+        if ((total ^ more) & (value ^ more)) < 0 and over < 0:
+            over = i
+        totals[at[i]] = more
+    return over
+
+
+@njit(cache=True, nogil=True)
+def add_floats(
+    totals: NDArray[np.float64],
+    at: NDArray[np.int32],
+    values: NDArray[np.float64],
+    rows: NDArray[np.int32],
+) -> None:
+    """Adds `values[rows[i]]` to `totals[at[i]]`."""
+    for i in range(at.shape[0]):
+        totals[at[i]] += values[rows[i]]

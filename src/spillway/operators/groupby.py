@@ -20,7 +20,7 @@ from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
 from spillway.operators.lookup import matches
-from spillway.operators.partials import Partial, Rows
+from spillway.operators.partials import Partial, Rows, Total
 from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
@@ -112,21 +112,14 @@ class GroupByOperator:
 
     def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
         """The results of the keys of a delta, with all that the state has of them."""
-        payload, width = delta.payload, len(self._key_at)
-        keys = payload.columns[:width]
-        number = [np.arange(delta.rows, dtype=np.int32)]
-        found = [[column] for column in payload.columns[width:]]
+        keys = delta.payload.columns[: len(self._key_at)]
+        parts = _Gathered(self.partials, delta.payload.columns[len(keys) :])
         for segment in old:
             left, right = matches(delta.h, keys, segment, self._key_at)
             if len(left):
-                number.append(left)
-                at, there = pa.array(right), segment.data.payload.columns[width:]
-                for held, column in zip(found, there, strict=True):
-                    held.append(column.take(at))
-        columns = [pa.concat_arrays(held) for held in found]
-        groups = by_group(np.concatenate(number), delta.rows)
-        parts = dict(zip(self.partials, self._combined(columns, groups), strict=True))
-        results = [one.result([parts[p] for p in one.partials()]) for one in self.aggregates]
+                parts.add(segment.data.payload.columns[len(keys) :], left, right)
+        found = parts.whole()
+        results = [one.result([found[p] for p in one.partials()]) for one in self.aggregates]
         names = [*self.key_names, *(one.name for one in self.aggregates)]
         return pa.RecordBatch.from_arrays([*keys, *results], names=names)
 
@@ -138,6 +131,60 @@ class GroupByOperator:
             parts.append(list(mine) if groups.alone else partial.combined(mine, groups))
             at += partial.width
         return parts
+
+
+class _Gathered:
+    """The partials of some keys, one row for each, and what is added to them from the state."""
+
+    def __init__(self, partials: Sequence[Partial], columns: Sequence[pa.Array]) -> None:
+        self._at: dict[Partial, int] = {}
+        width = 0
+        for partial in partials:
+            self._at[partial] = width
+            width += partial.width
+        self._own = list(columns)
+        #: Totals are added to at once; of other partials everything is collected first.
+        self._totals = {
+            partial: columns[at].to_numpy().copy()
+            for partial, at in self._at.items()
+            if isinstance(partial, Total)
+        }
+        self._left: list[NDArray[np.int32]] = [np.arange(len(columns[0]), dtype=np.int32)]
+        self._more: list[list[pa.Array]] = []
+
+    def add(
+        self, columns: Sequence[pa.Array], left: NDArray[np.int32], right: NDArray[np.int32]
+    ) -> None:
+        """Adds row `right[i]` of some columns of partials to key `left[i]`."""
+        rows = pa.array(right)
+        chosen: list[pa.Array] = []
+        for partial, at in self._at.items():
+            if isinstance(partial, Total):
+                partial.add(self._totals[partial], left, columns[at], right)
+            else:
+                chosen += [column.take(rows) for column in columns[at : at + partial.width]]
+        if chosen:
+            self._left.append(left)
+            self._more.append(chosen)
+
+    def whole(self) -> dict[Partial, list[pa.Array]]:
+        """The columns of each partial, one row for each key."""
+        groups = by_group(np.concatenate(self._left), len(self._left[0]))
+        found: dict[Partial, list[pa.Array]] = {}
+        place = 0
+        for partial, at in self._at.items():
+            if isinstance(partial, Total):
+                found[partial] = [pa.array(self._totals[partial])]
+                continue
+            span = range(place, place + partial.width)
+            own = self._own[at : at + partial.width]
+            columns = [
+                pa.concat_arrays([mine, *(more[one] for more in self._more)])
+                for mine, one in zip(own, span, strict=True)
+            ]
+            found[partial] = partial.combined(columns, groups) if self._more else own
+            place += partial.width
+        return found
 
 
 def _batch(

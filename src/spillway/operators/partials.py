@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,21 @@ class Partial(Protocol):
         ...
 
 
+@runtime_checkable
+class Total(Partial, Protocol):
+    """A partial of one column of numbers that add up: rows of state are added where they lie."""
+
+    def add(
+        self,
+        totals: NDArray[Any],
+        at: NDArray[np.int32],
+        column: pa.Array,
+        rows: NDArray[np.int32],
+    ) -> None:
+        """Adds row `rows[i]` of a column of this partial to the total at `at[i]`."""
+        ...
+
+
 def validity(column: pa.Array) -> NDArray[np.bool_]:
     """Which values are not NULL; empty if all are."""
     return is_valid(column) if column.null_count else _ALL_VALID
@@ -79,6 +94,16 @@ class Count:
         counts = numbers(columns[0], np.int64)
         return [pa.array(reduce.sum_ints(counts, _ALL_VALID, groups.order, groups.starts)[0])]
 
+    def add(
+        self,
+        totals: NDArray[Any],
+        at: NDArray[np.int32],
+        column: pa.Array,
+        rows: NDArray[np.int32],
+    ) -> None:
+        """Counts add up."""
+        reduce.add_ints(totals, at, numbers(column, np.int64), rows)
+
 
 @dataclass(frozen=True)
 class IntSum:
@@ -96,6 +121,17 @@ class IntSum:
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
         """Sums add up."""
         return self._summed(numbers(columns[0], np.int64), _ALL_VALID, groups)
+
+    def add(
+        self,
+        totals: NDArray[Any],
+        at: NDArray[np.int32],
+        column: pa.Array,
+        rows: NDArray[np.int32],
+    ) -> None:
+        """Sums add up."""
+        if reduce.add_ints(totals, at, numbers(column, np.int64), rows) >= 0:
+            raise overflow(self.name, "bigint", "decimal(38,0) or double")
 
     def _summed(
         self, values: NDArray[Any], valid: NDArray[np.bool_], groups: Grouping
@@ -123,6 +159,16 @@ class FloatSum:
         """Sums add up."""
         values = numbers(columns[0], np.float64)
         return [pa.array(reduce.sum_floats(values, _ALL_VALID, groups.order, groups.starts))]
+
+    def add(
+        self,
+        totals: NDArray[Any],
+        at: NDArray[np.int32],
+        column: pa.Array,
+        rows: NDArray[np.int32],
+    ) -> None:
+        """Sums add up."""
+        reduce.add_floats(totals, at, numbers(column, np.float64), rows)
 
 
 @dataclass(frozen=True)

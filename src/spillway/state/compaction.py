@@ -15,6 +15,9 @@ With a window, layers are merged only while the time they span stays a small par
 expire whole, which costs nothing. Only when late and early rows are so mixed that layers pile up is
 the span ignored, and merging then leaves the expired rows out.
 
+Where rows of equal keys combine, a layer of many batches may have no more rows than one of few: there a
+merge takes small layers of higher levels along, so that state is little more than a row per key.
+
 Known limitation: the rows of one hash are merged in one step, however many they are.
 """
 
@@ -34,6 +37,9 @@ FUEL = 1.25
 LEAST_FUEL_ROWS = 32_768
 #: Part of the window that the rows of one merged layer may span.
 SPAN_OF_WINDOW = 0.25
+#: Part of the rows of a merge up to which a higher layer is merged with them, where rows combine: it
+#: adds at most half to the work of the merge, and saves a layer that every batch looks into.
+SMALL_BESIDE_MERGE = 0.5
 #: Layers of a stream from which on the span no longer holds merging back.
 CROWDED_LAYERS = 48
 
@@ -43,8 +49,10 @@ def fuel_rows(delta_rows: int) -> int:
     return max(LEAST_FUEL_ROWS, int(FUEL * delta_rows))
 
 
-def begin_merges(layers: Sequence[Layer], window_us: int | None) -> tuple[Layer, ...]:
-    """The layers with every merge that is due begun."""
+def begin_merges(
+    layers: Sequence[Layer], window_us: int | None, *, combining: bool = False
+) -> tuple[Layer, ...]:
+    """The layers with every merge that is due begun; `combining` says that merged rows become fewer."""
     result = list(layers)
     for level in sorted({layer.level for layer in layers}):
         here = [at for at, layer in enumerate(result) if layer.level == level]
@@ -52,8 +60,9 @@ def begin_merges(layers: Sequence[Layer], window_us: int | None) -> tuple[Layer,
             continue
         due = _due([at for at in here if result[at].role == SETTLED], result, window_us)
         if due:
+            due = sorted(due + _swallowed(due, result)) if combining else due
             for at in due:
-                result[at] = replace(result[at], role=SOURCE)
+                result[at] = replace(result[at], level=level, role=SOURCE)
             result.insert(due[0], Layer(level + 1, (), TARGET))
     return tuple(result)
 
@@ -70,6 +79,27 @@ def _due(here: list[int], layers: list[Layer], window_us: int | None) -> list[in
         if _span(layers[at] for at in chosen) <= limit:
             return chosen
     return []
+
+
+def _swallowed(due: list[int], layers: list[Layer]) -> list[int]:
+    """Higher layers that are small beside what is merged: where rows combine, they will be again.
+
+    Without this a level would fill with layers that each hold most of the keys.
+    """
+    total = sum(_rows(layers[at]) for at in due)
+    level = layers[due[0]].level
+    return [
+        at
+        for at, layer in enumerate(layers)
+        if layer.level > level
+        and layer.role == SETTLED
+        and _rows(layer) <= total * SMALL_BESIDE_MERGE
+    ]
+
+
+def _rows(layer: Layer) -> int:
+    """Rows of the runs of a layer, also where only a slice of a run is left."""
+    return sum(piece.run.rows for piece in layer.slices)
 
 
 def _span(layers: object) -> int:

@@ -38,8 +38,9 @@ class Compactor:
 
     def run(self, delta_rows: int) -> None:
         """Does the share of a batch that brought so many rows."""
-        window = self.shelf.layouts[self.stream].window_us
-        self.layers = begin_merges(self.layers, window)
+        layout = self.shelf.layouts[self.stream]
+        combining = layout.combine is not None
+        self.layers = begin_merges(self.layers, layout.window_us, combining=combining)
         fuel = fuel_rows(delta_rows)
         for merge in merges(self.layers):
             self.merged_rows += self._advance(merge, fuel)
