@@ -36,24 +36,38 @@ def clean_up(
 ) -> Cleanup:
     """Runs rounds until the groups that miss results now have been cleaned up, or it is stopped.
 
-    Groups that a stream under way moves out of memory meanwhile are not waited for.
+    Groups that a stream under way moves out of memory meanwhile are not waited for. Stage after stage:
+    what one makes up for are rows of the next.
     """
-    started = time.perf_counter()
-    before, first_round = loop.state.rows_cleaned, loop.state.rounds
-    left = {group for group, _ in loop.state.pending}
+    parts = [_clean_up(loop, at, show, stopped) for at in range(len(loop.stages))]
+    return Cleanup(
+        sum(part.groups for part in parts),
+        sum(part.groups_left for part in parts),
+        sum(part.rows_out for part in parts),
+        sum(part.rounds for part in parts),
+        sum(part.seconds for part in parts),
+    )
+
+
+def _clean_up(
+    loop: BatchLoop, at: int, show: Callable[[Cleanup], None], stopped: Callable[[], bool]
+) -> Cleanup:
+    started, stage = time.perf_counter(), loop.stages[at]
+    before, first_round = stage.state.rows_cleaned, stage.state.rounds
+    left = {group for group, _ in stage.state.pending}
     total = len(left)
     while True:
         done = Cleanup(
             total - len(left),
             len(left),
-            loop.state.rows_cleaned - before,
-            loop.state.rounds - first_round,
+            stage.state.rows_cleaned - before,
+            stage.state.rounds - first_round,
             time.perf_counter() - started,
         )
         show(done)
-        if stopped() or (not left and not loop.unfinished_round()):
+        if stopped() or (not left and not loop.unfinished_round(at)):
             return done
-        cleaned = loop.run_round(left)
+        cleaned = loop.run_round(at, left)
         # A group that a batch has cleaned up meanwhile is not in any round.
         left -= set(cleaned) if cleaned else left
 

@@ -33,12 +33,20 @@ def stream(frame: DataFrame, name: str = "stream") -> Stream:
     return Stream(name, frame)
 
 
+def results_of(query: Result, name: str) -> Stream:
+    """The results of a query, to be grouped in the same job."""
+    empty = query.spark.createDataFrame([], query.schema)
+    return Stream(name, empty, query)
+
+
 @dataclass(frozen=True)
 class Stream:
     """One stream, under a name."""
 
     name: str
+    #: The stream; or no rows of the same columns, where it is the results of a query.
     frame: DataFrame
+    before: Result | None = None
 
     def group_by(self, *keys: str) -> Grouped:
         """The keys that rows are grouped by; a key that is NULL is a key like any other."""
@@ -48,14 +56,30 @@ class Stream:
                 hint='name the columns: .group_by("symbol"); for one group in all, group by a '
                 "column that is the same in all rows",
             )
-        hint = f"name a column of {self.name}"
-        found = tuple(find_column(self.frame, self.name, key, "key", hint) for key in keys)
-        twice = next((key for key in found if found.count(key) > 1), None)
+        found = tuple(self._key(key) for key in keys)
+        names = [name for name, _ in found]
+        twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise PlanError(f"group_by() names the key {twice} twice", hint="name it once")
-        for key in found:
-            check_key(self.name, key, self.frame.schema[key].dataType, "group-by")
         return Grouped(self, found)
+
+    def _key(self, key: str) -> tuple[str, str]:
+        """The name that a key has in the results, and what it is in Spark's words."""
+        outer, _, inner = str(key).partition(".")
+        if key in self.frame.columns or not inner or outer not in self.frame.columns:
+            hint = f"name a column of {self.name}"
+            name = find_column(self.frame, self.name, key, "key", hint)
+            check_key(self.name, name, self.frame.schema[name].dataType, "group-by")
+            return name, quoted(name)
+        kind = self.frame.schema[outer].dataType
+        if not isinstance(kind, StructType) or inner not in kind.names:
+            raise PlanError(
+                f"{self.name} has no column {key!r} to use as key",
+                detail=f"{outer} is {kind.simpleString()}",
+                hint="a column of a stream is written stream.column",
+            )
+        check_key(self.name, key, kind[inner].dataType, "group-by")
+        return inner, f"{quoted(outer)}.{quoted(inner)}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +87,8 @@ class Grouped:
     """A stream by key, before it is said what of it."""
 
     stream: Stream
-    keys: tuple[str, ...]
+    #: For each key, its name in the results, and what it is in Spark's words.
+    keys: tuple[tuple[str, str], ...]
 
     def agg(self, **aggregates: Aggregation) -> GroupBy:
         """What is computed for every key, each under a name.
@@ -78,7 +103,8 @@ class Grouped:
             )
         for name, one in aggregates.items():
             self._check(name, one)
-        return GroupBy({self.stream.name: self.stream.frame}, self.keys, dict(aggregates))
+        frames = {self.stream.name: self.stream.frame}
+        return GroupBy(frames, self.keys, dict(aggregates), before=self.stream.before)
 
     def _check(self, name: str, one: Any) -> None:
         if not isinstance(one, Aggregation):
@@ -86,7 +112,7 @@ class Grouped:
                 f"aggregate {name} is {one!r}, not an aggregate function",
                 hint=f'use those of spillway: {name}=sw.sum("price")',
             )
-        if name.lower() in {key.lower() for key in self.keys}:
+        if name.lower() in {key.lower() for key, _ in self.keys}:
             raise PlanError(f"aggregate {name} has the name of a key", hint="give it another name")
         try:
             self.stream.frame.select(one.as_spark(one.argument()))
@@ -110,7 +136,7 @@ class GroupBy(Result):
     MODES: ClassVar[tuple[str, ...]] = ("update",)
     WHY_MODES: ClassVar[str] = "the aggregates of a key change with every batch that has rows of it"
 
-    keys: tuple[str, ...] = ()
+    keys: tuple[tuple[str, str], ...] = ()
     aggregates: Mapping[str, Aggregation] | None = None
 
     @property
@@ -121,7 +147,7 @@ class GroupBy(Result):
             one.as_spark(F.lit(1) if one.of is None else F.col(self._argument(at))).alias(name)
             for at, (name, one) in enumerate(self._aggregates.items())
         ]
-        found = rows.groupBy(*(quoted(key) for key in self.keys)).agg(*made).schema
+        found = rows.groupBy(*(quoted(key) for key in self._names)).agg(*made).schema
         whole = nullable(found)
         assert isinstance(whole, StructType)
         return whole
@@ -130,11 +156,11 @@ class GroupBy(Result):
         """The checked group-by."""
         [name] = self.frames
         rows = self._travelling()
-        types = [nullable(rows.schema[key].dataType) for key in self.keys]
+        types = [nullable(rows.schema[key].dataType) for key in self._names]
         source = StreamPlan(
             name,
             tuple((f.name, f.dataType.simpleString()) for f in rows.schema.fields),
-            self.keys,
+            self._names,
             null_keys=True,
         )
         aggregates = tuple(
@@ -144,7 +170,8 @@ class GroupBy(Result):
         plan = GroupByPlan(source, tuple(kind.simpleString() for kind in types), aggregates)
         frames = {name: rows}
         lanes = assign_lanes(plan, frames, types)
-        return Planned(plan, lanes, frames, self._operator(rows, lanes, adapt.block_rows))
+        operator = self._operator(rows, lanes, adapt.block_rows)
+        return Planned(plan, lanes, frames, operator, self._columns)
 
     def _operator(self, rows: DataFrame, lanes: Lanes, block_rows: int) -> GroupByOperator:
         made = []
@@ -156,19 +183,27 @@ class GroupBy(Result):
             order = rows.columns.index(self._order(at)) if one.by else None
             kind: DataType = rows.schema[column].dataType
             made.append(Aggregate(title, one.function, column, arrow_type(kind), order))
-        return GroupByOperator(lanes.streams[0], self.keys, made, block_rows)
+        return GroupByOperator(lanes.streams[0], self._names, made, block_rows)
 
     def _travelling(self) -> DataFrame:
+        [frame] = self.frames.values()
+        return self._columns(frame)
+
+    def _columns(self, rows: DataFrame) -> DataFrame:
         """The keys, and what aggregates are taken of."""
-        [(name, frame)] = self.frames.items()
-        columns: list[Column] = [frame[quoted(key)] for key in self.keys]
+        [name] = self.frames
+        columns: list[Column] = [F.col(text).alias(key) for key, text in self.keys]
         for at, one in enumerate(self._aggregates.values()):
             if one.of is not None:
                 columns.append(one.argument().alias(self._argument(at)))
             if one.by is not None:
-                by = find_column(frame, name, one.by, "order", f"name a column of {name}")
-                columns.append(frame[quoted(by)].alias(self._order(at)))
-        return frame.select(*columns)
+                by = find_column(rows, name, one.by, "order", f"name a column of {name}")
+                columns.append(F.col(quoted(by)).alias(self._order(at)))
+        return rows.select(*columns)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.keys)
 
     @property
     def _aggregates(self) -> Mapping[str, Aggregation]:

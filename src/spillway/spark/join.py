@@ -22,6 +22,7 @@ from spillway.spark.checks import (
     find_time,
     window_of,
 )
+from spillway.spark.groupby import Grouped, results_of
 from spillway.spark.lanes import assign_lanes, common_type, result_schema
 from spillway.spark.result import Planned, Result
 
@@ -115,6 +116,14 @@ class Join(Result):
             windows[name] = window_of(name, column, *lengths)
         self._comparable_times(windows)
         return replace(self, windows=windows)
+
+    def group_by(self, *keys: str) -> Grouped:
+        """The results by key, to be aggregated in the same Spark job.
+
+        Example:
+            >>> joined.group_by("bank1.broker").agg(price=sw.min("bank1.price"))  # doctest: +SKIP
+        """
+        return results_of(self, "joined").group_by(*keys)
 
     @property
     def whole_schema(self) -> StructType:

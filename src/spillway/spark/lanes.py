@@ -76,7 +76,7 @@ class Lanes:
             needed.append(stream.window.time)
         present = F.lit(True)
         for name in needed:
-            present = present & frame[quoted(name)].isNotNull()
+            present = present & F.col(quoted(name)).isNotNull()
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
             lanes[lane] = value
@@ -130,7 +130,7 @@ def _stored_columns(
     frame: DataFrame, keys: Sequence[str], key_types: Sequence[DataType]
 ) -> tuple[list[tuple[Column, DataType]], list[int]]:
     """The visible columns, then a normalised copy of each key that is not usable as it is."""
-    stored = [(frame[quoted(f.name)], f.dataType) for f in frame.schema.fields]
+    stored = [(F.col(quoted(f.name)), f.dataType) for f in frame.schema.fields]
     key_at = []
     for key, common in zip(keys, key_types, strict=True):
         at = frame.columns.index(key)
@@ -138,7 +138,7 @@ def _stored_columns(
             key_at.append(at)
         else:
             key_at.append(len(stored))
-            stored.append((_normalised(frame[quoted(key)], common), common))
+            stored.append((_normalised(F.col(quoted(key)), common), common))
     return stored, key_at
 
 

@@ -12,6 +12,10 @@ A *round* is a batch without rows, between two batches, with a number of its own
 missing results, and lets moves end where no batch comes. What a batch or round will do is noted in the
 log before it begins, as far as another start could do it differently; a start that finds such a note
 repeats it before anything else.
+
+With several stages the sink evaluates all of them, and they are committed from the last to the first. A
+crash in between leaves later stages one step ahead: the sink has that step, so it is repeated up to
+them alone.
 """
 
 from __future__ import annotations
@@ -19,22 +23,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from spillway.coordinator.coordinator import BatchPlan, Committed, Note, next_round, noteworthy
-from spillway.coordinator.log import Mark, next_round_of
+from spillway.coordinator.coordinator import BatchPlan, Committed, Note, next_round
 from spillway.errors import QueryError, from_wire
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
+from spillway.metrics.record import SlotRecord
 from spillway.spark.arrow import ArrowBatches
-from spillway.spark.lanes import lanes_schema
-from spillway.spark.session import PLANNED_EXACTLY, cloned
+from spillway.spark.session import PLANNED_EXACTLY
 from spillway.spark.sinks import Sink
-from spillway.spark.stage import QuerySpec, Stage
+from spillway.spark.stage import Stage
 
 #: Entries that recentProgress keeps, as Spark's does; and events.
 KEEP_PROGRESS = 100
@@ -51,11 +55,25 @@ _STOPPED = (
 )
 
 
+@dataclass(frozen=True)
+class _Step:
+    """What one stage does in one batch or round."""
+
+    stage: Stage
+    plan: BatchPlan
+    results: DataFrame
+
+    @property
+    def shaped(self) -> DataFrame:
+        return self.stage.spec.shape(self.results)
+
+
 class BatchLoop:
     """Runs the batches of one query."""
 
-    def __init__(self, spark: SparkSession, stage: Stage, sink: Sink) -> None:
-        self.stage = stage
+    def __init__(self, stages: Sequence[Stage], sink: Sink) -> None:
+        #: In the order in which rows pass them.
+        self.stages = tuple(stages)
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
         self.events: deque[Event] = deque(maxlen=KEEP_EVENTS)
         #: What stopped the query, if something did.
@@ -64,26 +82,24 @@ class BatchLoop:
         #: Set when the user has asked the query to stop: a batch cut short is no failure then.
         self.stopping = False
         self._sink = sink
-        self._log = stage.checkpoint.log
-        self._arrow = ArrowBatches(stage.spec.lanes.types)
+        self._arrow = ArrowBatches([kind for s in stages for kind in s.spec.lanes.types])
         self._first = True
-        self._spark = cloned(spark)
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
         #: When the last batch or round ended.
         self._ended_at = time.monotonic()
-        #: Whether something may have been begun and not ended: by an earlier start, or by a failure.
+        #: Whether a round may have been begun and not ended: by an earlier start, or by a failure.
         self._may_be_open = True
         self._closed = False
 
     @property
-    def spec(self) -> QuerySpec:
-        """What the query is."""
-        return self.stage.spec
+    def stage(self) -> Stage:
+        """The stage that the streams come to."""
+        return self.stages[0]
 
     @property
     def state(self) -> Committed:
-        """What is true now."""
+        """What is true of it now."""
         return self.stage.state
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
@@ -92,110 +108,152 @@ class BatchLoop:
             with self._turn, self._paced():
                 if batch == self.state.batch:
                     return
-                self._repeat_round()
+                self._repeat_rounds()
                 if self._first:
                     for key, value in PLANNED_EXACTLY.items():
                         rows.sparkSession.conf.set(key, value)
                 self._arrow.prepare(rows.sparkSession)
-                note = self._log.begun(Mark(batch)) if self._first else None
-                if note is None:
-                    self.stage.catch_up()
-                plan = self.stage.planned(batch, note, sweep=self._first)
-                if note is None and noteworthy(self.state, plan):
-                    self._log.begin(Mark(batch), plan.note)
-                self._run(rows, plan, batch, replay=self._first)
+                plan = self.stage.begin_batch(batch)
+                self._run(0, rows, plan, batch, replay=self._first)
                 self._first = False
         except BaseException as problem:
             raise self._failed(problem) from None
 
-    def run_round(self, among: Collection[int] = ()) -> tuple[int, ...]:
-        """Cleans up some of the given groups, as far as they miss results; returns which.
+    def run_round(self, at: int = 0, among: Collection[int] = ()) -> tuple[int, ...]:
+        """Cleans up some of the given groups of a stage, as far as they miss results; returns which.
 
         Nothing is in the sink twice: the sink knows the round by its number, also after a crash.
         """
+        stage = self.stages[at]
         with self._turn:
             if self._closed:
                 raise QueryError("the query has ended, so it cannot clean up")
-            if self.state.batch < 0:
+            if stage.state.batch < 0:
                 # Rounds come after batches; what waits is taken by the first.
                 return ()
-            if repeated := self._repeat_round():
+            if repeated := self._repeat_rounds().get(at):
                 return repeated
-            if self._first and self._log.begun(Mark(self.state.batch + 1)) is not None:
+            if stage.replays or self._left_behind(at):
                 # A batch that was begun comes again, and it comes first.
                 return ()
-            self.stage.catch_up()
-            groups = next_round(self.state, ROUND_BYTES * self.state.routing.slots, among)
-            if groups or self.state.moves or self.state.scaling:
-                note = self.stage.new_note(groups)
-                self._log.begin(next_round_of(self.state), note)
+            stage.catch_up()
+            groups = next_round(stage.state, ROUND_BYTES * stage.state.routing.slots, among)
+            note = stage.begin_round(groups)
+            if note is not None:
                 self._may_be_open = True
-                self._round(note, replay=False)
+                self._round(at, note, replay=False)
             return groups
 
     def finish_moves(self) -> None:
         """Lets every move that is under way come to its end, in rounds."""
-        while self.state.moves and not self.stopping:
-            self.stage.finish_sending()
-            self.run_round()
+        for at, stage in enumerate(self.stages):
+            while stage.state.moves and not self.stopping:
+                stage.finish_sending()
+                self.run_round(at)
+
+    def advance(self) -> None:
+        """Lets what waits for a batch go on without rows."""
+        for at, stage in enumerate(self.stages):
+            if stage.stuck:
+                self.run_round(at)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something waits for a batch that need not have rows."""
+        return any(stage.stuck for stage in self.stages)
 
     @property
     def idle_s(self) -> float:
         """Seconds since the last batch or round, if none is running."""
         return 0.0 if self._turn.locked() else time.monotonic() - self._ended_at
 
-    def unfinished_round(self) -> bool:
+    def unfinished_round(self, at: int = 0) -> bool:
         """Whether a round was begun, by this start or one before, that must be repeated."""
-        return self._may_be_open and self._log.begun(next_round_of(self.state)) is not None
+        return self._may_be_open and self.stages[at].open_round() is not None
 
     def close(self) -> None:
         """Ends what runs beside the batches, once a round under way is over."""
         with self._turn:
             self._closed = True
-        self.stage.close()
+        for stage in self.stages:
+            stage.close()
 
     @contextmanager
     def _paced(self) -> Iterator[None]:
         """Lets what runs beside the batches know of one."""
-        self.stage.pace.begins(time.monotonic())
+        for stage in self.stages:
+            stage.pace.begins(time.monotonic())
         try:
             yield
         finally:
-            self.stage.pace.ends(time.monotonic())
+            for stage in self.stages:
+                stage.pace.ends(time.monotonic())
 
-    def _repeat_round(self) -> tuple[int, ...]:
-        """Does a round again that was begun and did not end; returns its groups."""
-        mark = next_round_of(self.state)
-        note = self._log.begun(mark) if self._may_be_open else None
-        if note is not None:
-            self._round(note, replay=True)
+    def _left_behind(self, at: int) -> bool:
+        """Whether the next stage has had a step that this one has not committed."""
+        following = self.stages[at + 1 : at + 2]
+        return any(later.state.batch + 1 > self.stages[at].steps for later in following)
+
+    def _repeat_rounds(self) -> dict[int, tuple[int, ...]]:
+        """Does rounds again that were begun and did not end; returns the groups of each stage's."""
+        repeated = {}
+        if self._may_be_open:
+            for at, stage in enumerate(self.stages):
+                note = stage.open_round()
+                if note is not None:
+                    self._round(at, note, replay=True)
+                    repeated[at] = note.cleanup
         self._may_be_open = False
-        return () if note is None else note.cleanup
+        return repeated
 
-    def _round(self, note: Note, *, replay: bool) -> None:
-        plan = self.stage.planned_round(note)
-        # Rows that are not known to be none before they are read, so that every slot gets its task.
-        none = self._spark.sparkContext.emptyRDD()
-        rows = self._spark.createDataFrame(none, lanes_schema(self.spec.lanes), verifySchema=False)
-        self._run(rows, plan, ROUND_IDS + self.state.rounds, replay=replay)
+    def _round(self, at: int, note: Note, *, replay: bool) -> None:
+        stage = self.stages[at]
+        sink_id = ROUND_IDS * (at + 1) + stage.state.rounds
+        self._run(at, stage.no_rows(), stage.planned_round(note), sink_id, replay=replay)
         self._may_be_open = False
 
-    def _run(self, rows: DataFrame, plan: BatchPlan, sink_id: int, *, replay: bool) -> None:
+    def _run(
+        self, at: int, rows: DataFrame, plan: BatchPlan, sink_id: int, *, replay: bool
+    ) -> None:
+        """One step of a stage and of those after it."""
         started_at, t0 = time.time(), time.perf_counter()
-        results = self.stage.results(rows, plan)
-        self.last_result = self.spec.shape(results)
+        ran = [_Step(self.stages[at], plan, self.stages[at].results(rows, plan))]
+        for place in range(at, len(self.stages) - 1):
+            if self._left_behind(place):
+                break
+            later = self.stages[place + 1]
+            plan = later.begin_batch(later.state.batch + 1)
+            ran.append(_Step(later, plan, later.results(later.spec.feed(ran[-1].shaped), plan)))
         t1 = time.perf_counter()
-        self._sink.write(self.last_result, sink_id, replay=replay)
-        records = self.stage.answers(results, plan)
+        if ran[-1].stage is self.stages[-1]:
+            self.last_result = ran[-1].shaped
+            self._sink.write(self.last_result, sink_id, replay=replay)
+        answers = [step.stage.answers(step.results, step.plan) for step in ran]
         t2 = time.perf_counter()
-        self.stage.commit(plan, records, t2 - t0)
-        self._arrow.learn(records.values())
-        busy = max(record.busy_s for record in records.values())
+        for step, records in reversed(list(zip(ran, answers, strict=True))):
+            step.stage.commit(step.plan, records, t2 - t0)
+        self._arrow.learn([record for records in answers for record in records.values()])
+        busy = sum(max(one.busy_s for one in records.values()) for records in answers)
         phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
-        names = [stream.name for stream in self.spec.plan.streams]
-        self.recent.append(progress(self.state, names, records, phases, started_at))
-        self.events.extend(self.state.events)
+        self._tell(ran, answers, phases, started_at)
         self._ended_at = time.monotonic()
+
+    def _tell(
+        self,
+        ran: Sequence[_Step],
+        answers: Sequence[Mapping[int, SlotRecord]],
+        phases: Phases,
+        started_at: float,
+    ) -> None:
+        """Adds a step to the progress, with what later stages made of it, and to the events."""
+        entries = []
+        for step, records in zip(ran, answers, strict=True):
+            names = [stream.name for stream in step.stage.spec.plan.streams]
+            entry = progress(step.stage.state, names, records, phases, started_at)
+            entries.append({"operator": step.stage.spec.plan.OPERATOR, **entry})
+            self.events.extend(step.stage.state.events)
+        first, *others = entries
+        self.recent.append({**first, "then": others} if len(self.stages) > 1 else first)
 
     def _failed(self, problem: BaseException) -> RuntimeError:
         """What Spark is told of a failure; the failure itself is kept for the user.

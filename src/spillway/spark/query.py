@@ -14,7 +14,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spillway.coordinator.checkpoint import Checkpoint
 from spillway.errors import QueryError, SettingsError, SpillwayError
 from spillway.metrics.events import Event
 from spillway.settings import parse_bytes
@@ -22,6 +21,7 @@ from spillway.spark.cleanup import Cleanup, clean_up, show_bar
 from spillway.spark.home import Places
 from spillway.spark.loop import BatchLoop, named_failure
 from spillway.spark.session import is_local
+from spillway.spark.stage import Stage
 
 #: How often it is looked whether something waits for a batch, and how long it may wait for one that
 #: has rows.
@@ -37,7 +37,6 @@ class Query:
         spark: SparkSession,
         streaming: StreamingQuery,
         loop: BatchLoop,
-        checkpoint: Checkpoint,
         on_end: Callable[[], None],
         *,
         finite: bool = False,
@@ -45,7 +44,6 @@ class Query:
         self._spark = spark
         self._streaming = streaming
         self._loop = loop
-        self._checkpoint = checkpoint
         self._on_end = on_end
         #: Whether the input ends, so that what is still under way is brought to its end then.
         self._finite = finite
@@ -140,14 +138,15 @@ class Query:
         It holds until the query ends. Less than is there now moves groups out at once; more lets
         them come back.
         """
-        slots = range(self._loop.state.routing.slots)
+        slots = range(max(stage.state.routing.slots for stage in self._loop.stages))
         if slot is not None and slot not in slots:
             raise SettingsError(
                 f"there is no slot {slot!r}", hint=f"slots are numbered from 0 to {slots[-1]}"
             )
         limit = None if bytes is None else parse_bytes("bytes", bytes)
-        for one in slots if slot is None else (slot,):
-            self._loop.stage.memory[one] = limit
+        for stage in self._loop.stages:
+            for one in slots if slot is None else (slot,):
+                stage.memory[one] = limit
 
     @property
     def slots(self) -> int:
@@ -170,7 +169,8 @@ class Query:
             raise SettingsError(
                 f"slots={slots!r} is not a whole number", hint="for example query.scale(slots=4)"
             )
-        self._loop.stage.scale(slots)
+        for stage in self._loop.stages:
+            stage.scale(slots)
 
     def processAllAvailable(self) -> None:
         """Waits until everything the sources have now is in the sink; for tests."""
@@ -196,35 +196,10 @@ class Query:
 
     def describe(self, extended: bool = False) -> str:
         """The text that `explain` prints."""
-        spec, state = self._loop.spec, self._loop.state
-        lines = [spec.plan.OPERATOR]
-        for stream in spec.plan.streams:
-            columns = ", ".join(f"{name} {kind}" for name, kind in stream.columns)
-            lines.append(f"  stream {stream.name} ({columns})")
-            keys = zip(stream.keys, spec.plan.key_types, strict=True)
-            lines.append("    keys   " + ", ".join(f"{k} as {kind}" for k, kind in keys))
-            if stream.window is None:
-                lines.append("    window unbounded")
-            else:
-                w = stream.window
-                lines.append(
-                    f"    window {w.window_us / 1e6:g} s on {w.time}, "
-                    f"lateness {w.lateness_us / 1e6:g} s"
-                )
-        places = Places.of(spec.query_id, spec.adapt)
-        limits = set(self._loop.stage.memory.values())
-        shown = ", ".join(
-            "no limit" if one is None else f"{one} bytes a slot" for one in sorted(limits, key=str)
-        )
-        lines += [
-            f"  slots  {state.routing.slots}, groups {state.routing.groups}, "
-            f"routing version {state.routing.version}",
-            f"  memory {places.memory} ({shown})",
-            f"  disk   {places.disk}",
-            f"  durable {self._checkpoint.location}",
-        ]
+        lines = [line for stage in self._loop.stages for line in _described(stage)]
+        batch = self._loop.state.batch
         last = self._loop.last_result
-        lines.append(f"Spark plan of batch {state.batch}" if last is not None else "no batch yet")
+        lines.append(f"Spark plan of batch {batch}" if last is not None else "no batch yet")
         if last is not None:
             execution = last._jdf.queryExecution()
             lines.append(str(execution.toString() if extended else execution.simpleString()))
@@ -242,7 +217,7 @@ class Query:
         """Makes missing results once a finite input has ended; tidies up, however it ended."""
         try:
             while not self._streaming.awaitTermination(_LOOK_EVERY_S):  # type: ignore[arg-type]
-                if self._loop.stage.stuck and self._loop.idle_s > _PATIENCE_S:
+                if self._loop.stuck and self._loop.idle_s > _PATIENCE_S:
                     self._advance()
             if self._finite and not self._loop.stopping:
                 self._bring_to_end()
@@ -250,14 +225,15 @@ class Query:
             pass
         finally:
             self._loop.close()
-            self._forget_local()
-            self._checkpoint.release()
+            for stage in self._loop.stages:
+                self._forget_local(stage)
+                stage.checkpoint.release()
             self._on_end()
 
     def _advance(self) -> None:
         """Lets what waits for a batch go on without rows."""
         try:
-            self._loop.run_round()
+            self._loop.advance()
         except Exception as problem:
             self._keep(problem)
             self._streaming.stop()
@@ -265,7 +241,7 @@ class Query:
     def _bring_to_end(self) -> None:
         try:
             self._loop.finish_moves()
-            if self._loop.spec.adapt.cleanup == "auto":
+            if self._loop.stage.spec.adapt.cleanup == "auto":
                 clean_up(self._loop, show_bar, lambda: self._loop.stopping)
         except Exception as problem:
             self._keep(problem)
@@ -275,9 +251,9 @@ class Query:
         named = named_failure(problem)
         self._beside_failure = named if isinstance(named, Exception) else problem
 
-    def _forget_local(self) -> None:
+    def _forget_local(self, stage: Stage) -> None:
         """Gives the memory and disk tiers back; the durable tier has everything."""
-        query_id, adapt = self._loop.spec.query_id, self._loop.spec.adapt
+        query_id, adapt = stage.spec.query_id, stage.spec.adapt
         _remove(Places.roots(query_id, adapt))
         if is_local(self._spark):
             return
@@ -297,3 +273,35 @@ def _remove(roots: tuple[Path, Path]) -> None:
         if root.parent.name.startswith("spillway-"):
             with contextlib.suppress(OSError):
                 root.parent.rmdir()
+
+
+def _described(stage: Stage) -> list[str]:
+    """The lines of `explain` about one stage."""
+    spec, state = stage.spec, stage.state
+    lines = [spec.plan.OPERATOR]
+    for stream in spec.plan.streams:
+        columns = ", ".join(f"{name} {kind}" for name, kind in stream.columns)
+        lines.append(f"  stream {stream.name} ({columns})")
+        keys = zip(stream.keys, spec.plan.key_types, strict=True)
+        lines.append("    keys   " + ", ".join(f"{k} as {kind}" for k, kind in keys))
+        if stream.window is None:
+            lines.append("    window unbounded")
+        else:
+            w = stream.window
+            lines.append(
+                f"    window {w.window_us / 1e6:g} s on {w.time}, "
+                f"lateness {w.lateness_us / 1e6:g} s"
+            )
+    places = Places.of(spec.query_id, spec.adapt)
+    limits = set(stage.memory.values())
+    shown = ", ".join(
+        "no limit" if one is None else f"{one} bytes a slot" for one in sorted(limits, key=str)
+    )
+    lines += [
+        f"  slots  {state.routing.slots}, groups {state.routing.groups}, "
+        f"routing version {state.routing.version}",
+        f"  memory {places.memory} ({shown})",
+        f"  disk   {places.disk}",
+        f"  durable {stage.checkpoint.location}",
+    ]
+    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,9 +28,16 @@ class Planned:
 
     plan: Plan
     lanes: Lanes
-    #: The streams as they travel, by name.
+    #: The streams with the columns that travel, by name.
     frames: Mapping[str, DataFrame]
     operator: Operator
+    #: The same columns, of the results of the query before.
+    travelling: Callable[[DataFrame], DataFrame] = lambda rows: rows
+
+    def feed(self, rows: DataFrame) -> DataFrame:
+        """The results of the query before, as they travel."""
+        [name] = self.frames
+        return self.lanes.union({name: self.travelling(rows)}, self.plan)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,10 @@ class Result:
     WHY_MODES: ClassVar[str]
 
     frames: Mapping[str, DataFrame]
+    #: The query whose results are the rows of this one; None: `frames` are streams.
+    before: Result | None = field(default=None, kw_only=True)
+    #: Settings of this query alone, where it is one of several in a row.
+    own_settings: Mapping[str, object] = field(default_factory=dict, kw_only=True)
     #: where and select, in the order they were written.
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = field(default=(), kw_only=True)
 
@@ -62,6 +73,16 @@ class Result:
     def select(self, *columns: str | Column) -> Self:
         """The columns of the result: Spark SQL text ("bank1.price * 2 AS double") or Columns."""
         return self._with_step("select", columns)
+
+    def adapt(self, **settings: object) -> Self:
+        """Slots, groups, memory and places of this operator alone; see `spillway.settings.Adapt`."""
+        Adapt().changed(**settings)
+        return replace(self, own_settings={**self.own_settings, **settings})
+
+    @property
+    def chain(self) -> tuple[Result, ...]:
+        """The queries in a row that this is the last of."""
+        return (self,) if self.before is None else (*self.before.chain, self)
 
     @property
     def whole_schema(self) -> StructType:

@@ -1,5 +1,8 @@
 """One operator of a running query: its committed state, its plans, its tasks, and what runs beside them.
 
+A query is one stage, or several in a row: then the results of a stage are the rows of the next, in the
+same Spark job, and every batch or round of a stage is a batch of the next.
+
     plan      what every slot is told, from the committed state
     results   rows of the input as the results of the operator: split, exchange, slot tasks
     answers   slot records, which come back through an accumulator
@@ -33,6 +36,7 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
+from spillway.coordinator.log import Mark, next_round_of
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
@@ -43,7 +47,7 @@ from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.home import Home
 from spillway.spark.janitor import Upkeep
-from spillway.spark.lanes import Lanes, markers
+from spillway.spark.lanes import Lanes, lanes_schema, markers
 from spillway.spark.mover import Mover
 from spillway.spark.pace import Pace
 from spillway.spark.session import cloned
@@ -65,6 +69,8 @@ class QuerySpec:
     schema: StructType
     #: The user's where and select, applied to the results.
     shape: Callable[[DataFrame], DataFrame]
+    #: The rows of this operator as they travel, from the results of the one before.
+    feed: Callable[[DataFrame], DataFrame]
     adapt: Adapt
     query_id: str
     identity: bool = False
@@ -105,8 +111,11 @@ class Stage:
         self._records = spark.sparkContext.accumulator({}, Records())
         self._upkeep = Upkeep(checkpoint, references)
         times = [stream.time for stream in spec.lanes.streams]
-        own = (cloned(spark), checkpoint, self.home, times)
-        self._mover = Mover(*own, spec.faults, self._reach, self.pace)
+        moving = (cloned(spark), checkpoint, self.home, times)
+        self._mover = Mover(*moving, spec.faults, self._reach, self.pace)
+        self._own = cloned(spark)
+        #: Whether no batch of this start has been committed.
+        self._first = True
         #: What happened beside the batches since the last commit.
         self._beside: tuple[Event, ...] = ()
         #: The records of the last commit, by slot.
@@ -153,19 +162,59 @@ class Stage:
 
     # One batch
 
-    def planned(self, batch: int, note: Note | None, *, sweep: bool) -> BatchPlan:
-        """The plan of the next batch; with a note, the plan that it had before a crash."""
-        garbage = self._upkeep.garbage
-        limits = self.limits
-        return plan_batch(self.state, batch, garbage, sweep=sweep, memory_bytes=limits, note=note)
+    @property
+    def steps(self) -> int:
+        """Batches and rounds since the first start: what the next stage has had as batches."""
+        return self.state.batch + 1 + self.state.rounds
+
+    def begin_batch(self, batch: int) -> BatchPlan:
+        """The plan of the next batch, noted where another start could make another one.
+
+        The first batch of a start may have been begun before a crash; then it has the plan it had.
+        """
+        mark, note = Mark(batch), None
+        if self._first:
+            note = self.checkpoint.log.begun(mark)
+        if note is None:
+            self.catch_up()
+        plan = plan_batch(
+            self.state,
+            batch,
+            self._upkeep.garbage,
+            sweep=self._first,
+            memory_bytes=self.limits,
+            note=note,
+        )
+        if note is None and noteworthy(self.state, plan):
+            self.checkpoint.log.begin(mark, plan.note)
+        return plan
+
+    @property
+    def replays(self) -> bool:
+        """Whether a batch was begun before this start, so that it comes again first."""
+        return self._first and self.checkpoint.log.begun(Mark(self.state.batch + 1)) is not None
+
+    def begin_round(self, cleanup: tuple[int, ...]) -> Note | None:
+        """Notes a round that cleans up some groups; None if there is nothing for it to do."""
+        if not (cleanup or self.state.moves or self.state.scaling):
+            return None
+        note = new_note(self.state, self.limits, cleanup)
+        self.checkpoint.log.begin(next_round_of(self.state), note)
+        return note
+
+    def open_round(self) -> Note | None:
+        """The note of a round that was begun and has not ended."""
+        return self.checkpoint.log.begun(next_round_of(self.state))
 
     def planned_round(self, note: Note) -> BatchPlan:
         """The plan of a batch without rows."""
         return plan_round(self.state, note, self._upkeep.garbage)
 
-    def new_note(self, cleanup: tuple[int, ...]) -> Note:
-        """The note of a round that is planned for the first time."""
-        return new_note(self.state, self.limits, cleanup)
+    def no_rows(self) -> DataFrame:
+        """Rows that are not known to be none before they are read, so that every slot has its task."""
+        none = self._own.sparkContext.emptyRDD()
+        schema = lanes_schema(self.spec.lanes)
+        return self._own.createDataFrame(none, schema, verifySchema=False)
 
     def results(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         """The results of a batch, made where they are evaluated."""
@@ -207,6 +256,7 @@ class Stage:
         attempts = [record for same in self._records.value.values() for record in same]
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
+        self._first = self._first and state.round > 0
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
         self._send()

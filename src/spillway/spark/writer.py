@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.errors import PlanError, SettingsError
@@ -23,13 +23,13 @@ from spillway.spark.session import (
     qualified,
     quick_local_checkpoints,
 )
-from spillway.spark.sinks import SinkSpec, make_sink
+from spillway.spark.sinks import Sink, SinkSpec, make_sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.stage import QuerySpec, Stage
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
-    from spillway.spark.result import Result
+    from spillway.spark.result import Planned, Result
 
 #: Sinks that are for looking at; without a checkpointLocation they get one that ends with them.
 _PASSING = ("console", "memory", "noop")
@@ -126,38 +126,39 @@ class StreamWriter:
 
     def start(self, path: str | None = None) -> Query:
         """Checks everything that can be known now, and starts the query."""
-        result = self._result
-        spark, planned = result.spark, result.planned(self._adapt, self._mode)
-        plan, lanes = planned.plan, planned.lanes
+        result, spark = self._result, self._result.spark
+        settings = [self._adapt.changed(**one.own_settings) for one in result.chain]
+        planned = [
+            one.planned(adapt, self._mode)
+            for one, adapt in zip(result.chain, settings, strict=True)
+        ]
         location, scratch = self._location()
-        checkpoint = Checkpoint(self._adapt.durable or f"{location.rstrip('/')}/spillway")
-        checkpoint.acquire()
+        checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
+        held: list[Checkpoint] = []
         try:
-            metadata = checkpoint.open(plan.fingerprint(), self._adapt.groups, VERSION)
-            sink = make_sink(self._sink_spec(path, metadata["query_id"]), spark)
-            spec = QuerySpec(
-                plan,
-                lanes,
-                planned.operator,
-                lanes_schema(lanes) if self._identity else result.whole_schema,
-                (lambda df: df) if self._identity else result.shaped,
-                self._adapt,
-                metadata["query_id"],
-                self._identity,
-                self._faults,
-            )
-            sink.open(spec.schema if self._identity else result.schema)
-            slots = self._adapt.slots or default_slots(spark)
-            shares, groups = self._adapt.shares, self._adapt.groups
-            new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
-            state, references = checkpoint.recover(len(plan.streams), new)
-            wanted = self._adapt.anchor == "always" or (
-                self._adapt.anchor == "auto" and not is_local(spark)
-            )
-            renumbers = isinstance(sink, ForeachBatchSink)
-            stage = Stage(spark, spec, checkpoint, state, references, slots, wanted, renumbers)
-            loop = BatchLoop(spark, stage, sink)
-            writer = lanes.union(planned.frames, plan).writeStream.foreachBatch(loop.run_batch)
+            for checkpoint in checkpoints:
+                checkpoint.acquire()
+                held.append(checkpoint)
+            metadata = [
+                checkpoint.open(one.plan.fingerprint(), adapt.groups, VERSION)
+                for checkpoint, one, adapt in zip(checkpoints, planned, settings, strict=True)
+            ]
+            sink = make_sink(self._sink_spec(path, metadata[-1]["query_id"]), spark)
+            specs = [
+                self._spec(one, shown, adapt, known["query_id"])
+                for one, shown, adapt, known in zip(
+                    planned, result.chain, settings, metadata, strict=True
+                )
+            ]
+            sink.open(specs[-1].schema if self._identity else result.schema)
+            stages = [
+                _stage(spark, spec, checkpoint, last=spec is specs[-1], sink=sink)
+                for spec, checkpoint in zip(specs, checkpoints, strict=True)
+            ]
+            loop = BatchLoop(stages, sink)
+            first = planned[0]
+            rows = first.lanes.union(first.frames, first.plan)
+            writer = rows.writeStream.foreachBatch(loop.run_batch)
             writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
             if self._name is not None:
                 writer = writer.queryName(self._name)
@@ -166,15 +167,30 @@ class StreamWriter:
             with quick_local_checkpoints(spark, location):
                 streaming = writer.start()
         except BaseException:
-            checkpoint.release()
+            for checkpoint in held:
+                checkpoint.release()
             raise
         return Query(
             spark,
             streaming,
             loop,
-            checkpoint,
             lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
             finite=bool(self._trigger.get("availableNow") or self._trigger.get("once")),
+        )
+
+    def _spec(self, planned: Planned, result: Result, adapt: Adapt, query_id: str) -> QuerySpec:
+        lanes, identity = planned.lanes, self._identity
+        return QuerySpec(
+            planned.plan,
+            lanes,
+            planned.operator,
+            lanes_schema(lanes) if identity else result.whole_schema,
+            (lambda df: df) if identity else result.shaped,
+            planned.feed,
+            adapt,
+            query_id,
+            identity,
+            self._faults,
         )
 
     def _location(self) -> tuple[str, bool]:
@@ -207,3 +223,25 @@ class StreamWriter:
             self._table,
             writer,
         )
+
+
+def _place(location: str, adapt: Adapt, at: int) -> str:
+    """Where a stage keeps its state: that of the first is where it is if there are no others."""
+    folder = "spillway" if at == 0 else f"spillway-{at + 1}"
+    if adapt.durable is None:
+        return f"{location.rstrip('/')}/{folder}"
+    return adapt.durable if at == 0 else f"{adapt.durable.rstrip('/')}/{folder}"
+
+
+def _stage(
+    spark: SparkSession, spec: QuerySpec, checkpoint: Checkpoint, *, last: bool, sink: Sink
+) -> Stage:
+    adapt = spec.adapt
+    slots = adapt.slots or default_slots(spark)
+    groups, shares = adapt.groups, adapt.shares
+    new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
+    state, references = checkpoint.recover(len(spec.plan.streams), new)
+    anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
+    # A function of the user's may renumber the tasks of the stage that it evaluates.
+    renumbers = last and isinstance(sink, ForeachBatchSink)
+    return Stage(spark, spec, checkpoint, state, references, slots, anchored, renumbers)
