@@ -14,6 +14,7 @@ from law import Cluster, Row
 
 from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import StreamColumns
+from spillway.operators.dedup import DedupOperator
 from spillway.operators.groupby import GroupByOperator
 from spillway.operators.join import JoinOperator
 
@@ -142,6 +143,40 @@ def check_updates(cluster: Cluster, statistic) -> None:
     assert newest == {key: max(updates.values()) for key, updates in right.items()}
 
 
+@dataclass
+class Deduped:
+    """The first row of each key; with a range, the first that is so far from all others."""
+
+    range: int | None = None
+    null_keys = True
+
+    def __post_init__(self) -> None:
+        time = None if self.range is None else 1
+        self.streams = (
+            StreamColumns("s", ("k", "t", "v", "x"), (0, 1, 2, 3), (0,), time, self.range),
+        )
+
+    def operator(self, block_rows: int) -> DedupOperator:
+        return DedupOperator(self.streams[0], 1, block_rows)
+
+    def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
+        for row in batch.to_pylist():
+            yield row["k"], row["v"], row["x"]
+
+    def check(self, cluster: Cluster) -> None:
+        wanted: Counter = Counter()
+        for rows in by_key(cluster.accepted).values():
+            taken: list[Row] = []
+            for _, row in rows:
+                far = self.range is not None and all(
+                    abs(row.time - one.time) >= self.range for one in taken
+                )
+                if not taken or far:
+                    taken.append(row)
+            wanted.update((row.key, row.value, row.amount) for row in taken)
+        assert cluster.results == wanted
+
+
 @st.composite
 def joins(draw):
     streams = draw(st.integers(2, 4))
@@ -153,6 +188,12 @@ def joins(draw):
 SUBJECTS = {
     "join": joins(),
     "group-by": st.just(Grouped()),
+    "dedup": st.just(Deduped()),
+    "dedup within": st.builds(Deduped, st.integers(1, 9)),
 }
-#: For each operator but the join, one that is put under pressure.
-PRESSED = {"group-by": Grouped()}
+#: For each operator but the join, one that is put under pressure, and the memory of its slots.
+PRESSED = {
+    "group-by": (Grouped(), 400),
+    "dedup": (Deduped(), 60),
+    "dedup within": (Deduped(9), 90),
+}

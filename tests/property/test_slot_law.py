@@ -172,8 +172,8 @@ def test_pressure_spills_reloads_and_cleans_up(victims: str, window: int | None)
 
 @pytest.mark.parametrize("kind", [kind for kind in SUBJECTS if kind != "join"])
 def test_pressure_makes_results_of_other_operators_late_but_never_wrong(kind: str) -> None:
-    subject = PRESSED[kind]
-    cluster = under_pressure(subject, "least-productive", 400)
+    subject, memory_bytes = PRESSED[kind]
+    cluster = under_pressure(subject, "least-productive", memory_bytes)
     subject.check(cluster)
     assert cluster.events["Spilled"] > 3
     assert cluster.events["Reloaded"] > 0
