@@ -30,6 +30,7 @@ from spillway.spark.aggregations import (
     sum,
     variance,
 )
+from spillway.spark.dedup import Dedup
 from spillway.spark.groupby import GroupBy, Stream, stream
 from spillway.spark.join import Join, join
 from spillway.spark.query import Query
@@ -37,6 +38,7 @@ from spillway.version import VERSION as __version__
 
 __all__ = [
     "Aggregation",
+    "Dedup",
     "EnvironmentMissing",
     "GroupBy",
     "Join",

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from spillway.duration import Duration
 from spillway.errors import PlanError
 from spillway.operators.aggregates import Aggregate
 from spillway.operators.groupby import GroupByOperator
@@ -18,7 +19,8 @@ from spillway.plan.groupby import AggregatePlan, GroupByPlan
 from spillway.plan.join import StreamPlan
 from spillway.settings import Adapt
 from spillway.spark.aggregations import Aggregation
-from spillway.spark.checks import check_key, check_stream, find_column
+from spillway.spark.checks import check_key, check_stream, find_column, find_time, window_of
+from spillway.spark.dedup import Dedup
 from spillway.spark.lanes import Lanes, arrow_type, assign_lanes, nullable, quoted
 from spillway.spark.result import Planned, Result
 
@@ -62,6 +64,44 @@ class Stream:
         if twice is not None:
             raise PlanError(f"group_by() names the key {twice} twice", hint="name it once")
         return Grouped(self, found)
+
+    def dedup(
+        self,
+        *keys: str,
+        within: Duration | None = None,
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+        by: str | None = None,
+    ) -> Dedup:
+        """One row of each key: the first. With `within`, one per range of event time.
+
+        The rows of a batch are taken in the order of `time`, or `by`, and then of their content; the
+        result does not depend on the order in which they come. Rows later than `lateness` behind the
+        newest are dropped and counted.
+
+        Example:
+            >>> sw.stream(events).dedup("id", within="1 hour", time="ts")  # doctest: +SKIP
+        """
+        if not keys:
+            raise PlanError(
+                "dedup() needs at least one key", hint='name the columns: .dedup("event_id")'
+            )
+        if (within is None) != (time is None):
+            raise PlanError(
+                "dedup() takes within and time together",
+                hint='for example .dedup("event_id", within="1 hour", time="ts")',
+            )
+        hint = f"name a column of {self.name}"
+        found = tuple(find_column(self.frame, self.name, key, "key", hint) for key in keys)
+        for key in found:
+            check_key(self.name, key, self.frame.schema[key].dataType, "dedup")
+        window = None
+        if within is not None:
+            column = find_time(self.frame, self.name, str(time), "dedup")
+            window = window_of(self.name, column, within, lateness)
+        order = by and find_column(self.frame, self.name, by, "order", hint)
+        frames = {self.name: self.frame}
+        return Dedup(frames, found, window, order, before=self.before)
 
     def _key(self, key: str) -> tuple[str, str]:
         """The name that a key has in the results, and what it is in Spark's words."""

@@ -110,7 +110,7 @@ class Stage:
         self._anchored = anchored
         self._records = spark.sparkContext.accumulator({}, Records())
         self._upkeep = Upkeep(checkpoint, references)
-        times = [stream.time for stream in spec.lanes.streams]
+        times = [layout.time_column for layout in spec.operator.layouts]
         moving = (cloned(spark), checkpoint, self.home, times)
         self._mover = Mover(*moving, spec.faults, self._reach, self.pace)
         self._own = cloned(spark)
