@@ -23,6 +23,7 @@ from spillway.spark.aggregations import (
     avg,
     count,
     first,
+    function,
     last,
     max,
     min,
@@ -31,9 +32,11 @@ from spillway.spark.aggregations import (
     variance,
 )
 from spillway.spark.dedup import Dedup
-from spillway.spark.groupby import GroupBy, Stream, stream
+from spillway.spark.groupby import GroupBy
 from spillway.spark.join import Join, join
 from spillway.spark.query import Query
+from spillway.spark.stream import Stream, stream
+from spillway.spark.windowed import WindowedGroupBy
 from spillway.version import VERSION as __version__
 
 __all__ = [
@@ -48,11 +51,13 @@ __all__ = [
     "SettingsError",
     "SpillwayError",
     "StateError",
+    "WindowedGroupBy",
     "Stream",
     "__version__",
     "avg",
     "count",
     "first",
+    "function",
     "join",
     "last",
     "max",

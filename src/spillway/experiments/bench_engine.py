@@ -34,7 +34,7 @@ from spillway.metrics.events import CleanedUp
 from spillway.spark.aggregations import avg as sw_avg
 from spillway.spark.aggregations import count as sw_count
 from spillway.spark.aggregations import sum as sw_sum
-from spillway.spark.groupby import stream
+from spillway.spark.stream import stream
 from spillway.spark.join import join
 from spillway.spark.query import Query
 from spillway.spark.result import Result

@@ -27,6 +27,9 @@ class GroupByPlan:
     stream: StreamPlan
     key_types: tuple[str, ...]
     aggregates: tuple[AggregatePlan, ...]
+    #: The number of last rows that aggregates are over, and what orders those of a batch; None: all
+    #: rows, or those in the window of the stream.
+    last: tuple[int, str | None] | None = None
 
     @property
     def streams(self) -> tuple[StreamPlan, ...]:
@@ -40,4 +43,5 @@ class GroupByPlan:
             **streams_fingerprint(self),
             "operator": self.OPERATOR,
             "aggregates": aggregates,
+            "last": None if self.last is None else list(self.last),
         }

@@ -130,6 +130,9 @@ def _difference(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | N
     before, after = told
     if before != after:
         return f"its aggregates were {_names(before)}, now {_names(after)}"
+    for what in ("last", "by"):
+        if written.get(what) != asked.get(what):
+            return f"its {what!r} was {written.get(what)}, now {asked.get(what)}"
     return None
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -23,6 +27,20 @@ _SPARK: dict[str, Callable[[Column], Column]] = {
 
 
 @dataclass(frozen=True)
+class PythonFunction:
+    """A vectorised function over windows; see `function`."""
+
+    call: Callable[[Mapping[str, pa.Array], NDArray[np.int64]], Any]
+    columns: tuple[str, ...]
+    returns: str
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+        return str(getattr(self.call, "__name__", "function"))
+
+
+@dataclass(frozen=True)
 class Aggregation:
     """A function, and the column or expression that it is taken of."""
 
@@ -31,11 +49,22 @@ class Aggregation:
     of: str | Column | None = None
     #: What `first` and `last` go by inside a batch: a column; None: the value itself.
     by: str | None = None
+    #: The p of a quantile.
+    share: float | None = None
+    #: A function of the user's, its columns, and the type of what it gives.
+    python: PythonFunction | None = None
 
     @property
     def text(self) -> str:
         """As it was written."""
-        return f"{self.function}({'*' if self.of is None else self.of})"
+        if self.python is not None:
+            return f"{self.python.title}({', '.join(self.python.columns)})"
+        of = "*" if self.of is None else str(self.of)
+        return (
+            f"{self.function}({of})"
+            if self.share is None
+            else f"{self.function}({of}, {self.share})"
+        )
 
     def argument(self) -> Column:
         """What it is taken of, over the user's stream."""
@@ -44,7 +73,9 @@ class Aggregation:
         return F.expr(self.of) if isinstance(self.of, str) else self.of
 
     def as_spark(self, argument: Column) -> Column:
-        """The same in Spark's words."""
+        """The same in Spark's words; of a function of the user's, only its type."""
+        if self.python is not None:
+            return F.max(F.lit(None).cast(self.python.returns))
         return _SPARK[self.function](argument)
 
 
@@ -92,3 +123,25 @@ def first(column: str | Column, *, by: str | None = None) -> Aggregation:
 def last(column: str | Column, *, by: str | None = None) -> Aggregation:
     """The value that came last: of the last batch, and in it the largest by a column."""
     return Aggregation("last", column, by)
+
+
+def function(
+    call: Callable[[Mapping[str, pa.Array], NDArray[np.int64]], Any],
+    *columns: str,
+    returns: str,
+) -> Aggregation:
+    """A function of your own over windows, called for many windows at a time.
+
+    It gets the columns by name, as Arrow arrays, and the offsets of the windows in them: window w is the
+    rows from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window.
+
+    Example:
+        >>> def spread(columns, offsets):
+        ...     prices = columns["price"].to_numpy()
+        ...     return np.maximum.reduceat(prices, offsets[:-1]) - np.minimum.reduceat(
+        ...         prices, offsets[:-1]
+        ...     )
+        >>> function(spread, "price", returns="double").text
+        'spread(price)'
+    """
+    return Aggregation("function", python=PythonFunction(call, columns, returns))
