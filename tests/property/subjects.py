@@ -17,6 +17,8 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.dedup import DedupOperator
 from spillway.operators.groupby import GroupByOperator
 from spillway.operators.join import JoinOperator
+from spillway.operators.windowed import LastRows, WindowedOperator, Within
+from spillway.operators.windows import PythonAggregate
 
 
 @dataclass
@@ -177,6 +179,65 @@ class Deduped:
         assert cluster.results == wanted
 
 
+@dataclass
+class Windowed:
+    """A statistic over the last rows of a key, or over a range of time, per row or per batch."""
+
+    per_row: bool
+    rows: int | None = None
+    range: int | None = None
+    null_keys = True
+
+    def __post_init__(self) -> None:
+        time = None if self.range is None else 1
+        self.streams = (
+            StreamColumns("s", ("k", "t", "v", "x"), (0, 1, 2, 3), (0,), time, self.range),
+        )
+
+    def operator(self, block_rows: int) -> WindowedOperator:
+        window = Within() if self.rows is None else LastRows(self.rows, 1)
+        emitted = [("k", 0), ("v", 2)]
+        return WindowedOperator(
+            self.streams[0],
+            emitted if self.per_row else emitted[:1],
+            [*NUMBERS, DISTINCT],
+            window,
+            per_row=self.per_row,
+            block_rows=block_rows,
+        )
+
+    def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
+        for row in batch.to_pylist():
+            yield tuple(rounded(value) for value in row.values())
+
+    def seen(self, rows: list[Row]) -> tuple:
+        """The statistic of the last of some rows of a key."""
+        last = rows[-1].time
+        if self.rows is not None:
+            seen = rows[-self.rows :]
+        else:
+            seen = [row for row in rows if last - self.range < row.time <= last]
+        return (*aggregated(seen), len({row.amount for row in seen}))
+
+    def check(self, cluster: Cluster) -> None:
+        if not self.per_row:
+            check_updates(cluster, self.seen)
+            return
+        assert cluster.results == Counter(
+            (key, rows[at - 1][1].value, *self.seen([row for _, row in rows[:at]]))
+            for key, rows in by_key(cluster.accepted).items()
+            for at in range(1, len(rows) + 1)
+        )
+
+
+def distinct(columns, offsets) -> list[int]:
+    values = columns["x"].to_pylist()
+    return [len(set(values[a:b])) for a, b in itertools.pairwise(offsets)]
+
+
+DISTINCT = PythonAggregate("distinct", distinct, (("x", 3),), pa.int64())
+
+
 @st.composite
 def joins(draw):
     streams = draw(st.integers(2, 4))
@@ -188,12 +249,16 @@ def joins(draw):
 SUBJECTS = {
     "join": joins(),
     "group-by": st.just(Grouped()),
+    "last rows": st.builds(Windowed, st.booleans(), st.integers(1, 4)),
+    "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
     "dedup": st.just(Deduped()),
     "dedup within": st.builds(Deduped, st.integers(1, 9)),
 }
 #: For each operator but the join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
     "group-by": (Grouped(), 400),
+    "last rows": (Windowed(True, 3), 400),
+    "within": (Windowed(True, None, 9), 300),
     "dedup": (Deduped(), 60),
     "dedup within": (Deduped(9), 90),
 }

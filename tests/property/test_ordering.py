@@ -7,34 +7,37 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.kernels.grouping import by_group
 from spillway.kernels.ordering import apart, in_order, sort_each
 
 ROWS = st.lists(
     st.tuples(
         st.integers(0, 2),
         st.integers(0, 1),
+        st.integers(0, 1),
         st.one_of(st.none(), st.text("ab", max_size=2)),
         st.integers(0, 1),
         st.lists(st.integers(0, 1), max_size=2),
     ),
-    max_size=30,
+    max_size=90,
 )
 
 
 @given(ROWS, st.randoms(use_true_random=False))
 def test_order_goes_by_keys_then_by_content_and_never_by_arrival(rows, random) -> None:
     def sorted_rows(given_rows: list) -> list:
-        columns = list(zip(*given_rows, strict=True)) or [()] * 5
-        keys = [np.array(column, np.int64) for column in columns[:2]]
+        columns = list(zip(*given_rows, strict=True)) or [()] * 6
+        first, second = (np.array(column, np.int64) for column in columns[1:3])
         kinds = [pa.string(), pa.int64(), pa.list_(pa.int64())]
-        values = [pa.array(c, k) for c, k in zip(columns[2:], kinds, strict=True)]
-        return [given_rows[i] for i in in_order(keys, values)]
+        values = [pa.array(c, k) for c, k in zip(columns[3:], kinds, strict=True)]
+        groups = by_group(np.array(columns[0], np.int32), 3)
+        return [given_rows[i] for i in in_order(groups, first, second, values).order]
 
     shuffled = random.sample(rows, len(rows))
     found = sorted_rows(rows)
     assert found == sorted_rows(shuffled)
-    plain = [row[:4] for row in found]
-    assert plain == sorted(plain, key=lambda r: (r[0], r[1], r[2] is not None, r[2] or "", r[3]))
+    plain = [row[:5] for row in found]
+    assert plain == sorted(plain, key=lambda r: (*r[:3], r[3] is not None, r[3] or "", r[4]))
 
 
 GROUPS = st.lists(

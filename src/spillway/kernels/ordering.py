@@ -11,7 +11,7 @@ Known limitation: 0.0 and -0.0 are equal here, so rows that differ in nothing el
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,51 +19,95 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.grouping import Grouping
 from spillway.kernels.ranking import sort_keys
 
-Keys = NDArray[Any]
+Keys = NDArray[np.int64]
+#: Rows of a group up to which they are put in order one by one: they mostly are in order already.
+_FEW = 32
 
 
-def in_order(keys: Sequence[Keys], columns: Sequence[pa.Array]) -> NDArray[np.int64]:
-    """The rows sorted by some keys, the most important first, and then by their columns.
+def in_order(groups: Grouping, first: Keys, second: Keys, columns: Sequence[pa.Array]) -> Grouping:
+    """The groups, with the rows of each sorted by two keys, and then by their columns.
 
     Example:
-        >>> in_order([np.array([1, 0, 1])], [pa.array(["b", "a", "a"])]).tolist()
+        >>> one = Grouping(np.arange(3, dtype=np.int32), np.array([0, 3]))
+        >>> keys = np.array([1, 0, 1])
+        >>> in_order(one, keys, keys, [pa.array(["b", "a", "a"])]).order.tolist()
         [1, 2, 0]
     """
-    order = np.lexsort(keys[::-1]).astype(np.int64)
-    plain = [c for c in columns if not pa.types.is_nested(c.type)]
-    nested = [c for c in columns if pa.types.is_nested(c.type)]
-    for some, key in ((plain, sort_keys), (nested, _texts)):
-        if not some:
-            continue
-        run, tied = _ties(order, keys)
-        if len(tied) == 0:
-            break
-        rows = order[tied]
-        more = [key(column.take(pa.array(rows))) for column in some]
-        order[tied] = rows[np.lexsort([*more[::-1], run])]
-        keys = [*keys, *(_spread(one, rows, len(order)) for one in more)]
-    return order
+    order = groups.order.copy()
+    ties = _sort_by_two(order, groups.starts, first, second)
+    if ties == 0:
+        return Grouping(order, groups.starts)
+    same = (first[order[1:]] == first[order[:-1]]) & (second[order[1:]] == second[order[:-1]])
+    begins = groups.starts[(groups.starts > 0) & (groups.starts < len(order))]
+    same[begins - 1] = False
+    for nested in (False, True):
+        some = [one for one in columns if pa.types.is_nested(one.type) == nested]
+        if some and same.any():
+            same = _by_content(order, same, some, _texts if nested else sort_keys)
+    return Grouping(order, groups.starts)
 
 
-def _ties(order: NDArray[np.int64], keys: Sequence[Keys]) -> tuple[Keys, NDArray[np.int64]]:
-    """The places in the order whose rows agree in all keys with a neighbour, and a number per run."""
-    same = np.ones(max(len(order) - 1, 0), np.bool_)
-    for key in keys:
-        same &= key[order[1:]] == key[order[:-1]]
-    inside = np.zeros(len(order), np.bool_)
-    inside[1:] |= same
-    inside[:-1] |= same
+def _by_content(
+    order: NDArray[np.int32],
+    same: NDArray[np.bool_],
+    columns: Sequence[pa.Array],
+    key: Callable[[pa.Array], Keys],
+) -> NDArray[np.bool_]:
+    """Sorts runs of rows that agree so far by their columns; returns what agrees then.
+
+    `same[i]` says that the rows at i and i + 1 agree.
+    """
+    inside = np.append(same, False) | np.append(False, same)
     tied = np.flatnonzero(inside)
-    run = np.cumsum(np.append(True, ~same))[tied] if len(order) else tied
-    return run, tied
+    run = np.cumsum(np.append(True, ~same))[tied]
+    rows = order[tied]
+    keys = [key(column.take(pa.array(rows))) for column in columns]
+    sorting = np.lexsort([*keys[::-1], run])
+    order[tied] = rows[sorting]
+    still = np.zeros(len(order) - 1, np.bool_)
+    agree = run[1:] == run[:-1]
+    for one in keys:
+        agree &= one[sorting][1:] == one[sorting][:-1]
+    still[tied[:-1][agree]] = True
+    return still
 
 
-def _spread(keys: Keys, rows: NDArray[np.int64], size: int) -> Keys:
-    spread = np.zeros(size, np.int64)
-    spread[rows] = keys
-    return spread
+@njit(cache=True, nogil=True)
+def _after(first: Keys, second: Keys, a: Any, b: Any) -> bool:
+    if first[a] != first[b]:
+        return bool(first[a] > first[b])
+    return bool(second[a] > second[b])
+
+
+@njit(cache=True, nogil=True)
+def _sort_by_two(order: NDArray[np.int32], starts: Any, first: Keys, second: Keys) -> Any:
+    """Sorts the rows of each group, where they are; returns how many neighbours agree in both."""
+    ties = 0
+    for g in range(starts.shape[0] - 1):
+        low, high = starts[g], starts[g + 1]
+        sound = True
+        for i in range(low + 1, high):
+            if _after(first, second, order[i - 1], order[i]):
+                sound = False
+                break
+        if not sound and high - low <= _FEW:
+            for i in range(low + 1, high):
+                row, at = order[i], i
+                while at > low and _after(first, second, order[at - 1], row):
+                    order[at] = order[at - 1]
+                    at -= 1
+                order[at] = row
+        elif not sound:
+            rows = order[low:high].copy()
+            rows = rows[np.argsort(second[rows], kind="mergesort")]
+            order[low:high] = rows[np.argsort(first[rows], kind="mergesort")]
+        for i in range(low + 1, high):
+            a, b = order[i - 1], order[i]
+            ties += first[a] == first[b] and second[a] == second[b]
+    return ties
 
 
 def _texts(column: pa.Array) -> Keys:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.kernels.ordering import apart, in_order, sort_each
-from spillway.kernels.ranking import sort_keys
+from spillway.kernels.ranking import numbers, sort_keys
 from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
 from spillway.operators.lookup import matches
 from spillway.state.merging import Segment, merged
@@ -127,17 +127,10 @@ class DedupOperator:
         """The groups with the rows of each in the order (batch, time, content)."""
         if groups.alone:
             return groups
-        sizes = np.diff(groups.starts)
-        several = np.repeat(sizes > 1, sizes)
-        mine = groups.order[several]
-        rows = delta.payload.column(-1).flatten().take(pa.array(mine))
-        batches, *visible = rows.flatten()
-        keys = [np.repeat(np.arange(len(groups)), sizes)[several], batches.to_numpy()]
-        if self.order is not None:
-            keys.append(sort_keys(visible[self.order]))
-        order = groups.order.copy()
-        order[several] = mine[in_order(keys, visible)]
-        return Grouping(order, groups.starts)
+        batches, *visible = delta.payload.column(-1).flatten().flatten()
+        marks = numbers(batches, np.int64)
+        times = marks if self.order is None else sort_keys(visible[self.order])
+        return in_order(groups, marks, times, visible)
 
     def _emitted(self, delta: RunData, at: Positions) -> Iterator[pa.RecordBatch]:
         waiting = delta.payload.column(-1)

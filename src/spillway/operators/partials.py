@@ -18,24 +18,39 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.errors import QueryError
-from spillway.kernels import reduce
+from spillway.kernels import reduce, sliding
 from spillway.kernels.equality import is_valid
 from spillway.kernels.grouping import Grouping
 from spillway.kernels.ranking import numbers, sort_keys
 
+Bounds = NDArray[np.int64]
 _ALL_VALID = np.zeros(0, np.bool_)
 
 
-@dataclass(frozen=True)
 class Rows:
-    """Rows to be reduced: their columns, and the batch that each came with."""
+    """Rows to be reduced: their columns, and the batch that each came with.
 
-    payload: pa.RecordBatch
-    batches: NDArray[np.int32]
+    With an order, they are these rows of the payload; only columns that are asked for are gathered.
+    """
+
+    def __init__(
+        self,
+        payload: pa.RecordBatch,
+        batches: NDArray[np.int32],
+        order: NDArray[np.int32] | None = None,
+    ) -> None:
+        self.batches = batches
+        self._payload = payload
+        self._order = None if order is None else pa.array(order)
+        self._gathered: dict[int, pa.Array] = {}
 
     def column(self, at: int) -> pa.Array:
         """One column."""
-        return self.payload.column(at)
+        if self._order is None:
+            return self._payload.column(at)
+        if at not in self._gathered:
+            self._gathered[at] = self._payload.column(at).take(self._order)
+        return self._gathered[at]
 
 
 class Partial(Protocol):
@@ -70,6 +85,15 @@ class Total(Partial, Protocol):
         ...
 
 
+@runtime_checkable
+class Sliding(Partial, Protocol):
+    """A partial that is made of sliding windows without going through all rows of each."""
+
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
+        """The partial of the rows [begin, end) of each window; None: not of these values."""
+        ...
+
+
 def validity(column: pa.Array) -> NDArray[np.bool_]:
     """Which values are not NULL; empty if all are."""
     return is_valid(column) if column.null_count else _ALL_VALID
@@ -88,6 +112,14 @@ class Count:
         if len(valid) == 0:
             return [pa.array(np.diff(groups.starts))]
         return [pa.array(reduce.count_valid(valid, groups.order, groups.starts))]
+
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+        """Counts are whole numbers: differences of sums are exact."""
+        valid = _ALL_VALID if self.column is None else validity(rows.column(self.column))
+        if len(valid) == 0:
+            return [pa.array(end - begin)]
+        before = np.append(0, np.cumsum(valid))
+        return [pa.array(before[end] - before[begin])]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
         """Counts add up."""
@@ -117,6 +149,14 @@ class IntSum:
         """Sums by group, 0 where all values are NULL."""
         column = rows.column(self.column)
         return self._summed(numbers(column, np.int64), validity(column), groups)
+
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
+        """Sums of windows, if none can leave 64 bits."""
+        values = numbers(rows.column(self.column), np.int64)
+        largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+        if largest * int((end - begin).max(initial=0)) >= 1 << 63:
+            return None
+        return [pa.array(sliding.slide_sum(values, begin, end, np.int64(0)))]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
         """Sums add up."""
@@ -154,6 +194,11 @@ class FloatSum:
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         return [pa.array(reduce.sum_floats(values, validity(column), groups.order, groups.starts))]
+
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+        """Sums of windows."""
+        values = numbers(rows.column(self.column), np.float64)
+        return [pa.array(sliding.slide_sum(values, begin, end, 0.0))]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
         """Sums add up."""
@@ -212,6 +257,14 @@ class Extreme:
         """The extremes of groups of values."""
         return self.combined([rows.column(self.column)], groups)
 
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+        """The extremes of windows."""
+        column = rows.column(self.column)
+        keys = sort_keys(column)
+        keys = ~keys if self.largest else keys
+        at = sliding.slide_least(keys, validity(column), begin, end)
+        return [column.take(pa.array(at, mask=at < 0))]
+
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
         """The extreme of extremes."""
         [column] = columns
@@ -259,6 +312,13 @@ class Moments:
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         found = reduce.moments(values, validity(column), groups.order, groups.starts)
+        return [pa.array(one) for one in found]
+
+    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+        """The moments of windows."""
+        column = rows.column(self.column)
+        values = numbers(column, np.float64)
+        found = sliding.slide_moments(values, validity(column), begin, end)
         return [pa.array(one) for one in found]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:

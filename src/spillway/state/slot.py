@@ -232,9 +232,11 @@ class SlotState:
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
         done, waiting = 0, self.deferred
+        # Of groups that miss results, also since this batch, all rows are kept.
+        apart = self._rows_by_group(np.flatnonzero(waiting).tolist())
+        missing = bool(self.pending) or any(rows for _, rows in apart)
         for stream, layers in enumerate(self._layers):
-            # Of groups that miss results, all rows are kept.
-            bound = None if self.pending else self._bound(stream, watermark_us)
+            bound = None if missing else self._bound(stream, watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(self.delta_rows[stream])
             self._layers[stream] = merging.layers
