@@ -34,11 +34,11 @@ from spillway.metrics.events import CleanedUp
 from spillway.spark.aggregations import avg as sw_avg
 from spillway.spark.aggregations import count as sw_count
 from spillway.spark.aggregations import sum as sw_sum
-from spillway.spark.stream import stream
 from spillway.spark.join import join
 from spillway.spark.query import Query
 from spillway.spark.result import Result
 from spillway.spark.session import local_session
+from spillway.spark.stream import stream
 
 _WINDOW = f"{WINDOW_BATCHES * ADVANCE_MS} milliseconds"
 _LOOK_EVERY_S = 0.25

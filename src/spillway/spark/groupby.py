@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from spillway.duration import Duration
-from spillway.errors import PlanError
 from spillway.operators.aggregates import Aggregate
 from spillway.operators.groupby import GroupByOperator
 from spillway.plan.groupby import AggregatePlan, GroupByPlan
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.settings import Adapt
-from spillway.spark.aggregations import Aggregation, PythonFunction
-from spillway.spark.checks import check_key, check_stream, find_column, find_time, window_of
-from spillway.spark.dedup import Dedup
-from spillway.spark.lanes import Lanes, arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.aggregations import Aggregation
+from spillway.spark.checks import find_column
+from spillway.spark.lanes import arrow_type, assign_lanes, nullable, quoted
 from spillway.spark.result import Planned, Result
 
 

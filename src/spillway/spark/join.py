@@ -22,9 +22,9 @@ from spillway.spark.checks import (
     find_time,
     window_of,
 )
-from spillway.spark.stream import Grouped, results_of
 from spillway.spark.lanes import assign_lanes, common_type, result_schema
 from spillway.spark.result import Planned, Result
+from spillway.spark.stream import Grouped, results_of
 
 
 def join(**streams: DataFrame) -> Join:

@@ -200,5 +200,3 @@ class Grouped:
         for column in one.columns:
             hint = f"name a column of {self.stream.name}"
             find_column(self.stream.frame, self.stream.name, column, f"argument of {name}", hint)
-
-
