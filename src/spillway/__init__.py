@@ -18,6 +18,8 @@ from spillway.errors import (
     SpillwayError,
     StateError,
 )
+from spillway.simulator.scenario import Scenario
+from spillway.simulator.simulation import simulate
 from spillway.spark.join import Join, join
 from spillway.spark.query import Query
 from spillway.version import VERSION as __version__
@@ -28,9 +30,11 @@ __all__ = [
     "PlanError",
     "Query",
     "QueryError",
+    "Scenario",
     "SettingsError",
     "SpillwayError",
     "StateError",
     "__version__",
     "join",
+    "simulate",
 ]
