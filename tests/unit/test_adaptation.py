@@ -28,7 +28,10 @@ from spillway.metrics.events import (
 )
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
-from spillway.operators.orders import Choose, Force
+from spillway.operators.orders import Choose, Force, Pick
+from spillway.policies.collection import Collection
+from spillway.policies.flux import Thresholds
+from spillway.policies.rounds import Progress, Rounds
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.messages import ReceivePartitions, SendPartitions
 from spillway.protocols.relocation import Phase
@@ -112,6 +115,106 @@ def test_results_since_the_last_comparison_are_counted_without_what_cleanup_made
     assert state.sample.rows_out == (14, 10)
     state = adapt(after(state, answers), answers, {}, rules)
     assert state.sample == Sample(3.0, 2, 100, (0, 0))
+
+
+def by_load(**adapt: object) -> Rules:
+    return Rules.of(Adapt(strategy="flux-load", **adapt))
+
+
+def test_rules_of_flux_are_what_the_settings_say() -> None:
+    rules = by_load(imbalance_threshold=1.5, utilisation_threshold=0.8, delta_min="3 seconds")
+    strategy = Strategy("flux-load", flux=Thresholds(1.5, 0.8))
+    assert rules == Rules(strategy, 45.0, None, Rounds(strategy, 3.0))
+    tuned = by_load(imbalance_threshold="auto", delta_min="auto")
+    assert tuned.rounds == Rounds(Strategy("flux-load"), None, tunes_imbalance=True)
+
+
+def uneven_load(**more: list) -> dict[int, SlotRecord]:
+    return records(50, 50, busy_s=[0.9, 0.3], rows_in=[(80, 10), (30, 0)], **more)
+
+
+def test_busy_time_and_rows_are_counted_until_the_next_comparison(new) -> None:
+    rules, state = by_load(delta_min="3 seconds"), new
+    for _ in range(2):
+        state = adapt(after(state, uneven_load()), uneven_load(), {}, rules)
+    assert state.sample.busy_s == (1.8, 0.6)
+    assert state.sample.rows_in == (180, 60)
+    assert state.moves == ()
+    state = adapt(after(state, uneven_load()), uneven_load(), {}, rules)
+    [move] = state.moves
+    assert (move.sender, move.receiver, move.pick) == (0, 1, Pick("load", pytest.approx(1 / 3)))
+    assert move.reason == "U_max/U_min = 0.90/0.30 = 3.00 >= 1.20"
+    assert plan_batch(state, 3).orders == {0: (Choose(0, 0, pick=move.pick),)}
+    assert state.sample == Sample(3.0, 2, 100, (0, 0), progress=Progress(Collection(moving=True)))
+
+
+def test_nothing_is_decided_while_groups_move_and_then_statistics_are_collected_as_long(
+    new,
+) -> None:
+    rules, level = by_load(), records(50, 50)
+    state = adapt(after(new, uneven_load()), uneven_load(), {}, rules)
+    chosen = uneven_load(chosen=[(Chosen(0, (2,), 10, "a test"),), ()])
+    state = adapt(after(state, chosen, 3.0), chosen, {}, rules)
+    assert state.sample.progress.collection == Collection(moving=True, moved=True)
+    for _ in range(2):
+        state = adapt(after(state, uneven_load(), 2.0), uneven_load(), {}, rules)
+        assert [move.phase for move in state.moves] == [Phase.SENDING]
+    # The moves end in a round, for want of a batch: 7 seconds after they were decided on.
+    state = replace(state, moves=())
+    plan = plan_round(state, new_note(state, {}))
+    state = adapt(commit_batch(state, plan, level, (None, None), 0.0), level, {}, rules)
+    expected = Sample(8.0, 3, 100, (0, 0), progress=Progress(Collection(7.0)))
+    assert state.sample == expected
+    moves = []
+    for _ in range(7):
+        state = adapt(after(state, uneven_load()), uneven_load(), {}, rules)
+        moves.append(len(state.moves))
+    assert moves == [0] * 6 + [1]
+
+
+def test_statistics_are_collected_half_as_long_where_no_sender_had_a_group(new) -> None:
+    rules = by_load()
+    state = replace(new, sample=Sample(progress=Progress(Collection(8.0))))
+    state = adapt(after(state, uneven_load(), 8.0), uneven_load(), {}, rules)
+    nothing = uneven_load(chosen=[(Chosen(0, (), 0, "none"),), ()])
+    state = adapt(after(state, nothing), nothing, {}, rules)
+    assert state.moves == ()
+    assert state.sample == Sample(9.0, 1, 100, (0, 0), progress=Progress(Collection(4.0)))
+
+
+def test_rounds_of_flux_go_by_batches_where_they_are_given(new) -> None:
+    rules, state, moves = by_load(relocation_batches=2, delta_min="1 hour"), new, []
+    for _ in range(4):
+        state = adapt(after(state, uneven_load()), uneven_load(), {}, rules)
+        moves.append(len(state.moves))
+        state = replace(state, moves=())
+    # The third batch ends the moves, and collecting begins.
+    assert moves == [0, 1, 0, 0]
+    assert state.sample.batch == 2
+
+
+def test_tuned_collection_lasts_until_groups_were_seen_often_enough(new) -> None:
+    rules = by_load(delta_min="auto")
+    even = records(5, 5, busy_s=[1, 1], rows_in=[(16, 0), (10, 6)])
+    state = adapt(after(new, even), even, {}, rules)
+    # 8 groups, 32 rows a second: 64 rows of each take 16 seconds.
+    assert state.sample.progress.tuner.delta_min_s == 16.0
+    assert state.sample.progress.collection.delta_s == 16.0
+
+
+def test_change_of_slots_ends_a_round_of_flux(new) -> None:
+    state = adapt(after(new, uneven_load()), uneven_load(), {}, by_load())
+    assert state.sample.progress.collection.moving
+    assert rescale(state, 3).sample.progress == Progress()
+
+
+def test_what_was_measured_of_slots_is_cut_off_with_them(new) -> None:
+    answers = records(90, 0, busy_s=[1.0, 2.0], rows_in=[(5, 0), (6, 0)])
+    drained = replace(after(new, answers), routing=Routing(3, 2, (0,) * GROUPS))
+    state = adapt(rescale(drained, 1), answers, {}, EVERY_BATCH)
+    assert (state.sample.busy_s, state.sample.rows_in) == ((1.0,), (5,))
+    more = adapt(after(rescale(new, 3), records(1, 1, 1)), records(1, 1, 1), {}, EVERY_BATCH)
+    assert more.sample.busy_s == (0.0, 0.0, 0.0)
 
 
 def test_move_is_begun_with_the_event_of_step_one(new) -> None:

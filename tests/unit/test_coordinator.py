@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
+    Committed,
+    Sample,
     commit_batch,
     initial,
     new_note,
@@ -12,9 +17,15 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.log import Log, Mark
+from spillway.coordinator.log import Log, Mark, record_text
 from spillway.errors import QueryError, StateError
+from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
+from spillway.operators.orders import Pick
+from spillway.policies.collection import Collection
+from spillway.policies.rounds import Progress
+from spillway.policies.tuning import Tuner
+from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 from spillway.state.tiers import DurableTier
 
@@ -73,6 +84,33 @@ def test_log_gives_back_what_it_was_given(tmp_path) -> None:
     after = commit_batch(state, plan_batch(state, 0), {0: record(0), 1: record(1)}, (None, None))
     log.append(after)
     assert log.latest() == after
+
+
+def measured() -> Committed:
+    """A state in which a strategy of FLUX has moved something and learned from it."""
+    tuner = Tuner(0.5, cost_s=0.25, roles=(1, -1), put_off=True, peak_s=0.125)
+    progress = Progress(Collection(4.0, moving=True, moved=True), tuner)
+    sample = Sample(8.0, 3, 100, (5, 6), (0.5, 0.25), (10, 20), progress)
+    move = Relocation(0, 0, 1, 0, 0, False, "a test", pick=Pick("load", 0.25, 100))
+    return replace(initial(Routing.even(4, 2), 2), sample=sample, moves=(move,))
+
+
+def test_log_gives_back_what_was_measured_and_learned(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    log.append(measured())
+    assert log.latest() == measured()
+
+
+def test_log_record_of_an_earlier_format_has_measured_results_only(tmp_path) -> None:
+    found = json.loads(record_text(measured())) | {"format": 2}
+    for name in ("busy_s", "rows_in", "progress"):
+        del found["sample"][name]
+    del found["moves"][0]["pick"]
+    durable = DurableTier(str(tmp_path))
+    durable.publish("log/000000000.json", sealed(json.dumps(found).encode()))
+    read = Log(durable).read(Mark(0))
+    assert read.sample == Sample(8.0, 3, 100, (5, 6))
+    assert read.moves == (replace(measured().moves[0], pick=None),)
 
 
 def test_round_before_the_first_batch_is_on_record(tmp_path) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
 from spillway.operators.orders import LOAD, SIZE, Pick
+from spillway.policies.collection import collection_s
 from spillway.policies.decision import Move
-from spillway.policies.flux import Thresholds, collection_s
+from spillway.policies.flux import Thresholds
 from spillway.policies.picking import picked
 from spillway.policies.strategy import Strategy
 from spillway.state.groups import GroupTable

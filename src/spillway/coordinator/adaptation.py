@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from spillway.coordinator.coordinator import Committed, Sample, Scaling
 from spillway.coordinator.moves import told_of
@@ -20,7 +21,9 @@ from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
 from spillway.operators.orders import Force
-from spillway.policies.decision import ForceSpill, Move
+from spillway.policies.decision import Decision, ForceSpill, Move
+from spillway.policies.flux import Thresholds
+from spillway.policies.rounds import Progress, Rounds
 from spillway.policies.scaling import drained, filled, scaling_moves
 from spillway.policies.strategy import Strategy
 from spillway.protocols.engine import begun, busy, delivered
@@ -37,6 +40,8 @@ class Rules:
     #: Seconds of the query's clock from one evaluation to the next; or batches, where they are given.
     interval_s: float = 45.0
     interval_batches: int | None = None
+    #: The same for the strategies of FLUX, which go in rounds.
+    rounds: Rounds | None = None
 
     @classmethod
     def of(cls, adapt: Adapt) -> Rules:
@@ -48,13 +53,32 @@ class Rules:
             adapt.spill_fraction,
             adapt.max_forced_bytes,
         )
-        return cls(strategy, adapt.interval_s, adapt.relocation_batches)
+        if not strategy.collects:
+            return cls(strategy, adapt.interval_s, adapt.relocation_batches)
+        imbalance, least_s = adapt.imbalance_threshold, adapt.delta_min_s
+        # Tuning begins with the paper's threshold.
+        ratio = Thresholds.imbalance if isinstance(imbalance, str) else imbalance
+        strategy = replace(strategy, flux=Thresholds(ratio, adapt.utilisation_threshold))
+        rounds = Rounds(strategy, least_s, isinstance(imbalance, str))
+        return cls(strategy, adapt.interval_s, adapt.relocation_batches, rounds)
 
     def due(self, state: Committed) -> bool:
         """Whether the slots are to be compared now."""
+        sample = state.sample
+        if self.rounds is not None and sample.progress.collection.moving:
+            return False
         if self.interval_batches is not None:
-            return state.batch - state.sample.batch >= self.interval_batches
-        return state.clock_s - state.sample.clock_s >= self.interval_s
+            return state.batch - sample.batch >= self.interval_batches
+        elapsed_s = state.clock_s - sample.clock_s
+        if self.rounds is not None:
+            return self.rounds.due(sample.progress, elapsed_s)
+        return elapsed_s >= self.interval_s
+
+    def decided(self, state: Committed, view: ClusterView) -> tuple[Progress, tuple[Decision, ...]]:
+        """What is to be done now, and where the rounds stand after it."""
+        if self.rounds is None:
+            return state.sample.progress, self.strategy.decide(view)
+        return self.rounds.decided(state.sample.progress, view, state.clock_s)
 
 
 def adapt(
@@ -67,6 +91,8 @@ def adapt(
     if state.scaling is None and not rules.strategy.relocates:
         return state
     state = _sampled(state, records)
+    if rules.rounds is not None and state.sample.progress.collection.moving:
+        return _watched(state, records, rules.rounds)
     # A round brings no rows, and its moves are what it is for.
     if state.round and state.scaling is None:
         return state
@@ -75,9 +101,8 @@ def adapt(
         return _scaled(state, view, state.scaling)
     if not rules.due(state):
         return state
-    state = begin(state, rules.strategy.decide(view))
-    none = (0,) * state.routing.slots
-    return replace(state, sample=Sample(state.clock_s, state.batch, view.state_bytes, none))
+    progress, decisions = rules.decided(state, view)
+    return _measured_anew(begin(state, decisions), view.state_bytes, progress)
 
 
 def rescale(state: Committed, slots: int) -> Committed:
@@ -101,7 +126,7 @@ def rescale(state: Committed, slots: int) -> Committed:
         routing=state.routing.with_slots(grown),
         manifests=(*state.manifests, *more),
         scaling=Scaling(slots, tuple(sorted(tries.items()))),
-        sample=replace(state.sample, rows_out=(*state.sample.rows_out, *(0 for _ in more))),
+        sample=_rescaled(state.sample, grown),
     )
 
 
@@ -122,12 +147,37 @@ def resume(
 
 
 def _sampled(state: Committed, records: Mapping[int, SlotRecord]) -> Committed:
-    known = (*state.sample.rows_out, *(0,) * state.routing.slots)[: state.routing.slots]
-    made = tuple(
-        rows + records[slot].rows_out - records[slot].rows_cleaned
-        for slot, rows in enumerate(known)
-    )
-    return replace(state, sample=replace(state.sample, rows_out=made))
+    sample, slots = state.sample, range(state.routing.slots)
+    made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
+    took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
+    busy_s = _added(sample.busy_s, [records[s].busy_s for s in slots])
+    return replace(state, sample=replace(sample, rows_out=made, rows_in=took, busy_s=busy_s))
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _added(before: Sequence[_Number], more: Sequence[_Number]) -> tuple[_Number, ...]:
+    """The sums by slot; a slot that is new had nothing before, and one that is gone has no more."""
+    sums = tuple(old + new for old, new in zip(before, more, strict=False))
+    return sums + tuple(more[len(before) :])
+
+
+def _measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Committed:
+    none = (0,) * state.routing.slots
+    sample = Sample(state.clock_s, state.batch, state_bytes, none, progress=progress)
+    return replace(state, sample=sample)
+
+
+def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds) -> Committed:
+    """While the moves of a round are under way, and when they end (FLUX 5.3)."""
+    sample = state.sample
+    progress = sample.progress.seen(groups=any(move.groups for move in state.moves))
+    if state.moves:
+        return replace(state, sample=replace(sample, progress=progress))
+    moving_s, rows = state.clock_s - sample.clock_s, sum(sample.rows_in)
+    held = sum(sum(one.state_bytes) + sum(one.disk_bytes) for one in records.values())
+    return _measured_anew(state, held, rounds.ended(progress, moving_s, rows))
 
 
 def _view(
@@ -145,13 +195,15 @@ def _view(
             # A slot spills within a batch and is done at its end, so none is found in that mode.
             RELOCATING if slot in taken else NORMAL,
             records[slot].profile,
+            state.sample.busy_s[slot],
+            state.sample.rows_in[slot],
         )
         for slot in range(state.routing.slots)
     )
     # What was forced out and is not on disk any more, expired or back in memory, counts no longer.
     forced = min(state.forced_bytes, sum(slot.disk_bytes for slot in slots))
     growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
-    return ClusterView(slots, max(0, growth), forced)
+    return ClusterView(slots, max(0, growth), forced, state.clock_s - state.sample.clock_s)
 
 
 def begin(state: Committed, decisions: Sequence[Move | ForceSpill]) -> Committed:
@@ -212,5 +264,16 @@ def _with_slots(state: Committed, slots: int) -> Committed:
         manifests=state.manifests[:slots],
         scaling=None,
         events=(*state.events, scaled),
-        sample=replace(state.sample, rows_out=state.sample.rows_out[:slots]),
+        sample=_only(state.sample, slots),
     )
+
+
+def _rescaled(sample: Sample, slots: int) -> Sample:
+    """The sample once other moves have begun than those of a FLUX round, which end it."""
+    rows_out = (*sample.rows_out, *(0 for _ in range(slots)))[:slots]
+    return replace(sample, rows_out=rows_out, progress=Progress(tuner=sample.progress.tuner))
+
+
+def _only(sample: Sample, slots: int) -> Sample:
+    by_slot = {name: getattr(sample, name)[:slots] for name in ("rows_out", "busy_s", "rows_in")}
+    return replace(sample, **by_slot)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, Any
 
-from spillway.coordinator.coordinator import Committed, Note, References, initial
+from spillway.coordinator.coordinator import Committed, Note, References, Sample, initial
 from spillway.coordinator.log import Log
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
@@ -158,7 +158,12 @@ class Checkpoint:
             state,
             routing=routing,
             manifests=tuple(names),
-            sample=replace(state.sample, rows_out=(0,) * routing.slots),
+            sample=Sample(
+                state.sample.clock_s,
+                state.sample.batch,
+                state.sample.state_bytes,
+                (0,) * routing.slots,
+            ),
             forces=(),
             scaling=None,
         )

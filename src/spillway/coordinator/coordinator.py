@@ -19,6 +19,7 @@ from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
 from spillway.operators.orders import Force, Order
+from spillway.policies.rounds import Progress
 from spillway.protocols.engine import busy, delivered
 from spillway.protocols.messages import DeactivatePartitions
 from spillway.protocols.relocation import Relocation
@@ -33,8 +34,12 @@ class Sample:
     clock_s: float = 0.0
     batch: int = -1
     state_bytes: int = 0
-    #: Results of each slot since then.
+    #: Results of each slot since then, seconds that it worked, and rows that it took.
     rows_out: tuple[int, ...] = ()
+    busy_s: tuple[float, ...] = ()
+    rows_in: tuple[int, ...] = ()
+    #: Where the rounds of a FLUX strategy stand.
+    progress: Progress = Progress()
 
 
 @dataclass(frozen=True)

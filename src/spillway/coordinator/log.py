@@ -18,13 +18,14 @@ from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
 from spillway.operators.orders import order_from_json, order_to_json
+from spillway.policies.rounds import Progress
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing, decode_table, encode_table
 from spillway.state.manifest import newer_format
 from spillway.state.tiers import DurableTier
 
-#: 2 added moves, scaling and the clock.
-FORMAT = 2
+#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure.
+FORMAT = 3
 _BEGUN = ".begun"
 #: A round may come before the first batch, and then is one after batch -1.
 _NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
@@ -174,7 +175,7 @@ def _from_json(found: dict[str, Any]) -> Committed:
 
 
 def _adaptation(found: dict[str, Any]) -> dict[str, Any]:
-    scaling, sample = found["scaling"], found["sample"]
+    scaling = found["scaling"]
     tries = tuple((slot, count) for slot, count in scaling["tries"]) if scaling else ()
     return {
         "moves": _moves(found["moves"]),
@@ -183,8 +184,17 @@ def _adaptation(found: dict[str, Any]) -> dict[str, Any]:
         "forced_bytes": found["forced_bytes"],
         "scaling": Scaling(scaling["slots"], tries) if scaling else None,
         "clock_s": found["clock_s"],
-        "sample": Sample(**{**sample, "rows_out": tuple(sample["rows_out"])}),
+        "sample": _sample(found["sample"]),
     }
+
+
+def _sample(found: dict[str, Any]) -> Sample:
+    values: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in found.items()
+    }
+    if "progress" in found:
+        values["progress"] = Progress.from_json(found["progress"])
+    return Sample(**values)
 
 
 def _moves(found: list[dict[str, Any]]) -> tuple[Relocation, ...]:

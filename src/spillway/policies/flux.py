@@ -7,7 +7,7 @@
              and then no group goes where it has no room (6.4)
 
 They go in rounds: statistics are collected for a while, a round of moves is decided and carried out, and
-only then are statistics collected again (`collection_s`).
+only then are statistics collected again (policies/collection.py).
 
 The paper's controller knows the rows of every partition and names the one that goes. Here it knows a
 few numbers of each slot; it names the share of the sender's load, or the bytes, that would level the
@@ -69,24 +69,6 @@ def memory_moves(view: ClusterView, thresholds: Thresholds) -> tuple[Move, ...]:
     pairs = _pairs(view, lambda slot: -_excess(slot, common))
     moves = (_memory_move(*pair, common, mean, thresholds) for pair in pairs)
     return tuple(move for move in moves if move is not None)
-
-
-def collection_s(last_s: float, moving_s: float | None, least_s: float) -> float:
-    """How long statistics are collected next: delta of section 5.3.
-
-    As long as the moves took that were just made, so that at most half of the time goes into moving;
-    half as long as before, if nothing has moved; never less than delta_min.
-
-    Args:
-        last_s: How long they were collected last.
-        moving_s: How long the moves took; None if no group has moved.
-        least_s: The least: delta_min.
-
-    Example:
-        >>> collection_s(4.0, 3.0, 1.0), collection_s(4.0, None, 1.0), collection_s(1.5, None, 1.0)
-        (3.0, 2.0, 1.0)
-    """
-    return max(least_s, last_s / 2 if moving_s is None else moving_s)
 
 
 def _pairs(
