@@ -193,13 +193,13 @@ def test_rounds_of_flux_go_by_batches_where_they_are_given(new) -> None:
     assert state.sample.batch == 2
 
 
-def test_tuned_collection_lasts_until_groups_were_seen_often_enough(new) -> None:
+def test_tuned_collection_lasts_until_slots_have_taken_enough_rows(new) -> None:
     rules = by_load(delta_min="auto")
-    even = records(5, 5, busy_s=[1, 1], rows_in=[(16, 0), (10, 6)])
+    even = records(5, 5, busy_s=[1, 1], rows_in=[(512, 0), (500, 12)])
     state = adapt(after(new, even), even, {}, rules)
-    # 8 groups, 32 rows a second: 64 rows of each take 16 seconds.
-    assert state.sample.progress.tuner.delta_min_s == 16.0
-    assert state.sample.progress.collection.delta_s == 16.0
+    # 512 rows a second each: 1024 take 2 seconds.
+    assert state.sample.progress.tuner.delta_min_s == 2.0
+    assert state.sample.progress.collection.delta_s == 2.0
 
 
 def test_change_of_slots_ends_a_round_of_flux(new) -> None:

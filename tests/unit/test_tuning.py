@@ -1,0 +1,310 @@
+"""Settings that are found while a query runs, and the bounds that keep them from thrashing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillway.metrics.view import ClusterView, SlotView
+from spillway.policies.collection import Collection
+from spillway.policies.decision import ForceSpill, Move
+from spillway.policies.picking import picked
+from spillway.policies.rounds import Progress, Rounds
+from spillway.policies.strategy import Strategy
+from spillway.policies.tuning import (
+    CALM_S,
+    LEAST_S,
+    MOST_S,
+    GapTuner,
+    Tuner,
+    most_bad_rounds,
+    most_moves_of_a_group,
+)
+from spillway.state.groups import GroupTable
+
+
+def view(*busy_s: float, span_s: float = 1.0, rows: int = 10_000) -> ClusterView:
+    made = (
+        SlotView(at, 0, 0, None, 8, 0, busy_s=one, rows_in=rows) for at, one in enumerate(busy_s)
+    )
+    return ClusterView(tuple(made), span_s=span_s)
+
+
+def move(sender: int, receiver: int) -> Move:
+    return Move(sender, receiver, 0, "a test")
+
+
+def test_statistics_are_collected_until_slots_have_taken_enough_rows() -> None:
+    assert Tuner().observe(view(0.5, 0.5, rows=512), 1.0).delta_min_s == 2.0
+    assert Tuner().observe(view(0.5, 0.5, rows=10**9), 1.0).delta_min_s == LEAST_S
+    assert Tuner().observe(view(0.5, 0.5, rows=1), 1.0).delta_min_s == MOST_S
+    assert Tuner().observe(view(0.0, 0.0, rows=0), 1.0) == Tuner()
+
+
+def test_a_reversal_is_put_off_until_twice_the_time_asks_for_it_again() -> None:
+    tuner, done = Tuner().decide([move(0, 1)], view(0.9, 0.3), 1.0)
+    assert done == (move(0, 1),)
+    tuner, done = tuner.decide([move(1, 0), move(2, 3)], view(0.3, 0.9, 0.9, 0.3), 2.0)
+    assert done == (move(2, 3),)
+    assert tuner.delta_min_s == 2.0
+    tuner, done = tuner.decide([move(1, 0)], view(0.3, 0.9, span_s=2.0), 4.0)
+    assert done == (move(1, 0),)
+    assert tuner.roles == (1, -1)
+    # It was asked for before, so it says nothing more about the time.
+    assert tuner.delta_min_s == 2.0
+
+
+def test_a_reversal_that_was_not_asked_for_again_is_put_off_anew() -> None:
+    tuner, _ = Tuner().decide([move(0, 1)], view(0.9, 0.3), 1.0)
+    tuner, _ = tuner.decide([move(1, 0)], view(0.3, 0.9), 2.0)
+    tuner, done = tuner.decide([], view(0.5, 0.5, span_s=2.0), 4.0)
+    tuner, done = tuner.decide([move(2, 0)], view(0.3, 0.5, 0.9, span_s=2.0), 6.0)
+    assert done == ()
+    assert tuner.delta_min_s == 4.0
+
+
+def test_what_is_no_move_is_carried_out_in_any_case() -> None:
+    tuner, _ = Tuner().decide([move(0, 1)], view(0.9, 0.3), 1.0)
+    spill = ForceSpill(3, 10, "a test")
+    assert tuner.decide([spill, move(1, 0)], view(0.3, 0.9), 2.0)[1] == (spill,)
+
+
+def test_moves_that_made_the_busiest_slot_slower_were_decided_on_too_soon() -> None:
+    tuner, _ = Tuner().decide([move(0, 1)], view(0.8, 0.6), 1.0)
+    assert tuner.moved(0.5, 10_000).observe(view(0.7, 0.7), 2.0).delta_min_s < 1.0
+    worse = tuner.moved(0.5, 10_000).observe(view(0.9, 0.5), 2.0)
+    assert worse.delta_min_s == 2.0
+    # It is judged once.
+    assert worse.observe(view(0.9, 0.5), 3.0).delta_min_s == 2.0
+
+
+def test_moves_that_cost_more_than_they_can_bring_were_decided_on_too_soon() -> None:
+    tuner, _ = replace(Tuner(), lasts_s=10.0).decide([move(0, 1)], view(0.8, 0.6), 1.0)
+    # 20,000 rows a second before; half of them while groups moved for 4 seconds.
+    costly = tuner.moved(4.0, 40_000)
+    assert costly.last_cost_s == 2.0
+    assert costly.observe(view(0.7, 0.7), 2.0).delta_min_s == 2.0
+    assert tuner.moved(4.0, 80_000).observe(view(0.7, 0.7), 2.0).delta_min_s < 1.0
+
+
+def test_nothing_is_judged_where_nothing_has_moved() -> None:
+    tuner, _ = Tuner().decide([move(0, 1)], view(0.8, 0.6), 1.0)
+    assert tuner.nothing_moved().observe(view(0.9, 0.5), 2.0).delta_min_s < 1.0
+
+
+def test_dearer_moves_need_a_greater_difference() -> None:
+    assert Tuner().imbalance == pytest.approx(1.2)
+    # They gain at most (1 - 1/r)/2 for a minute, twice a cost of 5 s: 1/r = 2/3.
+    assert Tuner(cost_s=5.0).imbalance == pytest.approx(1.5)
+    assert Tuner(cost_s=5.0, lasts_s=600.0).imbalance == pytest.approx(1.2)
+    assert Tuner(cost_s=500.0).imbalance == 3.0
+
+
+def test_differences_that_prove_to_be_noise_are_not_acted_on_any_more() -> None:
+    tuner, _ = Tuner().decide([move(0, 1)], view(0.6, 0.5), 1.0)
+    small, _ = tuner.decide([move(1, 0)], view(0.5, 0.6), 2.0)
+    assert small.imbalance == pytest.approx(1.3)
+    large, _ = tuner.decide([move(1, 0)], view(0.2, 0.9), 2.0)
+    assert large.imbalance == pytest.approx(1.2)
+
+
+def test_it_becomes_less_careful_in_calm_times_one_step_at_a_time() -> None:
+    tuner = Tuner(floor_s=4.0, noise=0.45, warned_s=10.0, roles=(1, -1))
+    even = view(0.5, 0.5, span_s=4.0, rows=10**6)
+    assert tuner.observe(even, 10.0 + CALM_S - 0.1).floor_s == 4.0
+    calm = tuner.observe(even, 10.0 + CALM_S)
+    assert (calm.floor_s, calm.roles) == (2.0, (1, -1))
+    assert calm.imbalance == pytest.approx(1.3)
+    assert calm.observe(even, 10.0 + CALM_S + 1).floor_s == 2.0
+    for step in range(2, 20):
+        calm = calm.observe(even, 10.0 + CALM_S * step)
+    assert (calm.floor_s, calm.roles) == (LEAST_S, ())
+    assert calm.imbalance == pytest.approx(1.1)
+
+
+def test_without_tuning_nothing_is_put_off_and_nothing_learned() -> None:
+    rounds = Rounds(Strategy("flux-load"), delta_min_s=1.0)
+    progress, first = rounds.decided(Progress(), view(0.9, 0.3), 1.0)
+    progress = rounds.ended(progress.seen(groups=True), 0.5, 5000)
+    assert progress == Progress(Collection(1.0))
+    assert [(one.sender, one.receiver) for one in first] == [(0, 1)]
+    _, back = rounds.decided(progress, view(0.3, 0.9), 3.0)
+    assert [(one.sender, one.receiver) for one in back] == [(1, 0)]
+
+
+def test_the_tuned_difference_is_what_the_strategy_decides_by() -> None:
+    rounds = Rounds(Strategy("flux-load"), 1.0, tunes_imbalance=True)
+    dear = Progress(tuner=Tuner(cost_s=5.0))
+    assert rounds.decided(dear, view(0.7, 0.5), 1.0)[1] == ()
+    assert len(rounds.decided(dear, view(0.8, 0.5), 1.0)[1]) == 1
+    assert len(Rounds(Strategy("flux-load"), 1.0).decided(dear, view(0.7, 0.5), 1.0)[1]) == 1
+
+
+class Toy:
+    """Slots fed as fast as the slowest of them can take its share; groups move in 50 ms a pair."""
+
+    slots, groups, step_s, slow = 4, 64, 0.02, 0.43
+
+    def __init__(self, speeds: Callable[[float], np.ndarray], rounds: Rounds) -> None:
+        self.speeds, self.rounds = speeds, rounds
+        self.owner = np.arange(self.groups) % self.slots
+        self.progress, self.now_s, self.since_s, self.rows = Progress(), 0.0, 0.0, 0.0
+        self.busy_s, self.taken = np.zeros(self.slots), np.zeros(self.slots)
+        self.leaving: list[tuple[int, int]] = []
+        #: When which group moved.
+        self.moves: list[tuple[float, int]] = []
+
+    def run(self, seconds: float) -> Toy:
+        while self.now_s < seconds:
+            self._step()
+        return self
+
+    def per_minute(self, after_s: float) -> float:
+        late = [at for at, _ in self.moves if at > after_s]
+        return len(late) / (self.now_s - after_s) * 60
+
+    def _step(self) -> None:
+        speeds, share = self.speeds(self.now_s), np.bincount(self.owner, minlength=self.slots)
+        moving = self.progress.collection.moving
+        rows = (
+            (speeds / np.maximum(share, 1e-9)).min() * self.step_s * share * (0.7 if moving else 1)
+        )
+        self.taken += rows
+        self.busy_s += rows / speeds
+        self.rows += rows.sum()
+        self.now_s += self.step_s
+        elapsed_s = self.now_s - self.since_s
+        if moving and elapsed_s >= 0.05 * len(self.leaving):
+            self._arrive(elapsed_s)
+        elif not moving and self.rounds.due(self.progress, elapsed_s):
+            self._decide(elapsed_s)
+
+    def _arrive(self, elapsed_s: float) -> None:
+        for group, receiver in self.leaving:
+            self.owner[group] = receiver
+            self.moves.append((self.now_s, group))
+        seen = self.progress.seen(groups=bool(self.leaving))
+        self.progress = self.rounds.ended(seen, elapsed_s, int(self.taken.sum()))
+        self._anew()
+
+    def _decide(self, elapsed_s: float) -> None:
+        counts = np.bincount(self.owner, minlength=self.slots)
+        made = (
+            SlotView(s, 0, 0, None, int(counts[s]), 0, busy_s=b, rows_in=int(self.taken[s]))
+            for s, b in enumerate(self.busy_s.tolist())
+        )
+        seen = ClusterView(tuple(made), span_s=elapsed_s)
+        self.progress, decided = self.rounds.decided(self.progress, seen, self.now_s)
+        table = replace(GroupTable.empty(self.groups, 1), load=np.ones(self.groups))
+        self.leaving = [
+            (group, one.receiver)
+            for one in decided
+            for group in picked(table, np.flatnonzero(self.owner == one.sender), 0, one.pick).groups
+        ]
+        self._anew()
+
+    def _anew(self) -> None:
+        self.since_s = self.now_s
+        self.busy_s[:], self.taken[:] = 0, 0
+
+
+def alternating(period_s: float) -> Callable[[float], np.ndarray]:
+    """The first half of the slots is slow, then the second, and so on."""
+
+    def speeds(now_s: float) -> np.ndarray:
+        turn = int(now_s / period_s) % 2
+        return np.where(np.arange(Toy.slots) * 2 // Toy.slots == turn, Toy.slow, 1.0) * 22_000
+
+    return speeds
+
+
+def steady(now_s: float) -> np.ndarray:
+    return np.array([Toy.slow, 1.0, 1.0, 1.0]) * 22_000
+
+
+TUNED = Rounds(Strategy("flux-load"), None, tunes_imbalance=True)
+
+
+def fixed(delta_min_s: float) -> Rounds:
+    return Rounds(Strategy("flux-load"), delta_min_s)
+
+
+@pytest.mark.parametrize("period_s", [0.3, 1.0, 3.0])
+def test_load_that_alternates_fast_is_left_alone_after_a_while(period_s: float) -> None:
+    tuned, eager = (Toy(alternating(period_s), one).run(120) for one in (TUNED, fixed(0.01)))
+    assert eager.per_minute(after_s=60) > 200
+    assert tuned.per_minute(after_s=60) < 20
+    assert tuned.rows > eager.rows
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.floats(0.1, 40.0))
+def test_no_group_moves_more_often_than_the_bound_says(period_s: float) -> None:
+    toy = Toy(alternating(period_s), TUNED).run(60)
+    often = Counter(group for _, group in toy.moves)
+    assert max(often.values(), default=0) <= most_moves_of_a_group(60)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 3.0)), min_size=1, max_size=300))
+def test_bad_rounds_are_bounded_whatever_is_measured(story) -> None:
+    """Every evaluation asks for the opposite of what was done, or for nothing."""
+    tuner, now_s, bad, way = Tuner(), 0.0, [], (0, 1)
+    for asks, more_s in story:
+        span_s = tuner.delta_min_s + more_s
+        now_s += span_s
+        seen = view(0.5 * span_s, 0.4 * span_s, span_s=span_s, rows=10**9)
+        tuner = tuner.observe(seen, now_s)
+        roles = (*tuner.roles, 0, 0)
+        tuner, done = tuner.decide([move(*way)] if asks else [], seen, now_s)
+        if done:
+            bad += [now_s] if roles[way[0]] == 1 else []
+            way = way[::-1]
+    for first in range(len(bad)):
+        for last in range(first, len(bad)):
+            assert last - first + 1 <= most_bad_rounds(bad[last] - bad[first])
+
+
+def test_a_lasting_load_is_answered_nearly_as_fast_as_by_the_best_fixed_setting() -> None:
+    best = max(Toy(steady, fixed(one)).run(30).rows for one in (0.05, 0.25, 1.0))
+    assert Toy(steady, TUNED).run(30).rows >= 0.95 * best
+
+
+def test_t_gap_begins_with_the_time_to_read_a_group() -> None:
+    assert GapTuner().t_gap_s == 0.0
+    assert GapTuner().observe(0.3, 0, 1.0).t_gap_s == 0.3
+    assert GapTuner(read_s=0.3).observe(0.5, 0, 1.0).t_gap_s == 0.4
+
+
+def test_turns_become_longer_while_more_and_more_waits() -> None:
+    tuner = GapTuner(read_s=1.0, waiting_bytes=100)
+    tuner = tuner.observe(1.0, 120, 1.0)
+    assert tuner.t_gap_s == 1.0
+    tuner = tuner.observe(1.0, 140, 1.0)
+    assert tuner.t_gap_s == 1.5
+    for size in range(3, 60):
+        tuner = tuner.observe(1.0, 2**size * 100, 1.0)
+    assert tuner.t_gap_s == 64.0
+
+
+def test_turns_become_shorter_while_less_waits_or_the_slot_has_time() -> None:
+    less = GapTuner(1.0, 4.0, 1000).observe(1.0, 800, 1.0).observe(1.0, 600, 1.0)
+    assert less.t_gap_s == pytest.approx(3.2)
+    idle = GapTuner(1.0, 4.0, 1000).observe(1.0, 1000, 0.5).observe(1.0, 1000, 0.5)
+    assert idle.t_gap_s == pytest.approx(3.2)
+    for _ in range(100):
+        idle = idle.observe(1.0, 1000, 0.5)
+    assert idle.t_gap_s == 0.5
+
+
+def test_turns_stay_as_they_are_where_looks_disagree() -> None:
+    tuner = GapTuner(1.0, 4.0, 1000)
+    for waiting in (1200, 1000, 1200, 1000, 1000, 1200):
+        tuner = tuner.observe(1.0, waiting, 1.0)
+    assert tuner.t_gap_s == 4.0
