@@ -8,7 +8,7 @@ import pytest
 from spillway.simulator.scenario import Scenario
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Callable[..., Scenario]:
     """A scenario of four slots and 64 groups, with some fields changed."""
 

@@ -53,7 +53,7 @@ def test_file_that_is_no_scenario_is_refused(tmp_path, text, detail):
     found = run("simulate", str(path), "--json")
     assert found.exit_code == 2
     error = json.loads(found.stdout)["error"]
-    assert error["message"] == f"{path} is no scenario that can be read"
+    assert error["message"] == f"{path} cannot be read as JSON"
     assert detail in error["detail"]
     assert error["hint"] == "spillway simulate baseline --show > scenario.json makes one"
 

@@ -9,7 +9,7 @@ import pytest
 
 from spillway.errors import SettingsError
 from spillway.simulator.presets import PRESETS, preset
-from spillway.simulator.scenario import Disturbance, Exchange, Scenario, Workload
+from spillway.simulator.scenario import Disturbance, Exchange, Machine, Scenario, Workload
 from spillway.simulator.workload import (
     cpu_left,
     group_shares,
@@ -48,6 +48,11 @@ def test_preset_survives_json(name):
             lambda: Scenario(adapt={"slots": 3}),
             "slots is not a setting of adaptation in a scenario",
             "slots and groups stand beside adapt, memory is memory_bytes of machine",
+        ),
+        (
+            lambda: Machine(row_s=0),
+            "row_s=0 of a machine is not more than 0",
+            "a machine needs time for a row, and its disk and link a rate",
         ),
         (
             lambda: Exchange("river"),

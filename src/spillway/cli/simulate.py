@@ -15,7 +15,7 @@ from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
 
 if TYPE_CHECKING:
-    from spillway.simulator.scenario import Scenario
+    from spillway.simulator.scenario import Machine, Scenario
     from spillway.simulator.simulation import Result
 
 VIOLATED = 1
@@ -38,6 +38,16 @@ def simulate(
     journal: Annotated[
         bool, typer.Option("--journal", help="Every event in the JSON document too.")
     ] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option(help="File that --calibrate wrote: the slots are machines like that one."),
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure this machine, write it to --machine, and simulate nothing."
+        ),
+    ] = False,
     show: Annotated[
         bool, typer.Option("--show", help="Print the scenario as JSON, and do not run it.")
     ] = False,
@@ -51,8 +61,12 @@ def simulate(
 
     errors = Console(stderr=True, markup=False, highlight=False)
     with guarded(json_output):
+        if calibrate:
+            _calibrate(machine, errors, json_output)
+            return
         asked = {"seconds": seconds, "slots": slots, "groups": groups, "seed": seed}
-        wanted = _scenario(scenario, {k: v for k, v in asked.items() if v is not None}, strategy)
+        changes: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
+        wanted = _scenario(scenario, changes, strategy, machine)
         if show:
             emit_json(wanted.to_json())
             return
@@ -72,7 +86,33 @@ def simulate(
         raise typer.Exit(VIOLATED)
 
 
-def _scenario(name: str, changes: dict[str, Any], strategy: str | None) -> Scenario:
+def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:
+    from spillway.simulator.calibration import calibrate
+
+    with errors.status("measuring this machine") as status:
+        found = calibrate(tell=lambda what: status.update(f"measuring this machine: {what}"))
+    document = found.to_json()
+    if path is not None:
+        try:
+            path.write_text(json.dumps(document, indent=2) + "\n")
+        except OSError as problem:
+            raise SettingsError(
+                f"the measured machine cannot be written to {path}",
+                detail=str(problem),
+                hint="choose another --machine",
+            ) from problem
+    if json_output:
+        emit_json(document)
+        return
+    table = Table("what", "measured")
+    for name, value in document["measured"].items():
+        table.add_row(name, f"{value:,.4g}")
+    console_for(json_output).print(table)
+
+
+def _scenario(
+    name: str, changes: dict[str, Any], strategy: str | None, machine: Path | None
+) -> Scenario:
     from spillway.simulator.presets import preset
     from spillway.simulator.scenario import Scenario
 
@@ -80,9 +120,21 @@ def _scenario(name: str, changes: dict[str, Any], strategy: str | None) -> Scena
     found = Scenario.from_json(_read(path)) if path.suffix == ".json" else preset(name)
     if strategy is not None:
         changes["adapt"] = {**found.adapt, "strategy": strategy}
-    if not changes:
-        return found
-    return found.changed(**changes)
+    if machine is not None:
+        changes["machine"] = _machine(machine)
+    return found.changed(**changes) if changes else found
+
+
+def _machine(path: Path) -> Machine:
+    from spillway.simulator.scenario import Scenario
+
+    found = _read(path)
+    if not isinstance(found, dict) or "machine" not in found:
+        raise SettingsError(
+            f"{path} is no measured machine",
+            hint=f"spillway simulate --calibrate --machine {path} makes one",
+        )
+    return Scenario.from_json({"machine": found["machine"]}).machine
 
 
 def _read(path: Path) -> Any:
@@ -90,7 +142,7 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError) as problem:
         raise SettingsError(
-            f"{path} is no scenario that can be read",
+            f"{path} cannot be read as JSON",
             detail=str(problem),
             hint="spillway simulate baseline --show > scenario.json makes one",
         ) from problem

@@ -15,6 +15,7 @@ What is modelled, and what is not:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +24,6 @@ from spillway.simulator import flow
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.workload import cpu_left, group_shares, memory_left, turn_of
 from spillway.state.groups import Floats, Ints
-
-NOTHING = -1
 
 
 @dataclass(frozen=True)
@@ -67,17 +66,19 @@ class Cluster:
         self.history = np.inf if work.history_rows is None else float(work.history_rows)
         #: Rows of each group that were processed since this was last set to 0.
         self.done = np.zeros(groups)
-        #: Slots: seconds of disk work begun, processor seconds owed, and the group whose written rows
-        #: go first.
+        #: Slots: seconds of disk work begun, processor seconds owed, and the groups whose written
+        #: rows go first, in this order.
         self.disk_left_s = np.zeros(slots)
         self.owed_s = np.zeros(slots)
-        self.draining: Ints = np.full(slots, NOTHING, np.int64)
+        self.draining: list[list[int]] = [[] for _ in range(slots)]
         #: Since the start: rows given and processed; and rows that sources have not given yet.
         self.given = 0.0
         self.processed = 0.0
         self.behind = 0.0
         #: Seconds that a row takes each slot now, with what others take of its processor.
         self.row_wall_s = np.full(slots, scenario.machine.row_s)
+        #: The part of the last second or so in which each slot was not idle.
+        self.utilisation = np.zeros(slots)
         self._memory: Ints | None = None
 
     @property
@@ -151,6 +152,8 @@ class Cluster:
         busy = blocked + (scenario.step_s - blocked) * np.minimum(
             1, used / np.maximum(whole_s, 1e-12)
         )
+        weight = min(1.0, scenario.step_s)
+        self.utilisation += weight * (busy / scenario.step_s - self.utilisation)
         processed = fresh + unspooled
         self.given += given
         self.processed += float(processed.sum())
@@ -166,10 +169,10 @@ class Cluster:
     def _drain(self, now_s: float, time_s: Floats, row_s: float) -> tuple[Floats, Floats]:
         """Processes rows from disk before all others, of the groups that have just been read."""
         rows, age = np.zeros(len(time_s)), np.zeros(len(time_s))
-        at = np.flatnonzero(self.draining != NOTHING)
+        at = np.array([slot for slot, groups in enumerate(self.draining) if groups], np.int64)
         if not len(at):
             return rows, age
-        group = self.draining[at]
+        group = np.array([self.draining[slot][0] for slot in at.tolist()], np.int64)
         there = self.spooled[group]
         rows[at] = np.minimum(there, time_s[at] / row_s)
         mean = self.spool_moment[group] / np.maximum(there, 1e-12)
@@ -180,14 +183,18 @@ class Cluster:
         self.state_rows[group] = np.minimum(self.history, self.state_rows[group] + rows[at])
         empty = rows[at] >= there
         self.spooled[group[empty]] = self.spool_moment[group[empty]] = 0.0
-        self.draining[at[empty]] = NOTHING
+        for slot in at[empty].tolist():
+            self.draining[slot].pop(0)
         return rows, age
 
     def _given(
         self, time_s: Floats, row_cost: Floats, spool_cost: Floats
     ) -> tuple[float, Floats, Floats]:
         """Rows that the sources give; the part of its rows that each slot serves; and its work."""
-        most = self._offered()
+        offered = self._offered()
+        # What is given is served or waits, so there is no need to look beyond that.
+        least_cost = min(row_cost.min(), spool_cost.min())
+        most = min(offered, float(time_s.sum() / least_cost) + sum(self._rooms()) * len(time_s))
         self._now = self.share
         table, given = self._room(most, time_s, row_cost, spool_cost)
         if self.scenario.noise and given > 0:
@@ -196,7 +203,7 @@ class Cluster:
                 self._now = drawn / drawn.sum()
                 table, given = self._room(most, time_s, row_cost, spool_cost)
         if self.scenario.workload.rows_per_s is not None:
-            self.behind = most - given
+            self.behind = offered - given
         work = table[flow.WORK] + given * table[flow.MORE_WORK]
         part = np.minimum(1.0, time_s / np.maximum(work, 1e-300))
         return given, part, np.minimum(work, time_s)
@@ -204,20 +211,24 @@ class Cluster:
     def _offered(self) -> float:
         """Rows that the sources have: as many as they can make, or as many as are due."""
         scenario = self.scenario
-        rate = scenario.workload.rows_per_s
-        if rate is None:
-            return scenario.slots * scenario.step_s / scenario.machine.produce_s
-        return rate * scenario.step_s + self.behind
+        rate, produce_s = scenario.workload.rows_per_s, scenario.machine.produce_s
+        if rate is not None:
+            return rate * scenario.step_s + self.behind
+        return scenario.slots * scenario.step_s / produce_s if produce_s > 0 else math.inf
+
+    def _rooms(self) -> tuple[float, float]:
+        """Rows that may be on their way to a slot, and rows that may wait for it."""
+        # Every machine has a source, so a slot has as many links as there are slots.
+        exchange, slots = self.scenario.exchange, self.scenario.slots
+        return exchange.link_rows * slots, float(exchange.buffer_rows)
 
     def _room(
         self, most: float, time_s: Floats, row_cost: Floats, spool_cost: Floats
     ) -> tuple[Floats, float]:
-        exchange, slots = self.scenario.exchange, self.scenario.slots
         table = flow.waiting(
             self.slot, self._now, self.held, self.stalled, self.on_disk, row_cost, spool_cost
         )
-        # Every machine has a source: each slot has so many links, and the buffers are so many.
-        link = exchange.link_rows * slots
-        shared = exchange.kind == "buffer"
-        room = float(exchange.buffer_rows * (slots if shared else 1))
-        return table, flow.admitted(table, most, time_s, link, room, shared)
+        link, room = self._rooms()
+        shared = self.scenario.exchange.kind == "buffer"
+        all_room = room * len(time_s) if shared else room
+        return table, flow.admitted(table, most, time_s, link, all_room, shared)

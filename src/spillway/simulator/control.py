@@ -2,8 +2,8 @@
 
 Between two commits lies a batch. At its end every slot answers with a record, as a slot task does;
 `commit_batch` and `adapt` make the next state of it, `plan_batch` the orders of the next batch. Here is
-only what carries orders out on arrays and makes records of them. A slot that is at its disk answers
-when it is done with what it does there (FLUX 6.3), and the commit waits for all answers.
+only what carries orders out on arrays and makes records of them. A slot that is at its disk chooses and
+deactivates groups when it is done with what it does there (FLUX 6.3), and the commit waits for it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ class Control:
     def batch(self) -> int:
         """The batch that runs."""
         return self._plan.batch
+
+    @property
+    def asked(self) -> set[int]:
+        """The slots that are to choose groups, or to deactivate them, in this batch."""
+        return {
+            slot
+            for slot, orders in self._plan.orders.items()
+            if any(isinstance(order, Choose | Depart) for order in orders)
+        }
 
     def owned(self, slot: int) -> Ints:
         """The groups of a slot that are not on their way."""

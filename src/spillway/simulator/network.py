@@ -15,7 +15,7 @@ import numpy as np
 
 from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
 from spillway.protocols.relocation import Phase, Relocation
-from spillway.simulator.cluster import NOTHING, Cluster
+from spillway.simulator.cluster import Cluster
 from spillway.state.groups import Ints
 
 #: What the manifest of a received part is called, where there is none.
@@ -47,8 +47,7 @@ class Network:
             if move.phase is Phase.SENDING and move.move not in self._under_way:
                 quiet = now_s + self._drain_s(move.sender)
                 groups = np.array(move.groups, np.int64)
-                size = float(self._cluster.sizes()[groups].sum())
-                self._under_way[move.move] = _Transfer(move, groups, quiet, size, now_s)
+                self._under_way[move.move] = _Transfer(move, groups, quiet, 0.0, now_s)
 
     def _drain_s(self, sender: int) -> float:
         """How long the rows on the links to a slot take it."""
@@ -76,13 +75,14 @@ class Network:
 
     def _ready(self, one: _Transfer, now_s: float) -> bool:
         cluster, sender = self._cluster, one.move.sender
-        idle = cluster.disk_left_s[sender] <= 0 and cluster.draining[sender] == NOTHING
+        idle = cluster.disk_left_s[sender] <= 0
         on_disk = cluster.on_disk[one.groups] | (cluster.spooled[one.groups] > 0)
         return bool(now_s >= one.quiet_s and idle and not on_disk.any())
 
     def _extract(self, one: _Transfer, now_s: float) -> None:
         one.begun = True
         cluster = self._cluster
+        one.bytes_left = float(cluster.sizes()[one.groups].sum())
         cluster.away[one.groups] = True
         cluster.changed()
         rows = float(cluster.state_rows[one.groups].sum())

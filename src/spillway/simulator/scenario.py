@@ -20,6 +20,8 @@ MB = 1 << 20
 EXCHANGES = ("exchange", "buffer")
 #: How rows are spread over the keys; see simulator/workload.py.
 SHAPES = ("uniform", "hot", "self-similar", "halves")
+#: How slots live with too little memory; see simulator/disks.py.
+SPILL_MODES = ("generations", "rotation")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class Machine:
     install_s: float = 0.2e-6
     #: Rows of a group on disk are written so many bytes at a time, each at the cost of a seek.
     spool_bytes: int = 64 << 10
+
+    def __post_init__(self) -> None:
+        for name in ("row_s", "disk_bytes_per_s", "link_bytes_per_s", "spool_bytes"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(
+                    f"{name}={getattr(self, name)!r} of a machine is not more than 0",
+                    hint="a machine needs time for a row, and its disk and link a rate",
+                )
 
     @property
     def spool_s(self) -> float:
@@ -135,6 +145,8 @@ class Scenario:
     section_bytes_per_s: float = 500e6 / 8
     #: What `.adapt(...)` would be told; slots, groups and memory are the scenario's own.
     adapt: Mapping[str, Any] = field(default_factory=dict)
+    #: What happens to groups that have no room: "generations" (DCAPE) or "rotation" (FLUX).
+    spill_mode: str = "generations"
     #: Virtual time of one step, and between two commits of the coordinator.
     step_s: float = 0.01
     batch_s: float = 0.01
@@ -144,6 +156,7 @@ class Scenario:
     noise: bool = True
 
     def __post_init__(self) -> None:
+        _one_of("spill_mode", self.spill_mode, SPILL_MODES)
         for name in ("seconds", "slots", "groups", "step_s", "batch_s", "sample_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(

@@ -91,7 +91,7 @@ class Simulation:
             now_s = round(number * scenario.step_s, 9)
             self._step(round(now_s - scenario.step_s, 9), now_s)
             if number % per_batch == 0 and self._unanswered is None:
-                self._unanswered = set(range(scenario.slots))
+                self._unanswered = self.control.asked
             self._commit_if_answered(now_s)
             self.disks.begin(now_s)
             if number % per_sample == 0:
