@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from spillway.experiments.reproduce_flux_exchange import EXCHANGE_FIGURES
+from spillway.experiments.reproduce_flux_hybrid import HYBRID_FIGURES
+from spillway.experiments.reproduce_flux_load import LOAD_FIGURES
+from spillway.experiments.reproduce_flux_memory import MEMORY_FIGURES
 from spillway.experiments.reproduce_flux_terms import Results, SimulatedFigure
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result, simulate
 
-SIMULATED = {figure.name: figure for figure in EXCHANGE_FIGURES}
+_ALL = (*EXCHANGE_FIGURES, *LOAD_FIGURES, *MEMORY_FIGURES, *HYBRID_FIGURES)
+SIMULATED = {figure.name: figure for figure in _ALL}
 
 
 def simulated_documents(
