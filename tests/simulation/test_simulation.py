@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from spillway.metrics.events import STEPS, MoveEvent, Spilled
 from spillway.simulator.presets import EXTERNAL, preset
 from spillway.simulator.scenario import MB, Disturbance, Exchange, Machine, Workload
-from spillway.simulator.simulation import simulate
+from spillway.simulator.simulation import Simulation, simulate
 
 LAZY = {"strategy": "lazy-disk", "relocation_interval": "2 seconds"}
 
@@ -73,6 +74,25 @@ def test_same_seed_gives_the_same_and_another_seed_another(small):
     assert one == again
     assert one["journal"] == again["journal"]
     assert one["series"] != other["series"]
+
+
+def test_rows_come_at_random_with_the_spread_of_counts(small):
+    cluster = Simulation(small()).cluster
+    for mean in (3.0, 50.0):
+        drawn = cluster._drawn(np.full(20_000, mean))
+        assert drawn.min() >= 0
+        assert drawn.mean() == pytest.approx(mean, rel=0.02)
+        assert drawn.var() == pytest.approx(mean, rel=0.05)
+
+
+def test_without_noise_every_group_gets_its_share(small):
+    noisy, even = (
+        simulate(small(noise=noise, workload=Workload(rows_per_s=50_000)))
+        for noise in (True, False)
+    )
+    assert noisy.totals["rows_processed"] == pytest.approx(even.totals["rows_processed"], rel=1e-3)
+    assert even.series["utilisation_least"][0] == pytest.approx(even.series["utilisation_most"][0])
+    assert noisy.series["utilisation_least"][0] < noisy.series["utilisation_most"][0]
 
 
 def test_moves_go_through_all_steps_of_the_protocol_in_order(small):

@@ -25,6 +25,9 @@ from spillway.simulator.scenario import Scenario
 from spillway.simulator.workload import cpu_left, group_shares, memory_left, turn_of
 from spillway.state.groups import Floats, Ints
 
+#: Means from which on a normal number stands for a Poisson one.
+_LARGE = 8.0
+
 
 @dataclass(frozen=True)
 class Step:
@@ -198,7 +201,7 @@ class Cluster:
         self._now = self.share
         table, given = self._room(most, time_s, row_cost, spool_cost)
         if self.scenario.noise and given > 0:
-            drawn = self._rng.poisson(given * self.share).astype(np.float64)
+            drawn = self._drawn(given * self.share)
             if drawn.any():
                 self._now = drawn / drawn.sum()
                 table, given = self._room(most, time_s, row_cost, spool_cost)
@@ -207,6 +210,15 @@ class Cluster:
         work = table[flow.WORK] + given * table[flow.MORE_WORK]
         part = np.minimum(1.0, time_s / np.maximum(work, 1e-300))
         return given, part, np.minimum(work, time_s)
+
+    def _drawn(self, mean: Floats) -> Floats:
+        """Poisson numbers of these means; where they are large, normal ones, which cost less."""
+        large = mean >= _LARGE
+        drawn = np.empty(len(mean))
+        drawn[~large] = self._rng.poisson(mean[~large])
+        some = mean[large]
+        drawn[large] = np.maximum(some + np.sqrt(some) * self._rng.standard_normal(len(some)), 0)
+        return drawn
 
     def _offered(self) -> float:
         """Rows that the sources have: as many as they can make, or as many as are due."""
