@@ -111,6 +111,18 @@ def test_memory_is_never_above_its_limit_but_for_what_is_under_way(small):
     assert within[[s for s in range(4) if s not in simulation.disks.busy()]].all()
 
 
+def test_slot_over_its_limit_gives_groups_up_before_it_processes_what_was_written(small):
+    simulation = Simulation(turning(small, seconds=1, disturbances=()))
+    simulation.run(lambda _: None)
+    cluster = simulation.cluster
+    assert not simulation.disks.busy()
+    cluster.draining[0].append(3)
+    cluster.state_rows[:16] *= 12
+    cluster.changed()
+    simulation.disks.begin(1.0)
+    assert simulation.disks.busy() == {0}
+
+
 def test_turns_come_from_the_policy(small, monkeypatch):
     asked = []
     turn = rotation.Rotation.turn

@@ -105,8 +105,9 @@ class Disks:
         sizes = np.where(still, cluster.sizes(), 0)
         held = np.bincount(cluster.slot, weights=sizes, minlength=slots)
         on_disk = np.bincount(cluster.slot, weights=cluster.on_disk, minlength=slots)
-        for slot in np.flatnonzero((held > limits) | (on_disk > 0)).tolist():
-            if slot in self._at_work or cluster.draining[slot]:
+        over = held > limits
+        for slot in np.flatnonzero(over | (on_disk > 0)).tolist():
+            if slot in self._at_work or (cluster.draining[slot] and not over[slot]):
                 continue
             if wanted := self._to_be_sent(slot):
                 self._turn(slot, Turn((), wanted, "it is to be sent"), now_s)
