@@ -53,6 +53,11 @@ def test_group_that_waits_for_no_move_is_found(run):
     assert found(run) == ("1 s, groups: a group waits that is in no move",)
 
 
+def test_group_in_two_tiers_is_found(run):
+    run.cluster.on_disk[0] = True
+    assert found(run) == ("1 s, groups: a group is on disk and in memory",)
+
+
 def test_memory_above_the_limit_is_found(run):
     run.cluster.state_rows[0] = 1e8
     run.cluster.changed()

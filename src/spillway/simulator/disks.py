@@ -161,7 +161,7 @@ class Disks:
 
         def done() -> None:
             then_s = round(now_s + write_s + read_s, 9)
-            self._left(leave, then_s)
+            self._left(slot, leave, then_s)
             self._came(slot, enter, then_s)
             if len(leave):
                 self._tell(Spilled, slot, leave.tolist(), out, write_s, turn.reason)
@@ -173,8 +173,10 @@ class Disks:
 
         self._work(slot, write_s + read_s, done)
 
-    def _left(self, groups: Ints, now_s: float) -> None:
+    def _left(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
+        # What it has not processed of the rows that waited goes on waiting.
+        cluster.draining[slot] = [one for one in cluster.draining[slot] if one not in groups]
         cluster.disk_rows[groups] = cluster.state_rows[groups]
         cluster.state_rows[groups] = 0.0
         cluster.on_disk[groups] = True
