@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from spillway.metrics.events import STEPS, MoveEvent, Spilled
+from spillway.operators.orders import Force
 from spillway.simulator.presets import EXTERNAL, preset
 from spillway.simulator.scenario import MB, Disturbance, Exchange, Machine, Workload
 from spillway.simulator.simulation import Simulation, simulate
@@ -117,6 +118,22 @@ def test_slot_without_memory_spills_and_nothing_is_violated(small):
     assert spilled
     assert all(event.slot == 0 and "least-productive" in event.reason for event in spilled)
     assert found.series["disk_bytes"][-1] > 0
+
+
+def test_forced_spill_waits_for_a_disk_that_is_at_work(small):
+    simulation = Simulation(crowded(small))
+    simulation.run(lambda _: None)
+    disks, cluster = simulation.disks, simulation.cluster
+    for order in (Force(1, "first"), Force(1, "second")):
+        disks.force([(1, order)])
+    for _ in range(3):
+        disks.begin(30.0)
+        cluster.disk_left_s[:] = 0
+        disks.end()
+    first, second = simulation.control._events[1]
+    assert first.reason.startswith("first")
+    assert second.reason.startswith("second")
+    assert first.groups != second.groups
 
 
 def test_slot_at_its_disk_processes_nothing(small):

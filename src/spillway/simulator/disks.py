@@ -41,6 +41,8 @@ class Disks:
         self._fill = 1.0 if scenario.workload.warm else Rotation.fill
         #: What is to be done when a slot's disk has done its work.
         self._at_work: dict[int, Callable[[], None]] = {}
+        #: Spills that the coordinator wants and that have not begun.
+        self._forced: list[tuple[int, Force]] = []
         #: When groups came into memory, or the first of the rows that wait for them.
         self._since_s = np.zeros(scenario.groups)
         self._gaps = [GapTuner(self._seconds(int(cluster.sizes().max(initial=0))))] * scenario.slots
@@ -50,9 +52,8 @@ class Disks:
         return set(self._at_work)
 
     def force(self, forces: Iterable[tuple[int, Force]]) -> None:
-        """Spills that the coordinator wants."""
-        for slot, order in forces:
-            self._spill(slot, ForceSpilled, order.bytes, order.reason, order.below)
+        """Spills that the coordinator wants; they begin when the disk is idle."""
+        self._forced.extend(forces)
 
     def end(self) -> None:
         """Ends what is done."""
@@ -63,6 +64,12 @@ class Disks:
         """Begins what is due."""
         if not self._spills:
             return
+        waiting, self._forced = self._forced, []
+        for slot, order in waiting:
+            if slot in self._at_work:
+                self._forced.append((slot, order))
+            else:
+                self._spill(slot, ForceSpilled, order.bytes, order.reason, order.below)
         if self._rotates:
             self._rotate(now_s)
             return
@@ -177,7 +184,7 @@ class Disks:
         cluster = self._cluster
         # What it has not processed of the rows that waited goes on waiting.
         cluster.draining[slot] = [one for one in cluster.draining[slot] if one not in groups]
-        cluster.disk_rows[groups] = cluster.state_rows[groups]
+        cluster.disk_rows[groups] += cluster.state_rows[groups]
         cluster.state_rows[groups] = 0.0
         cluster.on_disk[groups] = True
         self._since_s[groups] = now_s
@@ -185,7 +192,7 @@ class Disks:
 
     def _came(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
-        cluster.state_rows[groups] = cluster.disk_rows[groups]
+        cluster.state_rows[groups] += cluster.disk_rows[groups]
         cluster.disk_rows[groups] = 0.0
         cluster.on_disk[groups] = False
         self._since_s[groups] = now_s
