@@ -18,6 +18,8 @@ from spillway.errors import (
     SpillwayError,
     StateError,
 )
+from spillway.simulator.scenario import Scenario
+from spillway.simulator.simulation import simulate
 from spillway.spark.aggregations import (
     Aggregation,
     avg,
@@ -48,6 +50,7 @@ __all__ = [
     "PlanError",
     "Query",
     "QueryError",
+    "Scenario",
     "SettingsError",
     "SpillwayError",
     "StateError",
@@ -62,6 +65,7 @@ __all__ = [
     "last",
     "max",
     "min",
+    "simulate",
     "stddev",
     "stream",
     "sum",

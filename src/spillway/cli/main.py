@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-COMMANDS = ("demo", "bench", "reproduce", "inspect", "doctor")
+COMMANDS = ("demo", "bench", "reproduce", "simulate", "inspect", "doctor")
 
 app = typer.Typer(
     name="spillway",

@@ -1,4 +1,4 @@
-"""`spillway reproduce`: the papers' figures on a real Spark, one run for each line.
+"""`spillway reproduce`: the papers' figures on a real Spark, one run for each line; FLUX's simulated.
 
 Figures that share a line share the run. A limit of memory is a part of the state that the whole input
 is, so that is found out before any run.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from spillway.doctor import require_java
 from spillway.experiments.bench_spec import chosen
 from spillway.experiments.quiet import java_errors_to
+from spillway.experiments.reproduce_flux import SIMULATED, simulated_documents
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Input, Run, run_variant, state_bytes
 from spillway.experiments.reproduce_spec import FIGURES
@@ -33,9 +35,13 @@ def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dic
 
     What was asked for is checked at once, and run as the documents are taken.
     """
-    wanted = [FIGURES[name] for name in chosen("figure", names, list(FIGURES))]
+    wanted = chosen("figure", names, [*FIGURES, *SIMULATED])
+    simulated = [SIMULATED[name] for name in wanted if name in SIMULATED]
+    real = [FIGURES[name] for name in wanted if name in FIGURES]
+    if not real:
+        return simulated_documents(simulated, say)
     require_java()
-    return _documents(wanted, say)
+    return chain(_documents(real, say), simulated_documents(simulated, say))
 
 
 def _documents(figures: Sequence[Figure], say: Say) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway.errors import EnvironmentMissing
+from spillway.experiments.reproduce_flux_page import draw
 from spillway.experiments.reproduce_spec import FIGURES
 
 #: What a line shows: the unit that it is divided by, and the axis.
@@ -36,18 +37,23 @@ def plot(document: Mapping[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = FIGURES[document["figure"]]
-    divisor, label = _AXES[figure.shows]
-    series, limit = document["series"], document["measured"]["limit_bytes"]
     sheet = Figure(figsize=_SIZE_INCHES, layout="constrained")
     FigureCanvasAgg(sheet)
     axes = sheet.add_subplot()
+    drawn = _draw if document["figure"] in FIGURES else draw
+    drawn(document, axes)
+    axes.title.set_fontsize("medium")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    sheet.savefig(path, dpi=_DOTS_PER_INCH, metadata={"Software": None})
+
+
+def _draw(document: Mapping[str, Any], axes: Any) -> None:
+    figure = FIGURES[document["figure"]]
+    divisor, label = _AXES[figure.shows]
+    series, limit = document["series"], document["measured"]["limit_bytes"]
     for name, values in series[figure.shows].items():
         axes.plot(series["minute"], [value / divisor for value in values], label=name)
     if figure.shows != "output" and limit is not None:
         axes.axhline(limit / divisor, color="black", linestyle=":", label="limit")
     axes.set(xlabel="virtual minutes", ylabel=label, title=figure.title, ylim=(0, None))
-    axes.title.set_fontsize("medium")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    sheet.savefig(path, dpi=_DOTS_PER_INCH, metadata={"Software": None})

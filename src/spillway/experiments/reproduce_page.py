@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
+from spillway.experiments.reproduce_flux import SIMULATED
+from spillway.experiments.reproduce_flux_page import HEAD, simulated_section
 from spillway.experiments.reproduce_spec import FIGURES
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
 from spillway.experiments.reproduce_words import mb, ours
@@ -77,8 +79,13 @@ NOTES: dict[str, str] = {
 def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
     """The page of the given figures, in the order of the papers."""
     known = {document["figure"]: document for document in documents}
-    parts = [_section(known[name]) for name in FIGURES if name in known]
-    return "\n".join([_HEAD, _summary(known), *parts])
+    parts = [_HEAD, _summary(known, FIGURES)]
+    parts += [_section(known[name]) for name in FIGURES if name in known]
+    simulated = [name for name in SIMULATED if name in known]
+    if simulated:
+        parts += [HEAD, _summary(known, SIMULATED)]
+        parts += [simulated_section(known[name], PLOTS) for name in simulated]
+    return "\n".join(parts)
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
@@ -102,9 +109,9 @@ def verdict(document: Mapping[str, Any]) -> str:
     return "holds" if document["holds"] else "does not hold"
 
 
-def _summary(known: Mapping[str, Mapping[str, Any]]) -> str:
+def _summary(known: Mapping[str, Mapping[str, Any]], figures: Iterable[str]) -> str:
     lines = ["| figure | the paper | here | verdict |", "|---|---|---|---|"]
-    for name in FIGURES:
+    for name in figures:
         if name in known:
             one = known[name]
             lines.append(f"| [{name}](#{name}) | {one['paper']} | {ours(one)} | {verdict(one)} |")

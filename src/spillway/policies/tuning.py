@@ -162,8 +162,6 @@ class Tuner:
         return gain + _BLUR >= self.last_cost_s / self.lasts_s
 
     def _careful(self, view: ClusterView, now_s: float) -> Tuner:
-        if self.warned_s == now_s:
-            return self
         busy = [slot.busy_s for slot in view.slots]
         # A difference far beyond the noise is no noise: then only time was too short.
         more = _STEP if max(busy) < (1 + 2 * self.noise) * min(busy) else 1.0

@@ -1,0 +1,75 @@
+"""The terms in which FLUX's figures are given: lines of points, each from a simulated run.
+
+FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept. A line is
+either one run over time, or a point from each of several runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.simulator.scenario import Scenario
+from spillway.simulator.simulation import Result
+
+#: The runs of each line, by where their points are on the x axis; over time there is one, at 0.
+Runs = Mapping[str, Mapping[float, Scenario]]
+#: The same, once run.
+Results = Mapping[str, Mapping[float, Result]]
+#: The points of each line.
+Points = Mapping[str, Mapping[float, float]]
+#: What was measured, and whether it bears the claim out.
+Verdict = tuple[dict[str, Any], bool]
+
+
+@dataclass(frozen=True)
+class SimulatedFigure:
+    """One figure of FLUX."""
+
+    name: str
+    title: str
+    claim: str
+    #: What the paper reports, in its own numbers or words.
+    paper: str
+    #: The axes, in words.
+    x: str
+    y: str
+    runs: Callable[[], Runs]
+    #: The y of a run's point; or the name of the series that is shown over time.
+    point: Callable[[Result], float] | str
+    judge: Callable[[Points, Results], Verdict]
+    #: What was measured, in a line.
+    words: Callable[[Mapping[str, Any]], str]
+    setup: str = ""
+    log_x: bool = False
+    log_y: bool = False
+
+    def points(self, results: Results) -> Points:
+        """The lines, from their runs."""
+        if isinstance(self.point, str):
+            return {line: _over_time(by_x[0], self.point) for line, by_x in results.items()}
+        return {
+            line: {x: round(self.point(found), 6) for x, found in by_x.items()}
+            for line, by_x in results.items()
+        }
+
+
+def _over_time(found: Result, name: str) -> dict[float, float]:
+    pairs = zip(found.series["second"], found.series[name], strict=True)
+    return {round(at, 6): round(value, 6) for at, value in pairs}
+
+
+def steady_rows(found: Result, last_s: float = 20.0) -> float:
+    """Rows a second over the last stretch of a run."""
+    return found.mean("rows_per_s", found.scenario.seconds - last_s)
+
+
+def steady_latency(found: Result, last_s: float = 20.0) -> float:
+    """Seconds that a row takes over the last stretch of a run, on average over the rows."""
+    since = found.scenario.seconds - last_s
+    pairs = zip(
+        found.series["second"], found.series["rows_per_s"], found.series["latency_s"], strict=True
+    )
+    taken = [(rows, rows * latency) for at, rows, latency in pairs if at > since]
+    return sum(late for _, late in taken) / max(1e-9, sum(rows for rows, _ in taken))

@@ -1,0 +1,143 @@
+"""`simulate`: a scenario in; journal, series and totals out. The same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spillway.metrics.events import Event, GroupsReactivated, Spilled
+from spillway.simulator.checkers import Checker
+from spillway.simulator.cluster import Cluster
+from spillway.simulator.control import Control
+from spillway.simulator.disks import Disks
+from spillway.simulator.network import Network
+from spillway.simulator.presets import preset
+from spillway.simulator.scenario import Scenario
+from spillway.simulator.series import Recorder
+
+#: Events that a journal keeps, the newest.
+JOURNAL = 200_000
+
+#: Told how many virtual seconds are done.
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulation gave."""
+
+    scenario: Scenario
+    #: Points of equal virtual time apart; see simulator/series.py.
+    series: Mapping[str, tuple[float, ...]]
+    #: Events with the virtual time at which the coordinator knew of them.
+    journal: tuple[tuple[float, Event], ...]
+    totals: Mapping[str, float]
+    #: What the checkers found; empty where all is well.
+    violations: tuple[str, ...]
+
+    def mean(self, name: str, since_s: float = 0.0, until_s: float = float("inf")) -> float:
+        """The mean of a series over a stretch of virtual time."""
+        pairs = zip(self.series["second"], self.series[name], strict=True)
+        values = [value for at, value in pairs if since_s < at <= until_s + 1e-9]
+        return float(np.mean(values)) if values else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "scenario": self.scenario.to_json(),
+            "totals": dict(self.totals),
+            "violations": list(self.violations),
+            "series": {name: list(values) for name, values in self.series.items()},
+            "journal": [{"at_s": at, **event.to_json()} for at, event in self.journal],
+        }
+
+
+def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result:
+    """Runs a scenario, or the preset of that name, in virtual time.
+
+    Example:
+        >>> found = simulate(Scenario(seconds=1, slots=4, groups=64, noise=False))
+        >>> round(found.totals["rows_processed"] / 1000)
+        87
+    """
+    return Simulation(preset(scenario) if isinstance(scenario, str) else scenario).run(tell)
+
+
+class Simulation:
+    """One run: the clock, and who does what at its ticks."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.cluster = Cluster(scenario)
+        self.control = Control(self.cluster)
+        self.network = Network(self.cluster)
+        self.disks = Disks(self.cluster, self.control)
+        self.checker = Checker(scenario)
+        self._recorder = Recorder(scenario.slots)
+        self._journal: deque[tuple[float, Event]] = deque(maxlen=JOURNAL)
+        self._counts = {"moves": 0, "spills": 0, "events": 0}
+        self._unanswered: set[int] | None = None
+
+    def run(self, tell: Tell) -> Result:
+        """All steps."""
+        scenario = self.scenario
+        per_batch = max(1, round(scenario.batch_s / scenario.step_s))
+        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
+        for number in range(1, round(scenario.seconds / scenario.step_s) + 1):
+            now_s = round(number * scenario.step_s, 9)
+            self._step(round(now_s - scenario.step_s, 9), now_s)
+            if number % per_batch == 0 and self._unanswered is None:
+                self._unanswered = self.control.asked
+            self._commit_if_answered(now_s)
+            self.disks.begin(now_s)
+            if number % per_sample == 0:
+                self._recorder.point(self.cluster, now_s, self._counts["moves"])
+                self.checker.check(self, now_s)
+                tell(now_s)
+        return self._result()
+
+    def _step(self, from_s: float, now_s: float) -> None:
+        step = self.cluster.step(from_s)
+        self.network.step(now_s)
+        self.disks.end()
+        self.control.add(step)
+        self._recorder.add(step, self.cluster, self.scenario.step_s)
+
+    def _commit_if_answered(self, now_s: float) -> None:
+        if self._unanswered is None:
+            return
+        self._unanswered &= self.disks.busy()
+        if self._unanswered:
+            return
+        self._unanswered = None
+        events = self.control.commit(now_s, self.network.said())
+        self.disks.force(self.control.obey())
+        self.network.begin(self.control.state.moves, now_s)
+        self._counts["events"] += len(events)
+        for event in events:
+            self._journal.append((now_s, event))
+            self._counts["moves"] += isinstance(event, GroupsReactivated)
+            self._counts["spills"] += isinstance(event, Spilled)
+
+    def _result(self) -> Result:
+        cluster = self.cluster
+        totals = {
+            "rows_given": cluster.given,
+            "rows_processed": cluster.processed,
+            "rows_buffered": cluster.held_rows,
+            "rows_spooled": cluster.spooled_rows,
+            "rows_behind": cluster.behind,
+            "rows_per_s": cluster.processed / self.scenario.seconds,
+            **self._counts,
+        }
+        return Result(
+            self.scenario,
+            {name: tuple(values) for name, values in self._recorder.series.items()},
+            tuple(self._journal),
+            {name: round(value, 6) for name, value in totals.items()},
+            self.checker.violations,
+        )
