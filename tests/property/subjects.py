@@ -78,6 +78,7 @@ NUMBERS = (
     Aggregate("min", "min", 3, pa.int64()),
     Aggregate("max", "max", 3, pa.int64()),
     Aggregate("sd", "stddev", 3, pa.int64()),
+    Aggregate("median", "approx_quantile", 3, pa.int64(), fraction=0.5),
     Aggregate("first", "first", 2, pa.int64(), 1),
     Aggregate("last", "last", 2, pa.int64(), 1),
 )
@@ -94,6 +95,7 @@ def aggregated(rows: list[Row]) -> tuple:
         min(x, default=None),
         max(x, default=None),
         rounded(stdev(x)) if len(x) > 1 else None,
+        float(sorted(x)[(len(x) - 1) // 2]) if x else None,
         rows[0].value,
         rows[-1].value,
     )

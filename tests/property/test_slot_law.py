@@ -24,7 +24,7 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Joined
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import control
+from spillway.operators import control, groupby, windowed, windows
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.settings import VICTIMS
@@ -39,6 +39,9 @@ SMALL = [
     (compaction, "CROWDED_LAYERS", 4),
     (control, "CLEAN_STEP_BYTES", 150),
     (control, "EXPIRY_BYTES", 200),
+    (groupby, "STEP_KEYS", 2),
+    (windowed, "BLOCK_ROWS", 5),
+    (windows, "SPELLED_ROWS", 4),
     (merging, "MERGE_STEP_BYTES", 400),
     (shelf, "MOVE_BYTES", 100),
     (shipping, "PARCEL_BYTES", 100),

@@ -12,13 +12,15 @@ from spillway.errors import PlanError, QueryError
 from spillway.kernels.grouping import by_group
 from spillway.operators.aggregates import Aggregate
 from spillway.operators.partials import Rows
+from spillway.operators.windows import PythonAggregate, Windows, over_windows
 
 NAN = float("nan")
+DOUBLE = pa.float64()
 
 
 def aggregated(function: str, column: pa.Array, split: int = 1) -> pa.Array:
     """The aggregate of one group, of two parts that are then combined."""
-    one = Aggregate("a", function, 0, column.type)
+    one = Aggregate("a", function, 0, column.type, fraction=0.5)
     rows = Rows(pa.RecordBatch.from_arrays([column], ["x"]), np.arange(len(column), dtype=np.int32))
     two = by_group((np.arange(len(column)) >= split).astype(np.int32), 2)
     whole = by_group(np.zeros(2, np.int32), 1)
@@ -48,6 +50,8 @@ def aggregated(function: str, column: pa.Array, split: int = 1) -> pa.Array:
         ("variance", pa.int64(), [1, 2, 3, None], 1.0),
         ("stddev", pa.int64(), [1, 3], 2**0.5),
         ("stddev", pa.int64(), [1, None], None),
+        ("approx_quantile", pa.int32(), [4, None, 2], 2.0),
+        ("approx_quantile", pa.int32(), [None, None], None),
         ("first", pa.string(), [None, "a"], None),
         ("last", pa.string(), [None, "a"], "a"),
     ],
@@ -114,6 +118,46 @@ def test_aggregates_that_cannot_be_are_refused() -> None:
         "aggregate m: avg needs numbers, not string\n"
         "  hint: cast the column, or use count, min, max, first or last"
     )
+
+
+def test_quantile_outside_of_what_there_is_is_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        Aggregate("p", "approx_quantile", 0, pa.int64(), fraction=1.5)
+    assert str(caught.value) == (
+        "aggregate p: a quantile is between 0 and 1, not 1.5\n  hint: the median is 0.5"
+    )
+
+
+def windows_of(function, kind: pa.DataType = DOUBLE) -> pa.Array:
+    """What a function gives for the windows [5, 6] and [6, 7, 8]."""
+    rows = Rows(pa.RecordBatch.from_arrays([pa.array([5, 6, 7, 8])], ["x"]), np.zeros(4, np.int32))
+    one = PythonAggregate("mine", function, (("x", 0),), kind)
+    bounds = np.array([0, 1]), np.array([2, 4])
+    [found] = over_windows([one], rows, Windows(*bounds, np.zeros(2, np.bool_)))
+    return found
+
+
+def test_function_of_the_user_gets_columns_and_the_offsets_of_windows() -> None:
+    seen = []
+
+    def mean(columns, offsets):
+        seen.append((columns["x"].to_pylist(), offsets.tolist()))
+        return np.add.reduceat(columns["x"].to_numpy(), offsets[:-1]) / np.diff(offsets)
+
+    assert windows_of(mean).to_pylist() == [5.5, 7.0]
+    assert seen == [([5, 6, 6, 7, 8], [0, 2, 5])]
+
+
+def test_function_that_does_not_return_a_value_per_window_is_refused() -> None:
+    with pytest.raises(QueryError) as short:
+        windows_of(lambda columns, offsets: [1.0])
+    assert str(short.value) == (
+        "the function of aggregate mine did not return one double per window\n"
+        "  detail: 2 windows were given, 1 values came back\n"
+        "  hint: return one value for each window offsets[w]:offsets[w + 1], in their order"
+    )
+    with pytest.raises(QueryError, match="did not return one int64 per window"):
+        windows_of(lambda columns, offsets: ["a", "b"], pa.int64())
 
 
 def test_values_without_an_order_are_refused() -> None:

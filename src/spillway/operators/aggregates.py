@@ -3,6 +3,7 @@
 Results follow Spark's: NULLs are left out (`first` and `last` take them), a group without values
 gives NULL (and a count of 0), `stddev` and `variance` are those of a sample, NaN is above all numbers, a
 sum of integers is a bigint and refused if it does not fit, those of decimals are decimals.
+`approx_quantile` is a double, one of the values.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from spillway.errors import PlanError
 from spillway.kernels.ranking import is_integral, numbers
+from spillway.kernels.sketch import sketch_quantile
 from spillway.operators.partials import (
     Count,
     DecimalSum,
@@ -25,11 +27,24 @@ from spillway.operators.partials import (
     IntSum,
     Moments,
     Partial,
+    Sketch,
     overflow,
+    sketch_arrays,
 )
 
 #: The aggregate functions by name.
-FUNCTIONS = ("count", "sum", "avg", "min", "max", "stddev", "variance", "first", "last")
+FUNCTIONS = (
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "approx_quantile",
+)
 _MAX_DIGITS = 38
 Columns = Sequence[pa.Array]
 
@@ -45,6 +60,8 @@ class Aggregate:
     type: pa.DataType | None = None
     #: What `first` and `last` go by inside a batch: position of the column; None: the value.
     order: int | None = None
+    #: The quantile that is asked for.
+    fraction: float | None = None
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -61,6 +78,11 @@ class Aggregate:
             raise PlanError(
                 f"aggregate {self.name}: {self.function} needs numbers, not {self.type}",
                 hint="cast the column, or use count, min, max, first or last",
+            )
+        if self.function == "approx_quantile" and not 0 <= (self.fraction or 0.0) <= 1:
+            raise PlanError(
+                f"aggregate {self.name}: a quantile is between 0 and 1, not {self.fraction}",
+                hint="the median is 0.5",
             )
 
     @property
@@ -86,6 +108,8 @@ class Aggregate:
             return (End(column, self.order, self.function == "last"),)
         if self.function in ("stddev", "variance"):
             return (Moments(column),)
+        if self.function == "approx_quantile":
+            return (Sketch(column),)
         return (Count(column), self._sum(column))
 
     def _sum(self, column: int) -> Partial:
@@ -101,6 +125,9 @@ class Aggregate:
         if self.function in ("count", "min", "max", "first", "last"):
             return first[0]
         count = numbers(first[0], np.int64)
+        if self.function == "approx_quantile":
+            values = sketch_quantile(*sketch_arrays(first), self.fraction or 0.0)
+            return pa.array(values, mask=count == 0)
         if self.function in ("stddev", "variance"):
             return _spread(count, numbers(first[2], np.float64), self.function == "stddev")
         total = found[1][0]
@@ -125,7 +152,7 @@ class Aggregate:
         return pc.if_else(empty, pa.scalar(None, kind), fitting)
 
 
-_OF_NUMBERS = ("sum", "avg", "stddev", "variance")
+_OF_NUMBERS = ("sum", "avg", "stddev", "variance", "approx_quantile")
 
 
 def _is_number(kind: pa.DataType | None) -> bool:

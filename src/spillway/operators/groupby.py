@@ -27,7 +27,7 @@ from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
 #: Keys that are looked up at a time.
-_STEP_KEYS = 131_072
+STEP_KEYS = 131_072
 
 
 class GroupByOperator:
@@ -103,8 +103,8 @@ class GroupByOperator:
     def _results(
         self, old: Sequence[Segment], delta: RunData, stats: OperatorStats
     ) -> Iterator[pa.RecordBatch]:
-        for begin in range(0, delta.rows, _STEP_KEYS):
-            step = delta.part(begin, min(begin + _STEP_KEYS, delta.rows))
+        for begin in range(0, delta.rows, STEP_KEYS):
+            step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
             whole = self._with_state(old, step)
             stats.produced(step.h)
             for at in range(0, whole.num_rows, self.block_rows):

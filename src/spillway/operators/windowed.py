@@ -38,7 +38,7 @@ from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
 #: Rows of new and old that are put in order together; a key with more is alone.
-_BLOCK_ROWS = 1 << 18
+BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def _turns(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator
     total = np.cumsum(sizes)
     at, done = 0, 0
     while at < len(groups):
-        until = int(np.searchsorted(total, done + _BLOCK_ROWS, side="right"))
+        until = int(np.searchsorted(total, done + BLOCK_ROWS, side="right"))
         until = max(until, at + 1)
         yield at, until
         at, done = until, int(total[until - 1])
