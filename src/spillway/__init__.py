@@ -22,6 +22,7 @@ from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import simulate
 from spillway.spark.aggregations import (
     Aggregation,
+    approx_quantile,
     avg,
     count,
     first,
@@ -57,6 +58,7 @@ __all__ = [
     "Stream",
     "WindowedGroupBy",
     "__version__",
+    "approx_quantile",
     "avg",
     "count",
     "first",

@@ -23,6 +23,7 @@ _SPARK: dict[str, Callable[[Column], Column]] = {
     "variance": F.variance,
     "first": F.first,
     "last": F.last,
+    "approx_quantile": lambda column: F.max(column.cast("double")),
 }
 
 
@@ -49,8 +50,8 @@ class Aggregation:
     of: str | Column | None = None
     #: What `first` and `last` go by inside a batch: a column; None: the value itself.
     by: str | None = None
-    #: The p of a quantile.
-    share: float | None = None
+    #: Which quantile, from 0 to 1.
+    fraction: float | None = None
     #: A function of the user's, its columns, and the type of what it gives.
     python: PythonFunction | None = None
 
@@ -60,11 +61,8 @@ class Aggregation:
         if self.python is not None:
             return f"{self.python.title}({', '.join(self.python.columns)})"
         of = "*" if self.of is None else str(self.of)
-        return (
-            f"{self.function}({of})"
-            if self.share is None
-            else f"{self.function}({of}, {self.share})"
-        )
+        more = "" if self.fraction is None else f", {self.fraction}"
+        return f"{self.function}({of}{more})"
 
     def argument(self) -> Column:
         """What it is taken of, over the user's stream."""
@@ -123,6 +121,11 @@ def first(column: str | Column, *, by: str | None = None) -> Aggregation:
 def last(column: str | Column, *, by: str | None = None) -> Aggregation:
     """The value that came last: of the last batch, and in it the largest by a column."""
     return Aggregation("last", column, by)
+
+
+def approx_quantile(column: str | Column, fraction: float) -> Aggregation:
+    """A value with about this part of all values below it; see `kernels.sketch` for how close it is."""
+    return Aggregation("approx_quantile", column, fraction=fraction)
 
 
 def function(

@@ -79,7 +79,7 @@ class GroupBy(Result):
         column = rows.columns.index(self._argument(at))
         order = rows.columns.index(self._order(at)) if one.by else None
         kind: DataType = rows.schema[column].dataType
-        return Aggregate(title, one.function, column, arrow_type(kind), order)
+        return Aggregate(title, one.function, column, arrow_type(kind), order, one.fraction)
 
     def _travelling(self) -> DataFrame:
         [frame] = self.frames.values()
