@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Joined
+from subjects import PRESSED, SUBJECTS, Deduped, Joined, Windowed
 
 from spillway.coordinator.coordinator import References
 from spillway.operators import control, groupby, windowed, windows
@@ -180,6 +180,36 @@ def test_pressure_makes_results_of_other_operators_late_but_never_wrong(kind: st
     subject.check(cluster)
     assert cluster.events["Spilled"] > 3
     assert cluster.events["Reloaded"] > 0
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("subject", [Joined([5, 5]), Windowed(True, None, 5), Deduped(5)], ids=str)
+def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, spilled) -> None:
+    values, last = itertools.count(), len(subject.streams) - 1
+    moving, staying = 0, 2
+    with small() as folder:
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
+        assert [cluster.state.routing.table[g] for g in (0, 4)] == [0, 1]
+
+        def batch(*rows: tuple[int, int, int]) -> None:
+            cluster.batch([Row(s, key, time, next(values)) for s, key, time in rows], [])
+
+        batch((0, moving, 0), (0, staying, 0))
+        if spilled:
+            cluster.force(0, 1 << 20)
+            batch((0, staying, 0))
+        cluster.move(0, 1, 0, 0, True)
+        batch()
+        batch((last, moving, 4), (0, staying, 0))
+        assert [move.phase for move in cluster.state.moves] == [Phase.SENDING]
+        batch((0, staying, 100), (last, staying, 100))
+        batch((0, staying, 100))
+        cluster.send(fails=False)
+        batch((0, staying, 100))
+        assert cluster.state.moves == ()
+        assert bool(cluster.events["ForceSpilled"]) == spilled
+        cluster.clean_up()
+        subject.check(cluster)
 
 
 def test_slots_added_while_groups_move_survive_a_crash_of_the_next_batch() -> None:

@@ -27,10 +27,9 @@ from spillway.operators.partials import (
     IntSum,
     Moments,
     Partial,
-    Sketch,
     overflow,
-    sketch_arrays,
 )
+from spillway.operators.sketches import Sketch, sketch_arrays
 
 #: The aggregate functions by name.
 FUNCTIONS = (

@@ -28,14 +28,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.equality import equal_pairs
-from spillway.kernels.probe import expand, match_ranges
+from spillway.kernels.probe import expand
 from spillway.operators.base import OperatorStats, Results, StreamColumns
+from spillway.operators.lookup import Positions, candidates
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
-
-Positions = NDArray[np.int32]
 
 #: Rows of a generation that drive a term at a time.
 _DRIVE_ROWS = 262_144
@@ -248,16 +247,8 @@ class _Term:
         segment: Segment,
     ) -> Iterator[_Pairs]:
         """The pairs of a block with one segment, a bounded number at a time."""
-        begin, end = _within(probe, segment)
         data = segment.data
-        which, start, count = match_ranges(
-            probe[begin:end],
-            data.h,
-            *data.index,
-            segment.begin,
-            segment.end,
-        )
-        which += np.int32(begin)
+        which, start, count = candidates(probe, segment)
         at, offset = 0, 0
         while at < len(which):
             left, right, at, offset = expand(which, start, count, at, offset, self._join.pair_rows)
@@ -305,17 +296,6 @@ class _Term:
                 arrays = _gather(self._sides[number], block.found[number], len(visible))
             columns.append(pa.StructArray.from_arrays(arrays, names=list(stream.visible)))
         return pa.RecordBatch.from_arrays(columns, names=[s.name for s in self._join.streams])
-
-
-def _within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
-    """The probing rows whose hashes a segment can hold; probes are ascending by hash."""
-    if segment.begin >= segment.end:
-        return 0, 0
-    low, high = segment.data.h[segment.begin], segment.data.h[segment.end - 1]
-    return (
-        int(np.searchsorted(probe, low, side="left")),
-        int(np.searchsorted(probe, high, side="right")),
-    )
 
 
 def _together(held: Sequence[_Pairs]) -> _Pairs:

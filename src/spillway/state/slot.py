@@ -69,7 +69,7 @@ class SlotState:
         self.expired_rows = 0
         #: Runs that came with groups from another slot.
         self.arrived: set[str] = set()
-        #: Groups that may miss results between their parts, as of the last manifest.
+        #: Groups that may miss results between their parts.
         self.pending: set[int] = set(np.flatnonzero(manifest.groups.pending).tolist())
         self._shelf = Shelf(
             store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
@@ -213,6 +213,7 @@ class SlotState:
         The groups that miss results keep theirs until they are cleaned up, and those with staged
         rows until these have been processed.
         """
+        self._note_pending()
         staged = np.flatnonzero(self.staging.groups).tolist()
         kept = group_ranges(self.pending | set(staged), self.groups)
         for stream in range(len(self.layouts)):
@@ -232,11 +233,10 @@ class SlotState:
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
         done, waiting = 0, self.deferred
-        # Of groups that miss results, also since this batch, all rows are kept.
-        apart = self._rows_by_group(np.flatnonzero(waiting).tolist())
-        missing = bool(self.pending) or any(rows for _, rows in apart)
+        self._note_pending()
         for stream, layers in enumerate(self._layers):
-            bound = None if missing else self._bound(stream, watermark_us)
+            # Of groups that miss results, all rows are kept.
+            bound = None if self.pending else self._bound(stream, watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(self.delta_rows[stream])
             self._layers[stream] = merging.layers
@@ -434,6 +434,12 @@ class SlotState:
 
     def _all_generations(self) -> list[Generation]:
         return [*self._generations, self._leaving] if self._leaving else self._generations
+
+    def _note_pending(self) -> None:
+        """Groups that have got a part in memory beside one on disk since the last manifest."""
+        deferred = np.flatnonzero(self.deferred).tolist()
+        if deferred:
+            self.pending |= {group for group, rows in self._rows_by_group(deferred) if rows}
 
     def _groups_in(self, generation: Generation) -> NDArray[np.bool_]:
         """Which groups have rows in a generation; its list may name some whose rows have expired."""
