@@ -44,8 +44,6 @@ _WINDOW = f"{WINDOW_BATCHES * ADVANCE_MS} milliseconds"
 _LOOK_EVERY_S = 0.25
 _LEAST_WARMUP_BATCHES = 3
 _SAMPLE_ROWS = 10_000
-#: What a group-by is measured with.
-_SPARK_AGGREGATES = (F.count("*"), F.sum("v"), F.avg("v"))
 
 
 class Run(Protocol):
@@ -178,7 +176,7 @@ def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
         rows = (
             spark_join(frames, windowed=case.windowed)
             if case.keys is None
-            else by_key(frames, case.keys).groupBy("k").agg(*_SPARK_AGGREGATES)
+            else spark_group_by(frames, case.keys)
         )
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
         return SparkRun(writer.outputMode("append" if case.keys is None else "update").start())
@@ -196,6 +194,12 @@ def _joined(frames: Mapping[str, DataFrame], windowed: bool) -> Result:
 def _grouped(frames: Mapping[str, DataFrame], keys: int) -> Result:
     aggregates = {"rows": sw_count(), "total": sw_sum("v"), "mean": sw_avg("v")}
     return stream(by_key(frames, keys)).group_by("k").agg(**aggregates)
+
+
+def spark_group_by(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
+    """The same group-by as Spark ships it."""
+    rows = by_key(frames, keys).groupBy("k")
+    return rows.agg(F.count("*").alias("rows"), F.sum("v").alias("total"), F.avg("v").alias("mean"))
 
 
 def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
