@@ -284,19 +284,3 @@ def test_global_disk_asks_for_what_there_is_and_for_exactly_what_is_allowed(
         assert 0 < spill.bytes <= sum(made[spill.slot].profile[: spill.below + 1])
     there = sum(slot.memory_bytes for slot in view.normal)
     assert sum(s.bytes for s in decided) == min(cap, int(view.memory_bytes * part), there)
-
-
-def test_slot_that_has_spilled_is_full_to_lazy_disk_and_has_room_where_spills_are_ordered() -> None:
-    full, spilled = SlotView(0, 90, 0, 100, 8, 0), SlotView(1, 20, 60, 100, 8, 0)
-    view = ClusterView((full, spilled))
-    assert Strategy("lazy-disk").decide(view) == ()
-    for name in ("relocate-only", "active-disk", "global-disk"):
-        [move] = Strategy(name).decide(view)
-        assert (move.sender, move.receiver, move.bytes) == (0, 1, 35)
-
-
-def test_what_a_slot_uses_is_no_more_than_its_limit_for_what_it_has_spilled() -> None:
-    assert SlotView(0, 20, 60, 100, 8, 0).used_bytes == 80
-    assert SlotView(0, 20, 600, 100, 8, 0).used_bytes == 100
-    assert SlotView(0, 120, 600, 100, 8, 0).used_bytes == 120
-    assert SlotView(0, 20, 60, None, 8, 0).used_bytes == 20

@@ -74,15 +74,6 @@ class SlotView:
         """State in memory and on disk."""
         return self.memory_bytes + self.disk_bytes
 
-    @property
-    def used_bytes(self) -> int:
-        """Memory that is not free: what a slot has spilled would take its place again.
-
-        A slot that has just spilled has room, but not for the state of others: it would spill again.
-        """
-        room = max(0, (self.limit_bytes or 0) - self.memory_bytes)
-        return self.memory_bytes + min(self.disk_bytes, room)
-
 
 @dataclass(frozen=True)
 class ClusterView:

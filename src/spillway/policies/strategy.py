@@ -82,31 +82,18 @@ def _nothing(_: Strategy, __: ClusterView) -> tuple[Decision, ...]:
 
 def _relocate(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
     """Levels the fullest slot with the emptiest, the next with the next, and so on."""
-    return _levelled(strategy, view, lambda slot: slot.memory_bytes)
-
-
-def _lazy_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
-    """The same, but a slot that has spilled is full, though it has room for a while.
-
-    What it got it would soon spill too, and all of it were to be cleaned up by this one slot. The paper
-    compares memory alone (Algorithm 1). Where slots are told to spill, that is to make room.
-    """
-    return _levelled(strategy, view, lambda slot: slot.used_bytes)
-
-
-def _levelled(
-    strategy: Strategy, view: ClusterView, used: Callable[[SlotView], int]
-) -> tuple[Decision, ...]:
-    ordered = sorted(view.normal, key=lambda slot: (used(slot), slot.slot))
+    ordered = sorted(view.normal, key=lambda slot: (slot.memory_bytes, slot.slot))
     pairs = zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False)
-    moves = []
-    for least, most in pairs:
-        held = used(least), used(most)
-        amount = (held[1] - held[0]) // 2
-        if amount and (ratio := held[0] / held[1]) < strategy.threshold:
-            reason = f"M_least/M_max = {ratio:.2f} < {strategy.threshold:.2f}"
-            moves.append(Move(most.slot, least.slot, amount, reason))
-    return tuple(moves)
+    moves = (_level(least, most, strategy.threshold) for least, most in pairs)
+    return tuple(move for move in moves if move is not None)
+
+
+def _level(least: SlotView, most: SlotView, threshold: float) -> Move | None:
+    amount = (most.memory_bytes - least.memory_bytes) // 2
+    if amount == 0 or (ratio := least.memory_bytes / most.memory_bytes) >= threshold:
+        return None
+    reason = f"M_least/M_max = {ratio:.2f} < {threshold:.2f}"
+    return Move(most.slot, least.slot, amount, reason)
 
 
 def _active_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
@@ -203,7 +190,7 @@ _DECIDE: dict[str, Callable[[Strategy, ClusterView], tuple[Decision, ...]]] = {
     "none": _nothing,
     "spill-only": _nothing,
     "relocate-only": _relocate,
-    "lazy-disk": _lazy_disk,
+    "lazy-disk": _relocate,
     "active-disk": _active_disk,
     "global-disk": _global_disk,
     "flux-load": _flux(load_moves),
