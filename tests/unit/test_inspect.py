@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -426,3 +427,21 @@ def test_what_a_note_names_and_is_not_there_is_a_problem(moving, tmp_path) -> No
     assert inspect_checkpoint(str(moving)).problems == ["run received-0.arrow is missing"]
     (moving / "spillway" / part).unlink()
     assert inspect_checkpoint(str(moving)).problems == [f"manifest {part} is missing"]
+
+
+def test_stages_that_follow_are_shown_too(location, tmp_path, run) -> None:
+    code, out, _ = run(location, "--json")
+    assert (code, "then" in json.loads(out)) == (0, False)
+    second = location / "spillway-2"
+    shutil.copytree(location / "spillway", second)
+    code, out, _ = run(location, "--json")
+    [then] = json.loads(out)["then"]
+    assert (code, then["location"]) == (0, str(second))
+    assert then["operator"] == "n-way join"
+    code, out, _ = run(location)
+    assert out.count("whole: manifests") == 2
+    # A damaged run of a later stage is a problem of the query.
+    next((second / "runs").iterdir()).write_bytes(b"")
+    assert run(location)[0] == 1
+    assert run(second)[0] == 1
+    assert run(location / "spillway")[0] == 1

@@ -13,7 +13,7 @@ from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.coordinator.coordinator import Scaling
 from spillway.coordinator.document import as_document
-from spillway.coordinator.inspection import Inspection, MovingPart, inspect_checkpoint
+from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stages
 from spillway.metrics.events import Event, MoveEvent, Scaled
 from spillway.metrics.progress import iso_utc
 from spillway.protocols.relocation import Relocation
@@ -35,12 +35,14 @@ def inspect(
     The query may be running: nothing is locked and nothing is changed.
     """
     with guarded(json_output):
-        found = inspect_checkpoint(checkpoint, verify=verify)
+        found = inspect_stages(checkpoint, verify=verify)
     if json_output:
-        emit_json(as_document(found))
+        first, *later = map(as_document, found)
+        emit_json({**first, "then": later} if later else first)
     else:
-        _show(found, console_for(json_output))
-    if found.problems:
+        for stage in found:
+            _show(stage, console_for(json_output))
+    if any(stage.problems for stage in found):
         raise typer.Exit(FOUND_PROBLEMS)
 
 

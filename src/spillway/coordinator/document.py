@@ -11,6 +11,7 @@ from typing import Any
 from spillway.coordinator.coordinator import Committed, Scaling
 from spillway.coordinator.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
+from spillway.plan.join import JoinPlan
 from spillway.protocols.relocation import Relocation
 
 
@@ -22,6 +23,7 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "version": found.metadata["spillway"],
         "format": found.metadata["format"],
         "query_id": found.metadata["query_id"],
+        "operator": query.get("operator", JoinPlan.OPERATOR),
         "streams": [_stream_document(stream) for stream in query["streams"]],
         "key_types": query["key_types"],
         "groups": found.metadata["groups"],

@@ -143,6 +143,20 @@ def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
     return looked
 
 
+def inspect_stages(path: str, *, verify: bool = False) -> list[Inspection]:
+    """Looks into the checkpoints of all stages of a query, in the order in which rows pass them."""
+    found = [inspect_checkpoint(path, verify=verify)]
+    first = found[0].location.rstrip("/")
+    # A later stage has its folder beside that of the first, or in it where that was given by name.
+    homes = (first.removesuffix("/spillway"), first)
+    while True:
+        places = (f"{home}/spillway-{len(found) + 1}" for home in homes)
+        later = next((place for place in places if Checkpoint(place).metadata()), None)
+        if later is None:
+            return found
+        found.append(inspect_checkpoint(later, verify=verify))
+
+
 def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
     for location in (f"{path.rstrip('/')}/spillway", path):
         checkpoint = Checkpoint(location)
