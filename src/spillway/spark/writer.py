@@ -80,7 +80,9 @@ class StreamWriter:
             raise PlanError(
                 f"outputMode({mode!r}) has no meaning for {self._result.KIND}",
                 detail=self._result.WHY_MODES,
-                hint=f"use {' or '.join(f'outputMode({one!r})' for one in modes)}, or leave it out",
+                hint="use "
+                + " or ".join(f'outputMode("{one}")' for one in modes)
+                + ", or leave it out",
             )
         self._mode = mode.lower()
         return self
