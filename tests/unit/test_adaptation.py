@@ -28,7 +28,7 @@ from spillway.metrics.events import (
 )
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
-from spillway.operators.orders import Choose, Force, Pick
+from spillway.operators.orders import Choose, Force
 from spillway.policies.collection import Collection
 from spillway.policies.flux import Thresholds
 from spillway.policies.rounds import Progress, Rounds
@@ -147,7 +147,7 @@ def test_busy_time_and_rows_are_counted_until_the_next_comparison(new) -> None:
     assert state.moves == ()
     state = adapt(after(state, uneven_load()), uneven_load(), {}, rules)
     [move] = state.moves
-    assert (move.sender, move.receiver, move.pick) == (0, 1, Pick("load", pytest.approx(1 / 3)))
+    assert (move.sender, move.receiver, move.pick.share) == (0, 1, pytest.approx(1 / 3))
     assert move.reason == "U_max/U_min = 0.90/0.30 = 3.00 >= 1.20"
     assert plan_batch(state, 3).orders == {0: (Choose(0, 0, pick=move.pick),)}
     assert state.sample == Sample(3.0, 2, 100, (0, 0), progress=Progress(Collection(moving=True)))

@@ -26,6 +26,10 @@ class Pick:
     share: float = 1.0
     #: No group with more bytes goes; None: no limit, but for what is asked for.
     most_bytes: int | None = None
+    #: What all rows of the sender would cost the receiver, over what they cost the sender; and how busy
+    #: the receiver may become, over what the sender is now. 0: no group beyond `share` goes.
+    cost: float = 1.0
+    ceiling: float = 0.0
 
 
 @dataclass(frozen=True)

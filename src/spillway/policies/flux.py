@@ -102,24 +102,22 @@ def _load_move(
     uneven = most > 0 and most >= mean and most >= thresholds.imbalance * least
     if not uneven or least > thresholds.busy or sender.groups < 2 or free_bytes == 0:
         return None
-    share = _levelling_share(sender, receiver, most, least)
+    cost = _cost(sender, receiver, most, least)
+    # The part of the sender's load that leaves both equally busy: U_d * (1 - s) = U_r + s * c.
+    share = (most - least) / (most + cost)
     ratio = most / least if least > 0 else math.inf
     reason = f"U_max/U_min = {most:.2f}/{least:.2f} = {ratio:.2f} >= {thresholds.imbalance:.2f}"
     if free_bytes is not None:
         reason += f", room for {megabytes(free_bytes)}"
-    return Move(sender.slot, receiver.slot, 0, reason, pick=Pick(LOAD, share, free_bytes))
+    pick = Pick(LOAD, share, free_bytes, cost / most, 1 / thresholds.imbalance)
+    return Move(sender.slot, receiver.slot, 0, reason, pick=pick)
 
 
-def _levelling_share(sender: SlotView, receiver: SlotView, most: float, least: float) -> float:
-    """The part of the sender's load that leaves both equally utilised.
-
-    U_d * (1 - s) = U_r + s * c, where c is what all rows of the sender would cost the receiver. What is
-    below that share leaves the receiver below the sender, and so below 1.
-    """
+def _cost(sender: SlotView, receiver: SlotView, most: float, least: float) -> float:
+    """How busy all rows of the sender would keep the receiver: c."""
     known = sender.rows_in and receiver.rows_in
     cost = least * sender.rows_in / receiver.rows_in if known and least > 0 else most
-    cost = min(max(cost, most / _SPEEDS), most * _SPEEDS)
-    return (most - least) / (most + cost)
+    return min(max(cost, most / _SPEEDS), most * _SPEEDS)
 
 
 def _memory_move(

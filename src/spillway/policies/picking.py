@@ -1,13 +1,16 @@
 """Which one group moves to another slot, where the coordinator asks for one (FLUX 5.3, 6.2).
 
-    load   the busiest group with at most so much of the slot's load
+    load   the group that leaves the busier of both least busy: the busiest that has at most the share
+           that would level them, or the idlest that has more, if the receiver does not become nearly as
+           busy with it as the sender is now
     size   the largest group with at most so many bytes; where none is as small as that, the smallest
            that the receiver has room for
 
 FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may turn
-it round. Here the coordinator names the amount that would level the pair, and no group beyond it goes:
-so no pair is turned round by a move, except where a group that has no room in memory at the sender
-has room at the receiver.
+it round. Here a pair is turned round by load only where the receiver ends clearly below what the sender
+was: such as by a hot group that leaves a slow slot. It cannot go back then, since the sender would have
+to end clearly below what it was with it before. By size a pair is turned round only where a group that
+has no room in memory at the sender has room at the receiver.
 
 A group with rows on disk goes only if no other will do, since it is dearer to move. A slot keeps at
 least one group. Only the groups of the slot are looked at, however many the query has.
@@ -71,13 +74,22 @@ def _owned(table: GroupTable, owned: Collection[int] | Ints) -> _Owned:
 
 
 def _by_load(own: _Owned, pick: Pick) -> Choice:
-    able = (own.share > 0) & (own.share <= pick.share + _ROUNDING) & _roomy(own, pick)
-    at = _first(own, able, (own.size, -own.share))
+    there = (own.share > 0) & _roomy(own, pick)
+    below = own.share <= pick.share + _ROUNDING
+    at, how = _first(own, there & below, (own.size, -own.share)), ""
+    # Of both, how busy the busier one ends, over what the sender is now.
+    least = 1.0 if at is None else 1.0 - float(own.share[at])
+    ends = 1.0 - pick.share + (own.share - pick.share) * pick.cost
+    turning = ~below & (ends <= pick.ceiling) & (ends < least)
+    beyond = _first(own, there & turning, (own.size, own.share))
+    if beyond is not None:
+        at, how = beyond, f", the receiver ends at {ends[beyond]:.2f} of what the sender is"
     if at is None:
         return Choice(
             (), f"no group by load: none with at most {pick.share:.3f} of it{_room(pick)}"
         )
-    has = f"{own.share[at]:.3f} of the load, at most {pick.share:.3f}"
+    limit = "" if how else f", at most {pick.share:.3f}"
+    has = f"{own.share[at]:.3f} of the load{limit}{how}"
     return Choice((int(own.groups[at]),), f"by load: 1 group, {has}{_room(pick)}")
 
 
