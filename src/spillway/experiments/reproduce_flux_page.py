@@ -48,10 +48,9 @@ def simulated_section(document: Mapping[str, Any], plots: str) -> str:
 
 #: Why a claim did not hold, found by looking at the data.
 NOTES: dict[str, str] = {
-    "flux-9": "The policy here never turns a pair round: it moves no group with more than what would "
-    "level sender and receiver. So it does not overreact, and is above static at every delta_min. But "
-    "the hottest group is nine tenths of its machine's load, more than would level any pair: it stays "
-    "where it is, also on a loaded machine, and everything else is held up by it.",
+    "flux-9": "The policy here turns a pair round only where the receiver ends clearly below what the "
+    "sender was, so it does not overreact: it is above static at every delta_min, with load and "
+    "without. Only the first half of the claim, that a short delta_min does harm, is not seen.",
     "flux-15c": "Groups on disk are not spread evenly to the last: pairs that differ by less than "
     "th_imb are left as they are.",
 }
