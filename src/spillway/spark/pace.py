@@ -47,9 +47,10 @@ class Pace:
     @property
     def gapless(self) -> bool:
         """Whether a batch follows upon the other."""
-        if self.period_s is None or self.running:
-            return self.period_s is not None and self.began_at - self.ended_at < self._least_gap
-        return self.began_at + self.period_s - self.ended_at < self._least_gap
+        if self.period_s is None:
+            return False
+        next_at = self.began_at if self.running else self.began_at + self.period_s
+        return next_at - self.ended_at < _LEAST_GAP * self.period_s
 
     def room_s(self, now: float) -> float | None:
         """Seconds until the next batch is due; None where that is not known.
@@ -67,10 +68,6 @@ class Pace:
         left = self.began_at + self.period_s - _AHEAD_S - now
         # A batch that is later than a whole period is not waited for.
         return None if left < -self.period_s else max(0.0, left)
-
-    @property
-    def _least_gap(self) -> float:
-        return _LEAST_GAP * (self.period_s or 0.0)
 
 
 @dataclass
