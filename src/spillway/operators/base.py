@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.groups import group_of
-from spillway.state.merging import Segment
+from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
@@ -131,6 +131,43 @@ class Operator(Protocol):
         Returns what a cumulative operator keeps of `delta`.
         """
         ...
+
+
+class Cumulative:
+    """What operators of one stream have in common whose results need all that came before."""
+
+    cumulative = True
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """What the state needs to know of the stream, and how its rows combine."""
+        raise NotImplementedError
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """Yields the results of `delta`, which come after all of `old`; returns what is kept of it."""
+        raise NotImplementedError
+
+    def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Rows of several segments as one sorted batch."""
+        return merged(parts)
+
+    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+        """The results of the new rows."""
+        return (yield from self.results(state.segments(0), deltas[0], stats))
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+    ) -> Results:
+        """The results of `delta`."""
+        parts = [segment.batch() for segment in delta[0]]
+        if not parts:
+            return (empty_rows(),)
+        rows = RunData(self.together(parts), self.layouts[0].time_column)
+        return (yield from self.results(base[0], rows, stats))
 
 
 @dataclass(frozen=True)

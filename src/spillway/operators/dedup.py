@@ -28,20 +28,17 @@ from numpy.typing import NDArray
 from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.kernels.ordering import apart, in_order, sort_each
 from spillway.kernels.ranking import numbers, sort_keys
-from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import matches
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment
 from spillway.state.run import HASH_COLUMN, RunData
 from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
 
 Positions = NDArray[np.int32]
 
 
-class DedupOperator:
+class DedupOperator(Cumulative):
     """Lets one row of each key through; with a window, one per range of time."""
-
-    cumulative = True
 
     def __init__(
         self, stream: StreamColumns, order: int | None = None, block_rows: int = 65_536
@@ -75,25 +72,8 @@ class DedupOperator:
             keys.append(payload.column(self.stream.time))
         return (self._run(delta.h, keys, whole),)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
         """The rows whose keys are new; their keys are kept."""
-        return (yield from self._results(state.segments(0), deltas[0], stats))
-
-    def missing(
-        self,
-        base: Sequence[Sequence[Segment]],
-        delta: Sequence[Sequence[Segment]],
-        stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-    ) -> Results:
-        """The rows of `delta` whose keys are new; their keys are kept."""
-        parts = [segment.batch() for segment in delta[0]]
-        if not parts:
-            return (empty_rows(),)
-        rows = RunData(merged(parts), self.layouts[0].time_column)
-        return (yield from self._results(base[0], rows, stats))
-
-    def _results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
         if delta.rows == 0:
             return (delta,)
         at = self._new(old, delta)

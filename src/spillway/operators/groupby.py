@@ -10,7 +10,7 @@ A key whose columns are NULL is a key like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +18,19 @@ from numpy.typing import NDArray
 
 from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.operators.aggregates import Aggregate
-from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.partials import Partial, Rows, Total
 from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
 
 #: Keys that are looked up at a time.
 STEP_KEYS = 131_072
 
 
-class GroupByOperator:
+class GroupByOperator(Cumulative):
     """Aggregates of one stream by key, over all its rows."""
-
-    cumulative = True
 
     def __init__(
         self,
@@ -80,35 +77,19 @@ class GroupByOperator:
         columns = [column for part in self._combined(found, groups) for column in part]
         return _batch(h, keys, columns, groups)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
-        """One result for each key of the batch."""
-        yield from self._results(state.segments(0), deltas[0], stats)
-        return tuple(deltas)
+    def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Partials of several segments, one row per key."""
+        return self.combine(merged(parts), None)
 
-    def missing(
-        self,
-        base: Sequence[Sequence[Segment]],
-        delta: Sequence[Sequence[Segment]],
-        stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-    ) -> Results:
-        """One result for each key of `delta`."""
-        parts = [segment.batch() for segment in delta[0]]
-        if not parts:
-            return (empty_rows(),)
-        rows = RunData(self.combine(merged(parts), None))
-        yield from self._results(base[0], rows, stats)
-        return (rows,)
-
-    def _results(
-        self, old: Sequence[Segment], delta: RunData, stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """One result for each key of the delta."""
         for begin in range(0, delta.rows, STEP_KEYS):
             step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
             whole = self._with_state(old, step)
             stats.produced(step.h)
             for at in range(0, whole.num_rows, self.block_rows):
                 yield whole.slice(at, self.block_rows)
+        return (delta,)
 
     def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
         """The results of the keys of a delta, with all that the state has of them."""

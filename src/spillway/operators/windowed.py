@@ -28,14 +28,13 @@ from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.kernels.ordering import in_order
 from spillway.kernels.ranking import numbers, sort_keys
 from spillway.kernels.sliding import last_range, last_rows, overtaken
-from spillway.operators.base import OperatorStats, Results, StreamColumns, empty_rows
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import Positions, candidates, matches
 from spillway.operators.partials import Rows
 from spillway.operators.windows import AnyAggregate, Windows, over_windows
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
 
 #: Rows of new and old that are put in order together; a key with more is alone.
 BLOCK_ROWS = 1 << 18
@@ -55,10 +54,8 @@ class Within:
     """The rows of a key in the range of time that the stream's columns name."""
 
 
-class WindowedOperator:
+class WindowedOperator(Cumulative):
     """Aggregates of one stream by key, over a window of each key's rows."""
-
-    cumulative = True
 
     def __init__(
         self,
@@ -111,31 +108,10 @@ class WindowedOperator:
         keep[order[from_end <= self.window.rows]] = True
         return rows.filter(pa.array(keep))
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
-        """A result for each row, or for each key."""
-        yield from self._results(state.segments(0), deltas[0], stats)
-        return tuple(deltas)
-
-    def missing(
-        self,
-        base: Sequence[Sequence[Segment]],
-        delta: Sequence[Sequence[Segment]],
-        stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-    ) -> Results:
-        """A result for each row of `delta`, or for each of its keys."""
-        parts = [segment.batch() for segment in delta[0]]
-        if not parts:
-            return (empty_rows(),)
-        rows = RunData(merged(parts), self.stream.time)
-        yield from self._results(base[0], rows, stats)
-        return (rows,)
-
-    def _results(
-        self, old: Sequence[Segment], delta: RunData, stats: OperatorStats
-    ) -> Iterator[pa.RecordBatch]:
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """A result for each row of the delta, or for each of its keys."""
         if delta.rows == 0:
-            return
+            return (delta,)
         groups = grouped(delta.h, self._keys(delta.payload))
         for begin, end in _turns(old, delta, groups):
             starts = groups.starts[begin : end + 1]
@@ -144,6 +120,7 @@ class WindowedOperator:
             stats.produced(hashes)
             for at in range(0, result.num_rows, self.block_rows):
                 yield result.slice(at, self.block_rows)
+        return (delta,)
 
     def _of_keys(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
