@@ -13,7 +13,7 @@ from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, Slo
 from spillway.operators.orders import LOAD, SIZE, Pick
 from spillway.policies.collection import collection_s
 from spillway.policies.decision import Move
-from spillway.policies.flux import Thresholds
+from spillway.policies.flux import Thresholds, load_moves
 from spillway.policies.picking import picked
 from spillway.policies.strategy import Strategy
 from spillway.state.groups import GroupTable
@@ -340,6 +340,13 @@ def test_a_round_names_a_slot_once_and_only_slots_in_normal_mode(view, name, imb
         assert move.pick is not None
         assert 0 < move.pick.share <= 1
         assert view.slots[move.sender].groups > 1
+
+
+def test_a_span_too_short_to_measure_and_slots_that_are_alike_move_nothing() -> None:
+    made = [SlotView(at, 0, 0, None, 4, 0, busy_s=at * 2.0) for at in range(2)]
+    assert load_moves(ClusterView(tuple(made), span_s=1e-300), Thresholds()) == ()
+    alike = [SlotView(at, 0, 0, None, 4, 0, busy_s=2.0) for at in range(2)]
+    assert load_moves(ClusterView(tuple(alike), span_s=9.0), Thresholds(1.0)) == ()
 
 
 class Toy:

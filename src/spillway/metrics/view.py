@@ -27,6 +27,9 @@ NORMAL = "normal"
 RELOCATING = "sr"
 SPILLING = "ss"
 
+#: Spans that are shorter say nothing about how busy a slot was.
+_LEAST_SPAN_S = 1e-6
+
 
 def classes_of(table: GroupTable, *, amortised: bool = False) -> Ints:
     """The class of productivity of each group."""
@@ -96,7 +99,7 @@ class ClusterView:
 
     def utilisation(self, slot: SlotView) -> float:
         """The part of the time that a slot worked: U of FLUX section 5.3."""
-        return slot.busy_s / self.span_s if self.span_s > 0 else 0.0
+        return slot.busy_s / self.span_s if self.span_s > _LEAST_SPAN_S else 0.0
 
     @property
     def normal(self) -> tuple[SlotView, ...]:

@@ -99,12 +99,12 @@ def _load_move(
     free_bytes: int | None,
 ) -> Move | None:
     most, least = view.utilisation(sender), view.utilisation(receiver)
-    uneven = most > 0 and most >= mean and most >= thresholds.imbalance * least
+    uneven = most > least and most >= mean and most >= thresholds.imbalance * least
     if not uneven or least > thresholds.busy or sender.groups < 2 or free_bytes == 0:
         return None
     cost = _cost(sender, receiver, most, least)
     # The part of the sender's load that leaves both equally busy: U_d * (1 - s) = U_r + s * c.
-    share = (most - least) / (most + cost)
+    share = (1 - least / most) / (1 + cost / most)
     ratio = most / least if least > 0 else math.inf
     reason = f"U_max/U_min = {most:.2f}/{least:.2f} = {ratio:.2f} >= {thresholds.imbalance:.2f}"
     if free_bytes is not None:

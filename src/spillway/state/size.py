@@ -2,6 +2,9 @@
 
 Sizes are asked for many ranges at once (all groups of a slot), so everything works on an array of
 row bounds: fixed-width columns multiply, variable-width ones read their offsets at the bounds.
+
+A byte of bits belongs to the first of its rows, so that neighbouring ranges together have exactly the
+bytes of the whole: what leaves a slot is what it then has less.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ def bytes_between(batch: pa.RecordBatch, bounds: Ints) -> Ints:
 def _array_bytes(array: pa.Array, bounds: Ints) -> Any:
     rows = np.diff(bounds)
     kind = array.type
-    validity = (rows + 7) // 8 if array.null_count else np.zeros_like(rows)
+    bits = np.diff((bounds + 7) // 8)
+    validity = bits if array.null_count else np.zeros_like(rows)
     if pa.types.is_struct(kind):
         fields = (array.field(i) for i in range(kind.num_fields))
         return validity + sum(
@@ -44,7 +48,7 @@ def _array_bytes(array: pa.Array, bounds: Ints) -> Any:
         child = _map_entries(array) if pa.types.is_map(kind) else array.values
         return validity + rows * width + _array_bytes(child, offsets[bounds])
     if pa.types.is_boolean(kind):
-        return validity + (rows + 7) // 8
+        return validity + bits
     if pa.types.is_null(kind):
         return np.zeros_like(rows)
     if pa.types.is_dictionary(kind):
