@@ -139,6 +139,31 @@ def test_driver_killed_at_every_step(place: Place) -> None:
     place.assert_exact(given)
 
 
+@pytest.mark.timeout(600)
+def test_state_moves_by_name_between_executors_of_a_host(place: Place) -> None:
+    """Nothing is sent; the executors of sender and receiver die when the move is about to end."""
+    cases = [(7, role) for role in ROLES]
+    given = Input(str(place.root / "in"), files=20, rows=60, keys=120, seed=7)
+    given.write()
+    steps = [
+        {"move": at, "step": step, "who": role, "marker": str(place.root / f"died-{step}-{role}")}
+        for at, (step, role) in enumerate(cases, start=1)
+    ]
+    # A fault that would be reached if anything were sent.
+    never = {"point": "sending", "batch": 0, "marker": str(place.root / "died-sending")}
+    tasks = [{**never, "slot": slot, "kill_parent": True} for slot in range(3)]
+    with ExitStack() as stack:
+        child = place.child(stack, given, {"tasks": tasks, "steps": steps, "share": "host"})
+        child.tell("go")
+        report = place.root / "report.json"
+        if not wait_until(report.exists, 300, step=0.2, child=child):
+            pytest.fail(f"the query did not end well; {place.markers}\n{child.told()}")
+        told = json.loads(report.read_text())
+    assert place.markers == sorted(f"died-{step}-{role}" for step, role in cases)
+    place.assert_exact(given)
+    _assert_served_elsewhere(told)
+
+
 def _driver_dies(place: Place, step: int) -> dict[str, Any]:
     marker = str(place.root / f"died-{step}-driver")
     return {"tasks": [], "steps": [{"move": None, "step": step, "who": "driver", "marker": marker}]}

@@ -227,7 +227,7 @@ class Cluster:
             self.state = rescale(self.state, slots)
             self.slots = slots
 
-    def send(self, fails: bool) -> None:
+    def send(self, fails: bool, by_name: bool = False) -> None:
         """Everything that has departed is received, or sending it fails."""
         for move in self.state.moves:
             if move.phase not in (Phase.SENDING, Phase.RECEIVING):
@@ -236,23 +236,23 @@ class Cluster:
             if fails:
                 said.append((SendFailed(move.move, "a test"), 0.0))
             else:
-                name = self.carried(move)
+                name = self.carried(move, by_name)
                 said += [
                     (ReceivePartitions(move.move), 0.0),
-                    (Received(move.move, name, 0, 0), 0.0),
+                    (Received(move.move, name, 0), 0.0),
                 ]
             self.state, events = resume(self.state, said)
             assert len(events) == len(said)
 
-    def carried(self, move) -> str:
+    def carried(self, move, by_name: bool) -> str:
         manifest = self.checkpoint.manifest(self.state.manifests[move.sender])
         departure, store = of_move(manifest.departures, move.move), self.store(self.state.batch)
         received = []
-        for parcel in parcels(departure, GROUPS):
+        for parcel in [] if by_name else parcels(departure, GROUPS):
             time = self.stored[parcel.stream].time_column
             name = f"{self.state.batch:09d}-m{move.move}-{next(ATTEMPTS)}.arrow"
             received.append((parcel, unpacked(packed(parcel, time, store), name, time, store)))
-        layers = laid_out(received, len(self.stored))
+        layers = departure.streams if by_name else laid_out(received, len(self.stored))
         part = part_manifest(SlotId(move.receiver), departure, layers, manifest.groups)
         name = f"manifests/part-{next(ATTEMPTS)}.json"
         self.checkpoint.durable.write(name, part.encode())

@@ -107,7 +107,7 @@ def histories(draw, subject: Subject):
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
             events.append(("move", draw(slots), draw(slots), size, least, draw(st.booleans())))
         elif kind == "send":
-            events.append(("send", draw(st.integers(0, 3)) == 0))
+            events.append(("send", draw(st.integers(0, 3)) == 0, draw(st.booleans())))
         else:
             events.append(("lose_host",))
     return events

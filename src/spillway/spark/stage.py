@@ -302,7 +302,17 @@ class Stage:
                 name = self.state.manifests[move.sender]
                 assert name is not None
                 sender = self.checkpoint.manifest(name)
-                self._mover.send(move, sender, self.state.routing.groups, self._placed)
+                together = self._in_one_place(move.sender, move.receiver)
+                self._mover.send(move, sender, None if together else self._placed)
+
+    def _in_one_place(self, slot: int, other: int) -> bool:
+        """Whether two slots were last seen where they have one memory tier."""
+        if not {slot, other} <= set(self._last):
+            return False
+        # A worker is named by its host, its executor and itself.
+        known = 1 if self.spec.adapt.share == "host" else 2
+        here, there = (self._last[s].worker.split("/")[:known] for s in (slot, other))
+        return here == there
 
     def _take_slots(self) -> None:
         """Comes to the number of slots that is asked for, once nothing moves."""

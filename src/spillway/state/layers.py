@@ -8,10 +8,10 @@ two never hold the same row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from spillway.routing.routing import HashRange
+from spillway.routing.routing import HashRange, outside
 from spillway.state.run import Slice
 
 SETTLED, SOURCE, TARGET = "settled", "source", "target"
@@ -32,5 +32,33 @@ class Layer:
         layers they are the same state, and the next compaction begins the merge again.
         """
         parts = [part for piece in self.slices for within in ranges if (part := piece.cut(within))]
-        parts.sort(key=lambda part: part.range.lo)
-        return Layer(self.level, tuple(parts)) if parts else None
+        return Layer(self.level, _ascending(parts)) if parts else None
+
+    def beside(self, other: Layer) -> Layer:
+        """Both as one layer; this one has no row in the ranges of the other."""
+        mine = self.cut(outside([piece.range for piece in other.slices]))
+        return replace(self, slices=_ascending([*(mine.slices if mine else ()), *other.slices]))
+
+
+def side_by_side(stack: Sequence[Layer], more: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Two stacks, oldest layer first, as one; the first has no row in the ranges of the second.
+
+    Layers of one level are laid side by side, newest with newest, so that the number of lookups for a
+    hash does not grow with the number of stacks. Each stack keeps its order.
+    """
+    result, before = list(stack), len(stack)
+    for layer in reversed(more):
+        alike = (
+            at
+            for at in reversed(range(before))
+            if result[at].level == layer.level and result[at].role == SETTLED
+        )
+        if (found := next(alike, None)) is None:
+            result.insert(before, layer)
+        else:
+            result[found], before = result[found].beside(layer), found
+    return tuple(result)
+
+
+def _ascending(slices: Iterable[Slice]) -> tuple[Slice, ...]:
+    return tuple(sorted(slices, key=lambda piece: piece.range.lo))

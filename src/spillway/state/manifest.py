@@ -17,8 +17,8 @@ from typing import Any
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
-from spillway.routing.routing import HashRange, Routing
-from spillway.state.generations import Generation, by_number, taken_out
+from spillway.routing.routing import HashRange, Routing, group_ranges
+from spillway.state.generations import Generation, by_number, cut_layers, taken_out
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
 from spillway.state.moving import Departure, Parked
@@ -125,9 +125,11 @@ def part_manifest(
 ) -> Manifest:
     """What a slot takes over with the groups of a departure, their rows in these layers.
 
-    The departure says how the groups were cut, and what of them is on disk.
+    The departure says how the groups were cut, and what of them is on disk. Every slice is within the
+    groups, so that it can be laid beside slices of others.
     """
-    layers = tuple(tuple(stack) for stack in streams)
+    ranges = group_ranges(part.groups, len(groups))
+    layers = tuple(cut_layers(stack, ranges) for stack in streams)
     return Manifest(
         NO_VERSION, slot, layers, groups=groups.only(part.groups), generations=part.generations
     )

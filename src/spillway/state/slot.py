@@ -32,7 +32,7 @@ from spillway.state.generations import (
     united,
 )
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
-from spillway.state.layers import SETTLED, Layer
+from spillway.state.layers import SETTLED, Layer, side_by_side
 from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
@@ -355,10 +355,12 @@ class SlotState:
 
     def install(self, part: Manifest) -> None:
         """Takes groups over, with their rows, what they have on disk, and their statistics."""
-        for stream, layers in enumerate(part.streams):
-            for layer in layers:
-                fitting = replace(layer, level=self._level_for(stream, layer))
-                self._layers[stream] = (fitting, *self._layers[stream])
+        for stream, more in enumerate(part.streams):
+            if len(more) == 1:
+                # What was sent has come as one layer, which has no level yet.
+                more = (replace(more[0], level=self._level_for(stream, more[0])),)  # noqa: PLW2901
+            stack = side_by_side(self._layers[stream], more)
+            self._layers[stream] = tuple(self._without_empty(stream, layer) for layer in stack)
         self._generations = by_number([*self._generations, *part.generations])
         self.arrived |= set(part.runs())
         self._known = self._known.merged(part.groups)
