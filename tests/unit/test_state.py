@@ -299,9 +299,9 @@ def test_stacks_side_by_side_have_no_more_layers_than_the_taller_one() -> None:
     assert [one.level for one in found] == [1, 0, 0]
     named = [[(s.run.name, s.range.lo, s.range.hi) for s in one.slices] for one in found]
     assert named == [
-        [("a1", 0, 20), ("b1", 20, 30), ("a1", 30, 100)],
+        [("a1", 0, 100), ("b1", 20, 30)],
         [("old", 20, 30)],
-        [("a0", 0, 20), ("new", 20, 30), ("a0", 30, 100)],
+        [("a0", 0, 100), ("new", 20, 30)],
     ]
 
 

@@ -98,6 +98,8 @@ class Stage:
         #: Bytes of state that each slot may have in memory; None: no limit.
         self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
         self.pace = Pace()
+        #: Whether state is sent even to a slot that could take it over by name.
+        self.always_sends = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -307,7 +309,7 @@ class Stage:
 
     def _in_one_place(self, slot: int, other: int) -> bool:
         """Whether two slots were last seen where they have one memory tier."""
-        if not {slot, other} <= set(self._last):
+        if self.always_sends or not {slot, other} <= set(self._last):
             return False
         # A worker is named by its host, its executor and itself.
         known = 1 if self.spec.adapt.share == "host" else 2

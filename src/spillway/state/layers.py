@@ -1,9 +1,9 @@
 """Layers: how the slices of a stream are stacked.
 
-A layer is a list of slices whose hash ranges are disjoint and ascending, so a hash is looked up in at
-most one run per layer. A layer is `settled`, or the `source` or the growing `target` of a merge that
-is spread over batches: the sources lose hash ranges from the left while the target gains them, so the
-two never hold the same row.
+A layer is a list of slices, ascending, of which no two have rows in the same hash range, so that a hash
+is found in at most one run per layer. A layer is `settled`, or the `source` or the growing `target` of a
+merge that is spread over batches: the sources lose hash ranges from the left while the target gains
+them, so the two never hold the same row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from spillway.routing.routing import HashRange, outside
+from spillway.routing.routing import HashRange
 from spillway.state.run import Slice
 
 SETTLED, SOURCE, TARGET = "settled", "source", "target"
@@ -19,7 +19,7 @@ SETTLED, SOURCE, TARGET = "settled", "source", "target"
 
 @dataclass(frozen=True)
 class Layer:
-    """Slices with disjoint, ascending hash ranges."""
+    """Slices, ascending by hash range, whose rows are in disjoint ranges."""
 
     level: int
     slices: tuple[Slice, ...]
@@ -36,8 +36,7 @@ class Layer:
 
     def beside(self, other: Layer) -> Layer:
         """Both as one layer; this one has no row in the ranges of the other."""
-        mine = self.cut(outside([piece.range for piece in other.slices]))
-        return replace(self, slices=_ascending([*(mine.slices if mine else ()), *other.slices]))
+        return replace(self, slices=_ascending([*self.slices, *other.slices]))
 
 
 def side_by_side(stack: Sequence[Layer], more: Sequence[Layer]) -> tuple[Layer, ...]:
