@@ -29,6 +29,7 @@ from spillway.coordinator.log import Mark, next_round_of
 from spillway.ids import SlotId
 from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
+from spillway.operators.gate import Budget
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import ForceSpill, Move, Strategy
@@ -170,7 +171,9 @@ class Cluster:
     def limits(self) -> dict[int, int | None]:
         return dict.fromkeys(range(self.state.routing.slots), self.memory_bytes)
 
-    def batch(self, rows: list[Row], dies: list[int], lost: bool = False) -> None:
+    def batch(
+        self, rows: list[Row], dies: list[int], lost: bool = False, budget: Budget | None = None
+    ) -> None:
         """One batch; the slots in `dies` are first attempted and lost before they report.
 
         A batch that is lost has been in the sink before the query died; what comes back must be the
@@ -178,16 +181,26 @@ class Cluster:
         """
         number = self.state.batch + 1
         seen = None
+        budgets = {} if budget is None else dict.fromkeys(range(GROUPS), budget)
         if self.checkpoint.log.begun(Mark(number)) is None:
             self.settled()
         if lost:
-            plan = plan_batch(self.state, number, self.garbage, memory_bytes=self.limits)
+            plan = plan_batch(
+                self.state, number, self.garbage, memory_bytes=self.limits, budgets=budgets
+            )
             self.checkpoint.log.begin(Mark(number), plan.note)
             seen = self.outputs(plan, rows, [])[1]
-            self.memory_bytes = None if self.memory_bytes else 600
+            self.memory_bytes, budgets = None if self.memory_bytes else 600, {}
             self.start(self.slots % 3 + 1)
         note = self.checkpoint.log.begun(Mark(number))
-        plan = plan_batch(self.state, number, self.garbage, memory_bytes=self.limits, note=note)
+        plan = plan_batch(
+            self.state,
+            number,
+            self.garbage,
+            memory_bytes=self.limits,
+            budgets=budgets,
+            note=note,
+        )
         self.checkpoint.log.begin(Mark(number), plan.note)
         self.run(plan, rows, dies, seen)
 
@@ -201,10 +214,12 @@ class Cluster:
         return self.run(plan, [], dies)
 
     def clean_up(self) -> None:
-        """Rounds until nothing is missing."""
+        """Rounds until nothing is missing, nothing waits and nothing moves."""
         for _ in range(200):
             self.send(fails=False)
-            if self.round(1, []) == 0 and (self.state.batch < 0 or not self.state.moves):
+            missing = self.round(1, [])
+            waits = self.state.spooled_rows or self.state.moves
+            if not missing and (self.state.batch < 0 or not waits):
                 return
         raise AssertionError("cleanup does not end")
 
@@ -335,6 +350,8 @@ class Cluster:
             cleanup=plan.cleanup,
             orders=plan.orders.get(slot, ()),
             owned=plan.routing.groups_of(SlotId(slot)),
+            budget=plan.budget_of(slot),
+            now_s=plan.clock_s,
         )
         name = plan.manifests[slot]
         manifest = (

@@ -14,6 +14,7 @@ from spillway.coordinator.coordinator import (
     initial,
     new_note,
     next_watermark,
+    noteworthy,
     plan_batch,
     plan_round,
 )
@@ -21,6 +22,7 @@ from spillway.coordinator.log import Log, Mark, record_text
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
+from spillway.operators.gate import Budget
 from spillway.operators.orders import Pick
 from spillway.policies.collection import Collection
 from spillway.policies.rounds import Progress
@@ -44,6 +46,19 @@ def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, Non
         layers=(0, 0),
         worker="w",
     )
+
+
+def test_budgets_are_part_of_the_note_and_come_back_with_it(tmp_path) -> None:
+    log, state = Log(DurableTier(str(tmp_path))), initial(Routing.even(groups=8, slots=3), 1)
+    plan = plan_batch(state, 0, budgets={1: Budget(7, 1000)})
+    assert [plan.budget_of(slot) for slot in range(3)] == [None, Budget(7, 1000), None]
+    assert noteworthy(state, plan)
+    log.begin(Mark(0), plan.note)
+    assert log.begun(Mark(0)) == plan.note
+    unbounded = plan_batch(state, 0)
+    assert [unbounded.budget_of(slot) for slot in range(3)] == [None] * 3
+    assert not noteworthy(state, unbounded)
+    assert noteworthy(replace(state, spooled_rows=1), unbounded)
 
 
 def test_watermark_waits_for_every_stream_and_never_goes_back() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
 from spillway.operators.base import Made, Operator, OperatorStats
 from spillway.operators.orders import Force, Pick
-from spillway.state.groups import GroupTable
+from spillway.state.groups import Floats, GroupTable, Ints
 from spillway.state.slot import SlotState
 
 #: Room for files in memory, as a multiple of the limit: they keep rows that were cut out of them for
@@ -81,6 +81,17 @@ class Controller(Protocol):
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
         """Groups with a part on disk to bring back, with at most so many bytes on disk."""
+        ...
+
+    def opened(
+        self,
+        expected_rows: Floats,
+        waiting_rows: Ints,
+        since_s: Floats,
+        budget_rows: int | None,
+        buffer_rows: float,
+    ) -> NDArray[np.bool_]:
+        """For each group, whether its rows are processed in this batch; the others wait."""
         ...
 
     def movers(

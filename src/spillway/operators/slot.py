@@ -21,6 +21,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import profile
 from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
 from spillway.operators.control import Controller, Limits, MemoryKeeper
+from spillway.operators.gate import Budget, Gate, closed_groups
 from spillway.operators.intake import Deltas, Intake
 from spillway.operators.orders import Force, Order
 from spillway.operators.transit import Transit
@@ -53,6 +54,10 @@ class SlotJob:
     orders: tuple[Order, ...] = ()
     #: The groups that are routed here; needed where some are to be chosen.
     owned: tuple[int, ...] = ()
+    #: What may be processed; None: everything.
+    budget: Budget | None = None
+    #: The query's clock when the batch was planned.
+    now_s: float = 0.0
 
 
 _T = TypeVar("_T")
@@ -94,6 +99,8 @@ class _Tally:
     late: list[int]
     max_times: list[int | None]
     out: int = 0
+    #: Rows that were given to the operator, in the form in which they are kept.
+    processed: int = 0
 
     def add(self, piece: Sorted) -> None:
         for stream, newest in enumerate(piece.max_times):
@@ -139,7 +146,9 @@ def run_slot(
         groups=job.groups,
         version=Version(job.batch),
         attempt=job.attempt,
+        now_s=job.now_s,
     )
+    gate = Gate(state, closed_groups(state, controller, job.budget))
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
@@ -158,6 +167,7 @@ def run_slot(
         keeper.check()
 
     def processed(deltas: Deltas) -> Iterator[pa.RecordBatch]:
+        tally.processed += sum(delta.rows for delta in deltas)
         kept = yield from tally.counted(meter.metered("operator", intake.results(deltas)))
         reach("before-runs")
         with meter.phase("store"):
@@ -166,11 +176,14 @@ def run_slot(
             keeper.check()
         reach("after-spill")
 
+    for ready in gate.drained(intake):
+        yield from processed(ready)
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
-            deltas = transit.without_parked(operator.stored(piece.deltas, job.batch))
+            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
+            deltas = gate.admitted(arrived)
         for ready in intake.ready(deltas):
             yield from processed(ready)
     for ready in intake.rest():
@@ -204,6 +217,10 @@ def run_slot(
             pending=_pending(new.groups),
             profile=profile(new.groups),
             parked_bytes=state.parked_bytes,
+            brought_rows=int(state.news.brought.sum()),
+            processed_rows=tally.processed,
+            spooled_rows=new.spool.rows,
+            spooled_bytes=new.spool.bytes,
             chosen=transit.chosen(job.owned, controller),
             peak_bytes=keeper.peak_bytes,
             rows_cleaned=keeper.rows_cleaned,

@@ -4,6 +4,7 @@
 processed before the state expires and before any row of the batch, so they find what they would have
 found in the batch that they came with; they are not late, however far the watermark has gone since.
 Where a batch is processed whole they become rows of this one, and what they need is kept till then.
+Rows that wait for a later batch (operators/gate.py) are processed before their group goes.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Transit:
         for order in self._orders:
             match order:
                 case Depart():
+                    # What waits does not move. Groups that come and groups that go are never in
+                    # one batch, so nothing else is staged yet.
+                    yield from intake.processed(intake.waited(order.groups))
+                    yield from intake.processed(intake.rest())
                     self._state.depart(order.move, order.groups)
                 case Arrive():
                     self._state.install(self._read(order.part))
@@ -93,8 +98,7 @@ class Transit:
         if parked is not None:
             found = self._state.waiting(parked)
             waited = [empty_rows() if rows is None else rows for rows in found]
-            for deltas in intake.ready(waited):
-                intake.add((yield from intake.results(deltas)))
+            yield from intake.processed(intake.ready(waited))
         self._state.leave(move)
 
 

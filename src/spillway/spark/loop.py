@@ -151,6 +151,15 @@ class BatchLoop:
                 stage.finish_sending()
                 self.run_round(at)
 
+    def finish_waiting(self, most_rounds: int | None = None) -> None:
+        """Processes the rows that wait in slots, in rounds, at most so many for each stage."""
+        for at, stage in enumerate(self.stages):
+            first = stage.state.rounds
+            while stage.state.spooled_rows and not self.stopping:
+                if most_rounds is not None and stage.state.rounds - first >= most_rounds:
+                    break
+                self.run_round(at)
+
     def advance(self) -> None:
         """Lets what waits for a batch go on without rows."""
         for at, stage in enumerate(self.stages):

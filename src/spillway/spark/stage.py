@@ -42,6 +42,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.plan.join import Plan
+from spillway.policies.skew import Skew
 from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
@@ -97,6 +98,10 @@ class Stage:
         self.rules = Rules.of(spec.adapt)
         #: Bytes of state that each slot may have in memory; None: no limit.
         self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
+        #: How much slots that are slower than others process in a batch; None: everything.
+        self._skew = None
+        if (buffer_bytes := spec.adapt.skew_bytes) is not None:
+            self._skew = Skew(buffer_bytes, spec.adapt.batch_target_s)
         self.pace = Pace()
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
@@ -143,7 +148,8 @@ class Stage:
         if self.state.batch < 0:
             return False
         changing = self._slots_wished is not None or self.state.scaling is not None
-        return self._mover.waiting or (changing and not self._mover.busy)
+        spooled = self.state.spooled_rows > 0
+        return spooled or self._mover.waiting or (changing and not self._mover.busy)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
@@ -185,6 +191,7 @@ class Stage:
             self._upkeep.garbage,
             sweep=self._first,
             memory_bytes=self.limits,
+            budgets=self._skew.budgets() if self._skew else None,
             note=note,
         )
         if note is None and noteworthy(self.state, plan):
@@ -197,8 +204,12 @@ class Stage:
         return self._first and self.checkpoint.log.begun(Mark(self.state.batch + 1)) is not None
 
     def begin_round(self, cleanup: tuple[int, ...]) -> Note | None:
-        """Notes a round that cleans up some groups; None if there is nothing for it to do."""
-        if not (cleanup or self.state.moves or self.state.scaling):
+        """Notes a round that cleans up some groups; None if there is nothing for it to do.
+
+        No rows come in a round, so it has no budget: what waits is processed.
+        """
+        state = self.state
+        if not (cleanup or state.moves or state.scaling or state.spooled_rows):
             return None
         note = new_note(self.state, self.limits, cleanup)
         self.checkpoint.log.begin(next_round_of(self.state), note)
@@ -258,6 +269,8 @@ class Stage:
         attempts = [record for same in self._records.value.values() for record in same]
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
+        if self._skew is not None:
+            self._skew = self._skew.observed(records, is_round=state.round > 0)
         self._first = self._first and state.round > 0
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))

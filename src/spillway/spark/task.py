@@ -100,6 +100,8 @@ class SlotTask:
             cleanup=self.plan.cleanup,
             orders=orders,
             owned=self.plan.routing.groups_of(slot) if orders else (),
+            budget=self.plan.budget_of(slot),
+            now_s=self.plan.clock_s,
         )
         policy = SpillPolicy(
             adapt.victims,

@@ -32,6 +32,8 @@ class Compactor:
     bound: int | None
     #: For each group, whether its rows still wait for results; None: none do.
     waiting: NDArray[np.bool_] | None = None
+    #: Where the layers are.
+    tier: str = "memory"
     #: Rows that were rewritten, and that were dropped.
     merged_rows: int = 0
     expired_rows: int = 0
@@ -77,7 +79,7 @@ class Compactor:
         ]
         rows = self._still_alive(self.shelf.merged(self.stream, taken, self.waiting))
         if rows.num_rows:
-            piece = self.shelf.write(self.stream, rows, low)
+            piece = self.shelf.write(self.stream, rows, low, self.tier)
             layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
         rest = HashRange(cut, HASH_END)
         for at in sources:

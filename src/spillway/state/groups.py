@@ -52,13 +52,15 @@ class GroupTable:
     last_insert: Ints
     #: Rows that a batch processes, and results that it makes, on average; recent batches weigh more.
     load: Floats
+    #: Rows that a batch brings, whether it processes them or not, on average like the load.
+    incoming: Floats
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
         """A table in which nothing has happened."""
         whole, half = (streams, groups), (groups,)
         shapes = {"rows": whole, "bytes": whole}
-        kinds = {"average": np.float64, "load": np.float64}
+        kinds = dict.fromkeys(("average", "load", "incoming"), np.float64)
         columns: dict[str, Any] = {
             f.name: np.full(shapes.get(f.name, half), _neutral(f.name), kinds.get(f.name, np.int64))
             for f in fields(cls)
@@ -97,6 +99,7 @@ class GroupTable:
             np.where(news.spilled, 0.0, self.average) * (1 - _NEWEST) + news.kept * _NEWEST,
             np.where(news.inserted, news.batch, self.last_insert),
             self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
+            self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -119,6 +122,7 @@ class GroupTable:
     def to_json(self) -> dict[str, Any]:
         """Plain data: the groups in which something happened."""
         here = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0) | (self.last_insert != NEVER)
+        here |= self.incoming > 0
         ids = np.flatnonzero(here)
         found = {f.name: getattr(self, f.name)[..., ids].tolist() for f in fields(self)}
         return {"count": len(self), "streams": len(self.rows), "ids": ids.tolist(), **found}
@@ -128,7 +132,7 @@ class GroupTable:
         """The inverse of `to_json`."""
         table = cls.empty(found["count"], found["streams"])
         for one in fields(cls):
-            # A table that an earlier version wrote has no load yet.
+            # A table that an earlier version wrote has not all columns.
             if found["ids"] and one.name in found:
                 getattr(table, one.name)[..., found["ids"]] = found[one.name]
         return table
@@ -158,15 +162,16 @@ class GroupNews:
     #: Groups that were moved out of memory in the batch, and groups that got a row.
     spilled: NDArray[np.bool_]
     inserted: NDArray[np.bool_]
-    #: Rows that were processed.
+    #: Rows that were processed, and rows that came.
     rows: Ints
+    brought: Ints
 
     @classmethod
     def none(cls, batch: int, groups: int) -> GroupNews:
         """Nothing has happened yet."""
-        outputs, kept, cleaned, rows = (np.zeros(groups, np.int64) for _ in range(4))
+        outputs, kept, cleaned, rows, brought = (np.zeros(groups, np.int64) for _ in range(5))
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
-        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows)
+        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought)
 
     def took(self, rows: Ints) -> None:
         """Rows of each group that came into memory."""

@@ -10,7 +10,7 @@ what the slot has learned: the statistics of its groups and the selectivities th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,11 @@ from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
 from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
+from spillway.state.spool import Spool
 from spillway.state.tiers import DurableTier
 
-#: 2 added what moves between slots.
-FORMAT = 2
+#: 2 added what moves between slots, 3 rows that wait for a later batch.
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Manifest:
     #: Groups that have left for another slot, and rows that came for groups on their way here.
     departures: tuple[Departure, ...] = ()
     parked: tuple[Parked, ...] = ()
+    #: Rows that wait for a later batch.
+    spool: Spool = field(default_factory=Spool)
     #: Batches in a row that left memory below its low-water mark.
     calm: int = 0
     #: Totals for people: rows and bytes in memory, and bytes on disk, per stream.
@@ -54,7 +57,7 @@ class Manifest:
     disk_bytes: tuple[int, ...] = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """All stacks of layers: of memory, of every generation, and of what moves."""
+        """All stacks of layers: of memory, of every generation, of what moves, and of what waits."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams
@@ -62,6 +65,7 @@ class Manifest:
             yield from departure.stacks()
         for parked in self.parked:
             yield from parked.streams
+        yield from self.spool.streams
 
     def runs(self) -> dict[str, Run]:
         """Every run that is named, by name."""
@@ -149,10 +153,7 @@ def combine(
     groups = GroupTable.empty(routing.groups, streams)
     for old in olds:
         groups = groups.merged(old.groups.only(owned))
-    stacks: list[tuple[Layer, ...]] = []
-    for stream in range(streams):
-        cuts = [[c for layer in old.streams[stream] if (c := layer.cut(ranges))] for old in olds]
-        stacks.append(_side_by_side([cut for cut in cuts if cut]))
+    stacks = [_combined([old.streams[stream] for old in olds], ranges) for stream in range(streams)]
     selectivity: dict[str, tuple[float, float]] = {}
     for old in olds:
         for pair, (probed, matched) in old.selectivity.items():
@@ -171,7 +172,24 @@ def combine(
                 for part in taken_out(old.generations, set(owned), routing.groups)[0]
             )
         ),
+        spool=_combined_spool([old.spool for old in olds], ranges, set(owned)),
     )
+
+
+def _combined(stacks: Iterable[Sequence[Layer]], ranges: Sequence[HashRange]) -> tuple[Layer, ...]:
+    cuts = [list(cut_layers(layers, ranges)) for layers in stacks]
+    return _side_by_side([cut for cut in cuts if cut])
+
+
+def _combined_spool(
+    spools: Iterable[Spool], ranges: Sequence[HashRange], owned: Collection[int]
+) -> Spool:
+    found = [spool for spool in spools if spool.since_s]
+    since_s = {g: at for spool in found for g, at in spool.since_s.items() if g in owned}
+    if not since_s:
+        return Spool()
+    streams = zip(*(spool.streams for spool in found), strict=True)
+    return Spool(tuple(_combined(stacks, ranges) for stacks in streams), since_s)
 
 
 def _side_by_side(stacks: list[list[Layer]]) -> tuple[Layer, ...]:
@@ -214,6 +232,12 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "parked": [
             [one.move, [_layers_to_json(layers, at) for layers in one.streams]]
             for one in manifest.parked
+        ],
+        "spool": [
+            [_layers_to_json(layers, at) for layers in manifest.spool.streams],
+            list(manifest.spool.since_s.items()),
+            manifest.spool.rows,
+            manifest.spool.bytes,
         ],
         "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
@@ -262,6 +286,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
             Parked(move, tuple(_layers_from_json(x, runs) for x in streams))
             for move, streams in found.get("parked", ())
         ),
+        spool=_spool_from_json(found["spool"], runs) if "spool" in found else Spool(),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),
@@ -275,6 +300,12 @@ def _generations_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[G
         Generation(number, tuple(groups), tuple(_layers_from_json(x, runs) for x in streams))
         for number, groups, streams in found
     )
+
+
+def _spool_from_json(found: Sequence[Any], runs: Sequence[Run]) -> Spool:
+    streams, since_s, rows, size = found
+    stacks = tuple(_layers_from_json(layers, runs) for layers in streams)
+    return Spool(stacks, dict(since_s), rows, size)
 
 
 def _layers_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[Layer, ...]:

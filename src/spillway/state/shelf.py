@@ -8,7 +8,7 @@ the runs mean, which is the manifest's and the slot state's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from spillway.ids import SlotId, Version
 from spillway.routing.groups import group_bounds, group_of
-from spillway.routing.routing import HashRange, group_ranges
+from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.compaction import finish_merges
 from spillway.state.generations import cut_layers
 from spillway.state.layers import Layer
 from spillway.state.merging import WHOLE, Segment, merged
@@ -104,6 +105,25 @@ class Shelf:
             rows.append(sum(s.rows for s in found))
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)
+
+    def parted(
+        self, stream: int, layers: Sequence[Layer], ranges: Sequence[HashRange]
+    ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+        """The layers inside some ranges, ascending and disjoint, and what is left of them outside.
+
+        A run of which no row is left is not named any more, so that its file can go.
+        """
+        rest = outside(ranges)
+        cuts = ((layer, layer.cut(rest)) for layer in layers)
+        left = [replace(layer, slices=cut.slices if cut else ()) for layer, cut in cuts]
+        return cut_layers(layers, ranges), finish_merges(self.filled(stream, left))
+
+    def filled(self, stream: int, layers: Sequence[Layer]) -> list[Layer]:
+        """The layers without slices that have no row."""
+        return [
+            replace(layer, slices=tuple(s for s in layer.slices if self.segment(stream, s).rows))
+            for layer in layers
+        ]
 
     def write(
         self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spillway.ids import Version
 from spillway.routing.groups import group_bounds, group_of
-from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.compaction import finish_merges
 from spillway.state.compactor import Compactor
 from spillway.state.generations import (
@@ -38,6 +38,7 @@ from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
 from spillway.state.shelf import Shelf, StreamLayout, slices
+from spillway.state.spool import Spooler
 from spillway.state.staging import Staging
 from spillway.state.store import Store
 
@@ -59,6 +60,7 @@ class SlotState:
         groups: int,
         version: Version,
         attempt: str,
+        now_s: float = 0.0,
     ) -> None:
         self.manifest = manifest
         self.layouts = tuple(layouts)
@@ -76,6 +78,8 @@ class SlotState:
         )
         #: Rows whose results are made when the batch is whole.
         self.staging = Staging(self._shelf)
+        #: Rows that wait for a later batch.
+        self.spooler = Spooler(self._shelf, manifest.spool, now_s)
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
@@ -211,11 +215,11 @@ class SlotState:
         """Lets go of every slice whose rows can find no partner at or after the watermark.
 
         The groups that miss results keep theirs until they are cleaned up, and those with staged
-        rows until these have been processed.
+        or spooled rows until these have been processed.
         """
         self._note_pending()
-        staged = np.flatnonzero(self.staging.groups).tolist()
-        kept = group_ranges(self.pending | set(staged), self.groups)
+        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
+        kept = group_ranges(self.pending | set(waiting), self.groups)
         for stream in range(len(self.layouts)):
             bound = self._bound(stream, watermark_us)
             if bound is None:
@@ -232,11 +236,12 @@ class SlotState:
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        done, waiting = 0, self.deferred
+        done, waiting = self.spooler.compact(), self.deferred
         self._note_pending()
+        # Of groups that miss results, or whose rows wait, all rows are kept.
+        needed = bool(self.pending) or bool(self.spooler.groups.any())
         for stream, layers in enumerate(self._layers):
-            # Of groups that miss results, all rows are kept.
-            bound = None if self.pending else self._bound(stream, watermark_us)
+            bound = None if needed else self._bound(stream, watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(self.delta_rows[stream])
             self._layers[stream] = merging.layers
@@ -355,12 +360,12 @@ class SlotState:
 
     def install(self, part: Manifest) -> None:
         """Takes groups over, with their rows, what they have on disk, and their statistics."""
-        for stream, more in enumerate(part.streams):
+        for stream, layers in enumerate(part.streams):
+            more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
             if len(more) == 1:
                 # What was sent has come as one layer, which has no level yet.
-                more = (replace(more[0], level=self._level_for(stream, more[0])),)  # noqa: PLW2901
-            stack = side_by_side(self._layers[stream], more)
-            self._layers[stream] = tuple(self._without_empty(stream, layer) for layer in stack)
+                more = [replace(more[0], level=self._level_for(stream, more[0]))]
+            self._layers[stream] = side_by_side(self._layers[stream], more)
         self._generations = by_number([*self._generations, *part.generations])
         self.arrived |= set(part.runs())
         self._known = self._known.merged(part.groups)
@@ -408,6 +413,7 @@ class SlotState:
             generations=tuple(self._generations),
             departures=self._departures,
             parked=self._parked,
+            spool=self.spooler.spool(),
             calm=calm,
             state_rows=rows,
             state_bytes=sizes,
@@ -460,22 +466,13 @@ class SlotState:
         return [(group, int(np.asarray(rows)[group])) for group in sorted(chosen)]
 
     def _cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
-        """Takes groups out of memory: for each stream, their layers.
-
-        A run of which no row stays is not named any more, so that its file can go.
-        """
+        """Takes groups out of memory: for each stream, their layers."""
         ranges = group_ranges(chosen, self.groups)
-        rest = outside(ranges)
         taken = []
         for stream, layers in enumerate(self._layers):
-            taken.append(cut_layers(layers, ranges))
-            left = [self._without_empty(stream, _cut_in_place(x, rest)) for x in layers]
-            self._layers[stream] = finish_merges(left)
+            inside, self._layers[stream] = self._shelf.parted(stream, layers, ranges)
+            taken.append(inside)
         return taken
-
-    def _without_empty(self, stream: int, layer: Layer) -> Layer:
-        left = tuple(piece for piece in layer.slices if self._shelf.segment(stream, piece).rows)
-        return replace(layer, slices=left)
 
     def _without_over(
         self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]
@@ -505,12 +502,6 @@ class SlotState:
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
     """Segments as runs of their own, so that an index is made of their rows only."""
     return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
-
-
-def _cut_in_place(layer: Layer, ranges: Sequence[HashRange]) -> Layer:
-    """What is left of a layer inside the ranges, in the role it has."""
-    cut = layer.cut(ranges)
-    return replace(layer, slices=cut.slices if cut else ())
 
 
 def _described_rows(layer: Layer) -> int:
