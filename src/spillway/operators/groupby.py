@@ -11,6 +11,7 @@ A key whose columns are NULL is a key like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -118,18 +119,17 @@ class _Gathered:
     """The partials of some keys, one row for each, and what is added to them from the state."""
 
     def __init__(self, partials: Sequence[Partial], columns: Sequence[pa.Array]) -> None:
-        self._at: dict[Partial, int] = {}
-        width = 0
-        for partial in partials:
-            self._at[partial] = width
-            width += partial.width
         self._own = list(columns)
         #: Totals are added to at once; of other partials everything is collected first.
-        self._totals = {
-            partial: columns[at].to_numpy().copy()
-            for partial, at in self._at.items()
-            if isinstance(partial, Total)
-        }
+        self._totals: list[tuple[Total, int, NDArray[Any]]] = []
+        self._others: list[tuple[Partial, int]] = []
+        at = 0
+        for partial in partials:
+            if isinstance(partial, Total):
+                self._totals.append((partial, at, columns[at].to_numpy().copy()))
+            else:
+                self._others.append((partial, at))
+            at += partial.width
         self._left: list[NDArray[np.int32]] = [np.arange(len(columns[0]), dtype=np.int32)]
         self._more: list[list[pa.Array]] = []
 
@@ -137,26 +137,25 @@ class _Gathered:
         self, columns: Sequence[pa.Array], left: NDArray[np.int32], right: NDArray[np.int32]
     ) -> None:
         """Adds row `right[i]` of some columns of partials to key `left[i]`."""
-        rows = pa.array(right)
-        chosen: list[pa.Array] = []
-        for partial, at in self._at.items():
-            if isinstance(partial, Total):
-                partial.add(self._totals[partial], left, columns[at], right)
-            else:
-                chosen += [column.take(rows) for column in columns[at : at + partial.width]]
-        if chosen:
+        for total, at, sums in self._totals:
+            total.add(sums, left, columns[at], right)
+        if self._others:
+            rows = pa.array(right)
             self._left.append(left)
-            self._more.append(chosen)
+            self._more.append(
+                [c.take(rows) for one, at in self._others for c in columns[at : at + one.width]]
+            )
 
     def whole(self) -> dict[Partial, list[pa.Array]]:
         """The columns of each partial, one row for each key."""
+        found: dict[Partial, list[pa.Array]] = {
+            total: [pa.array(sums)] for total, _, sums in self._totals
+        }
+        if not self._others:
+            return found
         groups = by_group(np.concatenate(self._left), len(self._left[0]))
-        found: dict[Partial, list[pa.Array]] = {}
         place = 0
-        for partial, at in self._at.items():
-            if isinstance(partial, Total):
-                found[partial] = [pa.array(self._totals[partial])]
-                continue
+        for partial, at in self._others:
             span = range(place, place + partial.width)
             own = self._own[at : at + partial.width]
             columns = [

@@ -203,7 +203,7 @@ def _turns(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator
     sizes = np.diff(groups.starts)
     h = delta.h[groups.first]
     for segment in old:
-        which, _, count = candidates(h, segment)
+        which, _, count = candidates(h, segment, likely=True)
         sizes[which] += count
     total = np.cumsum(sizes)
     at, done = 0, 0
