@@ -233,12 +233,13 @@ def _peak_s(view: ClusterView) -> float:
 
 
 #: t_gap is between these multiples of the time to read a group; it begins with the paper's rule, 1.
-_LEAST_GAP, _MOST_GAP = 0.5, 64.0
+_LEAST_GAP, _MOST_GAP = 0.5, 16.0
 #: What waits has grown, or shrunk, if it did by this part; then t_gap changes by these factors.
 _GROWTH = 0.1
-_LONGER, _SHORTER = 1.5, 0.8
-#: A slot that works less than this part of the time has time for more turns.
-_IDLE = 0.8
+_LONGER, _SHORTER = 2.0, 0.8
+#: A slot that works less than this part of the time has time for more turns, and one that works more
+#: than that part has no time for those that it has.
+_IDLE, _BUSY = 0.8, 0.95
 
 
 @dataclass(frozen=True)
@@ -246,8 +247,9 @@ class GapTuner:
     """How long groups stay in memory in their turns: t_gap of FLUX section 6.1.
 
     Longer turns mean less reading and writing, so more rows; shorter turns mean that rows wait less. So
-    turns become longer while more and more input waits, and shorter while less and less does or the slot
-    has time. It takes two looks in a row that say the same, each after at least one turn.
+    turns become longer while the slot has no time or more and more input waits, and shorter while less
+    and less does or the slot has time. It takes two looks in a row that say the same, each after at
+    least one turn. Where a slot has no time the input waits at its source, however short turns are.
     """
 
     #: Seconds to read a group, on average; 0: none was read yet.
@@ -273,6 +275,8 @@ class GapTuner:
         return GapTuner(known, factor, waiting_bytes, 0 if agreed else says)
 
     def _says(self, waiting_bytes: int, utilisation: float) -> int:
+        if utilisation >= _BUSY:
+            return 1
         if waiting_bytes > self.waiting_bytes * (1 + _GROWTH):
             return 1 if utilisation >= _IDLE else 0
         if waiting_bytes < self.waiting_bytes * (1 - _GROWTH) or utilisation < _IDLE:
