@@ -24,6 +24,7 @@ from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
 from spillway.operators.gate import Budget
 from spillway.operators.orders import Pick
+from spillway.policies.account import Account
 from spillway.policies.collection import Collection
 from spillway.policies.rounds import Progress
 from spillway.policies.tuning import Tuner
@@ -103,9 +104,10 @@ def test_log_gives_back_what_it_was_given(tmp_path) -> None:
 
 def measured() -> Committed:
     """A state in which a strategy of FLUX has moved something and learned from it."""
-    tuner = Tuner(0.5, cost_s=0.25, roles=(1, -1), put_off=True, peak_s=0.125)
+    account = Account(0.125, 2.0, 4.0, turned=True)
+    tuner = Tuner(0.5, cost_s=0.25, roles=(1, -1), put_off=True, account=account)
     progress = Progress(Collection(4.0, moving=True, moved=True), tuner)
-    sample = Sample(8.0, 3, 100, (5, 6), (0.5, 0.25), (10, 20), progress)
+    sample = Sample(8.0, 3, 100, (5, 6), (0.5, 0.25), (10, 20), progress, 0.75)
     move = Relocation(0, 0, 1, 0, 0, False, "a test", pick=Pick("load", 0.25, 100))
     return replace(initial(Routing.even(4, 2), 2), sample=sample, moves=(move,))
 
@@ -118,7 +120,7 @@ def test_log_gives_back_what_was_measured_and_learned(tmp_path) -> None:
 
 def test_log_record_of_an_earlier_format_has_measured_results_only(tmp_path) -> None:
     found = json.loads(record_text(measured())) | {"format": 2}
-    for name in ("busy_s", "rows_in", "progress"):
+    for name in ("busy_s", "rows_in", "progress", "peak_s"):
         del found["sample"][name]
     del found["moves"][0]["pick"]
     durable = DurableTier(str(tmp_path))

@@ -41,6 +41,8 @@ class Sample:
     rows_in: tuple[int, ...] = ()
     #: Where the rounds of a FLUX strategy stand.
     progress: Progress = Progress()
+    #: Seconds that the busiest slot of each batch worked, since then.
+    peak_s: float = 0.0
 
 
 @dataclass(frozen=True)

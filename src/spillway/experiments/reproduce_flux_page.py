@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spillway.experiments.reproduce_flux import SIMULATED
+from spillway.experiments.reproduce_flux_terms import SimulatedFigure
 
 HEAD = """# FLUX, simulated
 
@@ -41,7 +42,7 @@ def simulated_section(document: Mapping[str, Any], plots: str) -> str:
     ]
     if not document["holds"] and figure.name in NOTES:
         lines += [NOTES[figure.name], ""]
-    lines += [_table(figure.x, document["series"]), ""]
+    lines += [_table(figure, document["series"]), ""]
     lines += [f"![{figure.title}]({plots}/{figure.name}.png)", ""]
     return "\n".join(lines)
 
@@ -59,15 +60,15 @@ NOTES: dict[str, str] = {
 _ROWS = 20
 
 
-def _table(x: str, series: Mapping[str, Mapping[str, list[float]]]) -> str:
+def _table(figure: SimulatedFigure, series: Mapping[str, Mapping[str, list[float]]]) -> str:
     """A row for each x that some line has; long lines every few points."""
     known = {line: dict(zip(one["x"], one["y"], strict=True)) for line, one in series.items()}
     places = sorted({x for by_x in known.values() for x in by_x})
     every = -(-len(places) // _ROWS)
-    lines = [f"| {x} | {' | '.join(known)} |", "|---:|" + "---:|" * len(known)]
+    lines = [f"| {figure.x} | {' | '.join(known)} |", "|---:|" + "---:|" * len(known)]
     for at in places[:: max(1, every)]:
         cells = (_number(by_x[at]) if at in by_x else "" for by_x in known.values())
-        lines.append(f"| {at:g} | {' | '.join(cells)} |")
+        lines.append(f"| {figure.names.get(at, f'{at:g}')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -82,6 +83,8 @@ def draw(document: Mapping[str, Any], axes: Any) -> None:
     for line, one in document["series"].items():
         axes.plot(one["x"], one["y"], label=line, marker=mark, markersize=4)
     axes.set(xlabel=figure.x, ylabel=figure.y, title=figure.title)
+    if figure.names:
+        axes.set_xticks(list(figure.names), list(figure.names.values()), rotation=40, ha="right")
     if figure.log_x:
         axes.set_xscale("log")
     if figure.log_y:

@@ -61,6 +61,11 @@ class Strategy:
         """Whether it goes in rounds of collecting statistics and of moving (FLUX 5.3)."""
         return self.name.startswith("flux-")
 
+    def counts(self, view: ClusterView) -> bool:
+        """Whether a strategy of FLUX decides by counts of rows now, and not by bytes of state."""
+        on_disk = any(slot.disk_bytes for slot in view.slots)
+        return self.name == "flux-load" or (self.name == "flux-hybrid" and not on_disk)
+
     @property
     def relocates(self) -> bool:
         """Whether state moves between slots."""
