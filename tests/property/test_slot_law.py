@@ -35,6 +35,7 @@ from spillway.state import slot as slot_state
 MEMORIES = [None, 2000, 600, 200, 10]
 SMALL = [
     (compaction, "FAN", 2),
+    (compaction, "COMBINING_FAN", 2),
     (compaction, "LEAST_FUEL_ROWS", 3),
     (compaction, "CROWDED_LAYERS", 4),
     (control, "CLEAN_STEP_BYTES", 150),
