@@ -42,6 +42,7 @@ BUDGETS = st.one_of(
 )
 SMALL = [
     (compaction, "FAN", 2),
+    (compaction, "COMBINING_FAN", 2),
     (compaction, "LEAST_FUEL_ROWS", 3),
     (compaction, "CROWDED_LAYERS", 4),
     (control, "CLEAN_STEP_BYTES", 150),

@@ -68,21 +68,21 @@ def match_sorted(probe: NDArray[np.uint32], h: NDArray[np.uint32], begin: int, e
     n = probe.shape[0]
     which = np.empty(n, np.int32)
     start = np.empty(n, np.int32)
-    found, i, at = 0, 0, begin
+    found, i, at = np.int64(0), np.int64(0), np.int64(begin)
     while i < n and at < end:
         mine, theirs = probe[i], h[at]
-        behind = int(theirs < mine)
+        behind = np.int64(theirs < mine)
         which[found] = i
         start[found] = at
-        found += int(theirs == mine)
+        found += np.int64(theirs == mine)
         at += behind
         i += 1 - behind
     count = np.empty(found, np.int32)
     for f in range(found):
-        at = start[f] + 1
-        while at < end and h[at] == h[start[f]]:
-            at += 1
-        count[f] = at - start[f]
+        stop = start[f] + 1
+        while stop < end and h[stop] == h[start[f]]:
+            stop += 1
+        count[f] = stop - start[f]
     return which[:found].copy(), start[:found].copy(), count
 
 

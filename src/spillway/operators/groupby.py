@@ -22,7 +22,7 @@ from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.partials import Partial, Rows, Total
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment, together
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
 
@@ -67,20 +67,25 @@ class GroupByOperator(Cumulative):
         columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
         return (RunData(_batch(delta.h, keys, columns, groups)),)
 
-    def combine(self, rows: pa.RecordBatch, _: NDArray[np.bool_] | None) -> pa.RecordBatch:
+    def combine(
+        self, rows: pa.RecordBatch, order: NDArray[np.int32], _: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
         """Partials of equal keys as one, whether their results are made or not."""
         h = as_numpy(rows.column(0), np.uint32)
         keys = [rows.column(1 + at) for at in self._key_at]
-        groups = grouped(h, keys)
+        groups = grouped(h, keys, order)
         if groups.alone:
-            return rows
-        found = rows.columns[1 + len(keys) :]
-        columns = [column for part in self._combined(found, groups) for column in part]
+            return rows.take(pa.array(order))
+        columns: list[pa.Array] = []
+        at = 1 + len(keys)
+        for partial in self.partials:
+            columns += partial.combined(rows.columns[at : at + partial.width], groups)
+            at += partial.width
         return _batch(h, keys, columns, groups)
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Partials of several segments, one row per key."""
-        return self.combine(merged(parts), None)
+        return self.combine(*together(parts), None)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
         """One result for each key of the delta."""
@@ -104,15 +109,6 @@ class GroupByOperator(Cumulative):
         results = [one.result([found[p] for p in one.partials()]) for one in self.aggregates]
         names = [*self.key_names, *(one.name for one in self.aggregates)]
         return pa.RecordBatch.from_arrays([*keys, *results], names=names)
-
-    def _combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[list[pa.Array]]:
-        """The columns of each partial, combined by group."""
-        parts, at = [], 0
-        for partial in self.partials:
-            mine = columns[at : at + partial.width]
-            parts.append(list(mine) if groups.alone else partial.combined(mine, groups))
-            at += partial.width
-        return parts
 
 
 class _Gathered:
@@ -174,8 +170,8 @@ def _batch(
     groups: Grouping,
 ) -> pa.RecordBatch:
     """One row per group: its hash, its keys, and the given columns."""
-    first = groups.first
     if not groups.alone:
+        first = groups.first
         at = pa.array(first)
         h, keys = h[first], [key.take(at) for key in keys]
     names = [HASH_COLUMN, *(f"c{i}" for i in range(len(keys) + len(columns)))]

@@ -43,7 +43,7 @@ class Compactor:
         layout = self.shelf.layouts[self.stream]
         combining = layout.combine is not None
         self.layers = begin_merges(self.layers, layout.window_us, combining=combining)
-        fuel = fuel_rows(delta_rows)
+        fuel = fuel_rows(delta_rows, combining=combining)
         for merge in merges(self.layers):
             self.merged_rows += self._advance(merge, fuel)
         self.layers = finish_merges(self.layers)

@@ -20,7 +20,7 @@ from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.compaction import finish_merges
 from spillway.state.generations import cut_layers
 from spillway.state.layers import Layer
-from spillway.state.merging import WHOLE, Segment, merged
+from spillway.state.merging import WHOLE, Segment, together
 from spillway.state.run import RunData, Slice, as_numpy
 from spillway.state.store import Store
 from spillway.state.turns import in_turns
@@ -30,9 +30,12 @@ MOVE_BYTES = 32 << 20
 #: Bytes of new rows that stay in the process as well, so that they need not be opened again.
 FRESH_BYTES = 64 << 20
 
-#: Rows of several runs of one part, sorted by hash, as the rows that are kept of them. The second
-#: argument says which rows still wait for their results; None: none does.
-Combine = Callable[[pa.RecordBatch, NDArray[np.bool_] | None], pa.RecordBatch]
+#: Rows of several runs of one part, with the order that sorts them by hash, as the sorted rows that are
+#: kept of them. The last argument says which rows still wait for their results; None: none does.
+Combine = Callable[
+    [pa.RecordBatch, NDArray[np.int32], NDArray[np.bool_] | None],
+    pa.RecordBatch,
+]
 
 
 @dataclass(frozen=True)
@@ -146,12 +149,14 @@ class Shelf:
 
         `waiting` says for each group whether results of its rows are still to be made.
         """
-        rows, combine = merged(parts), self.layouts[stream].combine
+        rows, order = together(parts)
+        combine = self.layouts[stream].combine
         if combine is None or rows.num_rows == 0:
-            return rows
+            return rows.take(pa.array(order))
         if waiting is None or not waiting.any():
-            return combine(rows, None)
-        return combine(rows, waiting[group_of(as_numpy(rows.column(0), np.uint32), self.groups)])
+            return combine(rows, order, None)
+        groups = group_of(as_numpy(rows.column(0), np.uint32), self.groups)
+        return combine(rows, order, waiting[groups])
 
     def moved(
         self,
