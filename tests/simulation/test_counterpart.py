@@ -39,7 +39,7 @@ def test_a_batch_takes_its_fixed_time_and_that_of_its_slots():
 
 
 def test_a_slowed_slot_makes_batches_as_long_as_it_takes():
-    slowed = replace(RUN, slowed=Slowed(1, 3.0, 0.0))
+    slowed = replace(RUN, slowed=(Slowed(1, 3.0, 0.0),))
     found = simulate(scenario_of(slowed, KNOWN, seconds=60.0))
     assert found.totals["rows_per_s"] == pytest.approx(300_000 / 2.0, rel=0.07)
 
@@ -50,7 +50,7 @@ def test_a_trigger_gives_the_rows_of_its_interval():
 
 
 def test_groups_leave_a_slowed_slot_and_throughput_comes_back():
-    slowed = replace(RUN, slowed=Slowed(1, 3.0, 10.0))
+    slowed = replace(RUN, slowed=(Slowed(1, 3.0, 10.0),))
     still = simulate(scenario_of(slowed, KNOWN, seconds=120.0))
     moved = simulate(scenario_of(replace(slowed, adapt=FLUX), KNOWN, seconds=120.0))
     assert moved.violations == ()
@@ -59,22 +59,22 @@ def test_groups_leave_a_slowed_slot_and_throughput_comes_back():
 
 
 def test_costs_are_those_of_the_batches_before_the_slow_down():
-    run = replace(RUN, row_s=None, fixed_s=0.0, exchange_s=0.0, slowed=Slowed(0, 2.0, 2.5))
+    run = replace(RUN, row_s=None, fixed_s=0.0, exchange_s=0.0, slowed=(Slowed(0, 2.0, 2.5),))
     batches = (batch(1.1, 0.6, 0.6, 0.6), batch(1.1, 0.6, 0.5, 0.6), batch(2.0, 1.5, 0.6, 0.6))
     found = with_own_costs(Measured(run, batches))
     assert found.row_s == pytest.approx((0.6 * 3 + 0.6 + 0.5 + 0.6) / 2 / 300_000)
     assert found.fixed_s == pytest.approx(0.5)
     with pytest.raises(SettingsError, match="no batch was over before a slot was slowed"):
-        with_own_costs(Measured(replace(run, slowed=Slowed(0, 2.0, 0.5)), batches))
+        with_own_costs(Measured(replace(run, slowed=(Slowed(0, 2.0, 0.5),)), batches))
 
 
 def test_a_slot_cannot_be_slowed_by_less_than_nothing():
     with pytest.raises(SettingsError, match=r"slowed by 0\.5 is not slower"):
-        replace(RUN, slowed=Slowed(0, 0.5, 1.0))
+        replace(RUN, slowed=(Slowed(0, 0.5, 1.0),))
 
 
 def test_measurements_survive_json():
-    run = replace(RUN, slowed=Slowed(0, 2.0, 2.5, 9.0), adapt=FLUX)
+    run = replace(RUN, slowed=(Slowed(0, 2.0, 2.5, 9.0),), adapt=FLUX)
     found = Measured(run, (batch(1.0, 0.5, 0.5, 0.5, moves=2), batch(3.0, 0.5, 0.5, 0.5)))
     assert Measured.from_json(json.loads(json.dumps(found.to_json()))) == found
     assert (found.rows_per_s, found.moves, found.seconds) == (150_000, 2, 4.0)

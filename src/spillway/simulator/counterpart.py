@@ -60,14 +60,15 @@ class RealRun:
     exchange_s: float = 0.0
     #: What `.adapt(...)` was told; not slots, groups and memory.
     adapt: Mapping[str, Any] = field(default_factory=dict)
-    slowed: Slowed | None = None
+    slowed: tuple[Slowed, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.slowed is not None and self.slowed.factor < 1:
-            raise SettingsError(
-                f"a slot that is slowed by {self.slowed.factor!r} is not slower",
-                hint="for example factor=3.0: a row takes three times as long",
-            )
+        for one in self.slowed:
+            if one.factor < 1:
+                raise SettingsError(
+                    f"a slot that is slowed by {one.factor!r} is not slower",
+                    hint="for example factor=3.0: a row takes three times as long",
+                )
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ class Measured:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Measured:
         """The inverse of `to_json`."""
-        run = dict(found["run"])
-        slowed = run.get("slowed")
-        known = RealRun(**{**run, "slowed": None if slowed is None else Slowed(**slowed)})
+        slowed = tuple(Slowed(**one) for one in found["run"]["slowed"])
+        known = RealRun(**{**found["run"], "slowed": slowed})
         return cls(known, tuple(_batch(one) for one in found["batches"]))
 
 
@@ -136,7 +136,7 @@ def with_own_costs(found: Measured) -> RealRun:
     What Spark adds to a batch is not in the calibration; the first batches of a run tell it, and what is
     compared is what comes after them.
     """
-    until_s = found.run.slowed.since_s if found.run.slowed is not None else float("inf")
+    until_s = min((one.since_s for one in found.run.slowed), default=float("inf"))
     early, at_s = [], 0.0
     for one in found.batches:
         at_s += one.seconds
@@ -189,7 +189,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
             history_rows=None,
             warm=False,
         ),
-        disturbances=() if run.slowed is None else (_disturbance(run.slowed),),
+        disturbances=tuple(_disturbance(one) for one in run.slowed),
         section_bytes_per_s=calibration.memory_bytes_per_s,
         adapt=dict(run.adapt),
         step_s=step_s,

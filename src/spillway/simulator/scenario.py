@@ -195,7 +195,9 @@ class Scenario:
                     f"{name} is not a setting of adaptation in a scenario",
                     hint="slots and groups stand beside adapt, memory is memory_bytes of machine",
                 )
-        return Adapt().changed(**self.adapt)
+        # A scenario may have more groups than a query.
+        known = Adapt(slots=self.slots, groups=min(self.groups, 65_536))
+        return known.changed(**self.adapt)
 
     def changed(self, **changes: Any) -> Scenario:
         """The scenario with some fields replaced."""
