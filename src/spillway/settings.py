@@ -17,6 +17,9 @@ _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 #: Which groups leave memory first; see spillway/policies/spill.py.
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
 
+#: How groups live on disk; see spillway/operators/control.py and spillway/operators/rotation.py.
+SPILL_MODES = ("generations", "rotation")
+
 #: How slots share memory; see spillway/policies/strategy.py.
 STRATEGIES = (
     *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
@@ -81,6 +84,10 @@ class Adapt:
     #: They collect statistics for at least so long before groups move again: a duration of the query's
     #: own processing time, or "auto": as long as it takes to be sure.
     delta_min: str | timedelta = "1 second"
+    #: What becomes of a group that has no room in memory: "generations", its next rows are processed at
+    #: once, and the results that it misses are made later; or "rotation", its rows wait on disk until
+    #: it has its turn in memory, so that all results come late and none is missing.
+    spill_mode: str = "generations"
     #: How long a group that came back from disk stays in memory before the next one has its turn, where
     #: groups take turns; or "auto": as the input that waits demands.
     t_gap: str | timedelta = AUTO
@@ -144,6 +151,7 @@ class Adapt:
         _one_of("share", self.share, ("host", "executor"))
         _one_of("anchor", self.anchor, ("auto", "always", "never"))
         _one_of("victims", self.victims, VICTIMS)
+        _one_of("spill_mode", self.spill_mode, SPILL_MODES)
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
         if self.strategy is not None:
             _one_of("strategy", self.strategy, STRATEGIES)

@@ -134,15 +134,17 @@ def histories(draw, subject: Subject):
     st.sampled_from(VICTIMS),
     st.sampled_from([0.1, 0.3, 1.0]),
     st.booleans(),
+    st.sampled_from([None, None, 0.0, 2.5]),
 )
 def test_any_history_gives_the_batch_query(
-    kind, data, lateness, memory_bytes, victims, spill_fraction, amortised
+    kind, data, lateness, memory_bytes, victims, spill_fraction, amortised, t_gap_s
 ) -> None:
     subject = data.draw(SUBJECTS[kind])
     events = data.draw(histories(subject))
     with small() as folder:
         policy = SpillPolicy(victims, amortised, inactive_batches=2)
-        cluster = Cluster(folder, subject, lateness, 2, memory_bytes, policy, spill_fraction)
+        sizes = (memory_bytes, policy, spill_fraction, t_gap_s)
+        cluster = Cluster(folder, subject, lateness, 2, *sizes)
         for name, *values in events:
             if name == "memory":
                 cluster.memory_bytes = values[0]
@@ -220,6 +222,38 @@ def test_rows_beyond_a_budget_wait_for_later_batches(subject) -> None:
     assert sum(rows > 0 for rows in waited[2:18]) > 8
     assert cluster.moves > 2
     assert not any(waited[18:])
+
+
+@pytest.mark.parametrize("t_gap_s", [0.0, 2.0])
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_groups_that_take_turns_in_memory_miss_nothing(kind: str, t_gap_s: float) -> None:
+    subject, memory_bytes = PRESSED.get(kind, (Joined([9, 9]), 600))
+    rng, values, waited = np.random.default_rng(3), itertools.count(), []
+    with small() as folder:
+        sizes = {"memory_bytes": memory_bytes, "t_gap_s": t_gap_s}
+        cluster = Cluster(folder, subject, 3, 2, block_rows=1000, **sizes)
+        for clock in range(24):
+            drawn = zip(
+                rng.integers(0, len(subject.streams), 12),
+                rng.integers(0, 24, 12),
+                rng.integers(0, 4, 12),
+                strict=True,
+            )
+            rows = [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
+            cluster.batch(rows, [])
+            assert cluster.state.pending == ()
+            waited.append(cluster.state.spooled_rows)
+            cluster.send(fails=False)
+            if clock % 5 == 0:
+                cluster.move(clock, clock + 1, 0, 2, clock == 10)
+            if clock == 12:
+                cluster.start(3)
+        cluster.clean_up()
+        assert cluster.state.pending == ()
+        subject.check(cluster)
+    assert cluster.events["Spilled"] > 3
+    assert cluster.events["Reloaded"] > 3
+    assert sum(rows > 0 for rows in waited) > 8
 
 
 @pytest.mark.parametrize("spilled", [False, True])

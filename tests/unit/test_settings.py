@@ -30,7 +30,14 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"slots": 0}, {"groups": 0}, {"slots": 9, "groups": 4}, {"share": "rack"}]
+    "wrong",
+    [
+        {"slots": 0},
+        {"groups": 0},
+        {"slots": 9, "groups": 4},
+        {"share": "rack"},
+        {"spill_mode": "round-robin"},
+    ],
 )
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(SettingsError):

@@ -107,6 +107,9 @@ class Note:
     moves: tuple[Relocation, ...] = ()
     #: What each slot may process; None, or no entry: everything.
     budgets: tuple[Budget | None, ...] = ()
+    #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
+    #: entry: they leave it in generations.
+    t_gaps_s: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,10 @@ class BatchPlan:
     def budget_of(self, slot: int) -> Budget | None:
         """What a slot may process; None: everything."""
         return self.note.budgets[slot] if slot < len(self.note.budgets) else None
+
+    def t_gap_of(self, slot: int) -> float | None:
+        """Seconds from one turn to the next in a slot; None: groups take no turns."""
+        return self.note.t_gaps_s[slot] if slot < len(self.note.t_gaps_s) else None
 
     @property
     def moves(self) -> tuple[Relocation, ...]:
@@ -188,6 +195,7 @@ def plan_batch(
     sweep: bool = False,
     memory_bytes: Mapping[int, int | None] | None = None,
     budgets: Mapping[int, Budget] | None = None,
+    t_gaps_s: Mapping[int, float] | None = None,
     note: Note | None = None,
 ) -> BatchPlan:
     """The plan of the next batch; with a note, the plan that it had before a crash."""
@@ -198,7 +206,7 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    note = note or new_note(state, memory_bytes or {}, budgets=budgets)
+    note = note or new_note(state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s)
     return _plan(state, batch, garbage, note, sweep=sweep)
 
 
@@ -207,12 +215,14 @@ def new_note(
     memory_bytes: Mapping[int, int | None],
     cleanup: Sequence[int] = (),
     budgets: Mapping[int, Budget] | None = None,
+    t_gaps_s: Mapping[int, float] | None = None,
 ) -> Note:
     """The note of a plan that is made for the first time; without budgets, nothing has to wait."""
     slots = range(state.routing.slots)
     limits = tuple(memory_bytes.get(slot) for slot in slots)
     allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
-    return Note(state.routing, limits, tuple(cleanup), state.moves, allowed)
+    gaps = tuple(t_gaps_s.get(slot) for slot in slots) if t_gaps_s else ()
+    return Note(state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
 
 
 def noteworthy(state: Committed, plan: BatchPlan) -> bool:

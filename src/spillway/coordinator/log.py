@@ -222,6 +222,7 @@ def _note_to_json(note: Note) -> dict[str, Any]:
         "cleanup": list(note.cleanup),
         "moves": [move.to_json() for move in note.moves],
         "budgets": [None if one is None else asdict(one) for one in note.budgets],
+        "t_gaps_s": list(note.t_gaps_s),
     }
 
 
@@ -232,4 +233,5 @@ def _note_from_json(found: dict[str, Any]) -> Note:
         tuple(found["cleanup"]),
         _moves(found["moves"]),
         tuple(None if one is None else Budget(**one) for one in found.get("budgets", ())),
+        tuple(found.get("t_gaps_s", ())),
     )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from spillway.operators.control import Controller, Limits, MemoryKeeper
 from spillway.operators.gate import Budget, Gate, closed_groups
 from spillway.operators.intake import Deltas, Intake
 from spillway.operators.orders import Force, Order
+from spillway.operators.rotation import RotationKeeper
 from spillway.operators.transit import Transit
 from spillway.state.groups import GroupTable
 from spillway.state.manifest import Manifest, read_manifest
@@ -148,14 +150,16 @@ def run_slot(
         attempt=job.attempt,
         now_s=job.now_s,
     )
-    gate = Gate(state, closed_groups(state, controller, job.budget))
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
     intake = Intake(state, operator, stats)
-    transit = Transit(state, job.orders, lambda name: read_manifest(store.durable, name))
+    rotates = job.limits.t_gap_s is not None
+    read = partial(read_manifest, store.durable)
+    transit = Transit(state, job.orders, read, whole=rotates)
     yield from tally.counted(meter.metered("operator", transit.before_batch(intake)))
-    keeper = MemoryKeeper(state, operator, controller, job.limits)
+    kind = RotationKeeper if rotates else MemoryKeeper
+    keeper = kind(state, operator, controller, job.limits)
     cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
     yield from tally.counted(meter.metered("cleanup", cleaned))
     with meter.phase("store"):
@@ -165,6 +169,9 @@ def run_slot(
             if isinstance(order, Force):
                 keeper.force(order)
         keeper.check()
+
+    closed = closed_groups(state, controller, job.budget)
+    gate = Gate(state, closed | state.deferred if rotates else closed)
 
     def processed(deltas: Deltas) -> Iterator[pa.RecordBatch]:
         tally.processed += sum(delta.rows for delta in deltas)

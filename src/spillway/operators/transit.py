@@ -27,12 +27,19 @@ class Transit:
     """What the orders of one batch do to one state."""
 
     def __init__(
-        self, state: SlotState, orders: Sequence[Order], read: Callable[[str], Manifest]
+        self,
+        state: SlotState,
+        orders: Sequence[Order],
+        read: Callable[[str], Manifest],
+        *,
+        whole: bool = False,
     ) -> None:
         self._state = state
         self._orders = orders
         #: Reads a manifest by name.
         self._read = read
+        #: Whether groups go with nothing of them on disk: there are to be no parts where they arrive.
+        self._whole = whole
         self._parks = [
             (order.move, group_ranges(order.groups, state.groups))
             for order in orders
@@ -49,6 +56,8 @@ class Transit:
                 case Depart():
                     # What waits does not move. Groups that come and groups that go are never in
                     # one batch, so nothing else is staged yet.
+                    if self._whole:
+                        self._brought_back(order.groups)
                     yield from intake.processed(intake.waited(order.groups))
                     yield from intake.processed(intake.rest())
                     self._state.depart(order.move, order.groups)
@@ -93,6 +102,10 @@ class Transit:
                 size = int(table.size[list(choice.groups)].sum())
                 answers.append(Chosen(order.move, choice.groups, size, choice.reason))
         return tuple(answers)
+
+    def _brought_back(self, groups: Collection[int]) -> None:
+        deferred = set(self._state.deferred.nonzero()[0].tolist())
+        self._state.settle(sorted(deferred & set(groups) - self._state.pending), in_memory=True)
 
     def _flushed(self, move: int, parked: Parked | None, intake: Intake) -> Made:
         if parked is not None:

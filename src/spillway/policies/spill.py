@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from spillway.metrics.view import classes_of
 from spillway.operators.control import Choice
 from spillway.operators.orders import Pick
+from spillway.operators.turns import Turn, Waiting
 from spillway.policies.picking import picked
 from spillway.policies.relocation import movers
+from spillway.policies.rotation import Rotation
 from spillway.policies.skew import open_groups
 from spillway.state.groups import Floats, GroupTable, Ints
 
@@ -67,6 +69,10 @@ class SpillPolicy:
     ) -> NDArray[np.bool_]:
         """Groups whose rows fit into a budget: see `policies.skew`."""
         return open_groups(expected_rows, waiting_rows, since_s, budget_rows, buffer_rows)
+
+    def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
+        """The next turn in memory: see `policies.rotation`."""
+        return Rotation(t_gap_s).turn(waiting, limit_bytes, now_s)
 
     def movers(
         self,

@@ -42,6 +42,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.plan.join import Plan
+from spillway.policies.rotation import Gaps
 from spillway.policies.skew import Skew
 from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
@@ -102,6 +103,8 @@ class Stage:
         self._skew = None
         if (buffer_bytes := spec.adapt.skew_bytes) is not None:
             self._skew = Skew(buffer_bytes, spec.adapt.batch_target_s)
+        #: How groups take turns in memory; None: they leave it in generations.
+        self._gaps = Gaps(spec.adapt.t_gap_s) if spec.adapt.spill_mode == "rotation" else None
         self.pace = Pace()
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
@@ -192,6 +195,7 @@ class Stage:
             sweep=self._first,
             memory_bytes=self.limits,
             budgets=self._skew.budgets() if self._skew else None,
+            t_gaps_s=self._gaps.seconds(self.state.routing.slots) if self._gaps else None,
             note=note,
         )
         if note is None and noteworthy(self.state, plan):
@@ -206,12 +210,14 @@ class Stage:
     def begin_round(self, cleanup: tuple[int, ...]) -> Note | None:
         """Notes a round that cleans up some groups; None if there is nothing for it to do.
 
-        No rows come in a round, so it has no budget: what waits is processed.
+        No rows come in a round, so it has no budget, and turns are given at once: what waits is
+        processed.
         """
         state = self.state
         if not (cleanup or state.moves or state.scaling or state.spooled_rows):
             return None
-        note = new_note(self.state, self.limits, cleanup)
+        at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self._gaps else None
+        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once)
         self.checkpoint.log.begin(next_round_of(self.state), note)
         return note
 
@@ -271,6 +277,8 @@ class Stage:
         self.state, self._last, self._beside = state, records, ()
         if self._skew is not None:
             self._skew = self._skew.observed(records, is_round=state.round > 0)
+        if self._gaps is not None:
+            self._gaps = self._gaps.observed(records, seconds)
         self._first = self._first and state.round > 0
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))

@@ -96,6 +96,7 @@ class SlotTask:
                 adapt.low_water,
                 adapt.calm_batches,
                 slot in self.plan.relocating,
+                self.plan.t_gap_of(slot),
             ),
             cleanup=self.plan.cleanup,
             orders=orders,

@@ -54,13 +54,15 @@ class GroupTable:
     load: Floats
     #: Rows that a batch brings, whether it processes them or not, on average like the load.
     incoming: Floats
+    #: When it came into memory, by the query's clock.
+    since_s: Floats
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
         """A table in which nothing has happened."""
         whole, half = (streams, groups), (groups,)
         shapes = {"rows": whole, "bytes": whole}
-        kinds = dict.fromkeys(("average", "load", "incoming"), np.float64)
+        kinds = dict.fromkeys(("average", "load", "incoming", "since_s"), np.float64)
         columns: dict[str, Any] = {
             f.name: np.full(shapes.get(f.name, half), _neutral(f.name), kinds.get(f.name, np.int64))
             for f in fields(cls)
@@ -87,6 +89,7 @@ class GroupTable:
 
     def after(self, sizes: GroupSizes, news: GroupNews) -> GroupTable:
         """The table one batch later."""
+        came = (sizes.rows.sum(axis=0) > 0) & (self.rows.sum(axis=0) == 0)
         return GroupTable(
             sizes.rows,
             sizes.bytes,
@@ -100,6 +103,7 @@ class GroupTable:
             np.where(news.inserted, news.batch, self.last_insert),
             self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
             self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
+            np.where(came, news.now_s, self.since_s),
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -165,13 +169,15 @@ class GroupNews:
     #: Rows that were processed, and rows that came.
     rows: Ints
     brought: Ints
+    #: The query's clock.
+    now_s: float = 0.0
 
     @classmethod
-    def none(cls, batch: int, groups: int) -> GroupNews:
+    def none(cls, batch: int, groups: int, now_s: float = 0.0) -> GroupNews:
         """Nothing has happened yet."""
         outputs, kept, cleaned, rows, brought = (np.zeros(groups, np.int64) for _ in range(5))
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
-        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought)
+        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought, now_s)
 
     def took(self, rows: Ints) -> None:
         """Rows of each group that came into memory."""

@@ -66,7 +66,8 @@ class SlotState:
         self.layouts = tuple(layouts)
         self.groups = groups
         self.version = version
-        self.news = GroupNews.none(version, groups)
+        self.now_s = now_s
+        self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
         #: Runs that came with groups from another slot.
