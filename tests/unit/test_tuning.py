@@ -217,6 +217,18 @@ def test_what_an_older_version_has_learned_is_left_out() -> None:
     )
 
 
+def test_what_is_known_exactly_needs_no_time_after_moves() -> None:
+    for tuned, exact, wanted_s in ((True, True, 0.0), (True, False, 2.0), (False, True, 2.0)):
+        rounds = Rounds(Strategy("flux-memory"), None if tuned else 0.0)
+        moving = Progress(Collection(moving=True, moved=True), Tuner(floor_s=0.0, seen_s=0.0))
+        moving = replace(moving, tuner=replace(moving.tuner, exact=exact))
+        assert rounds.ended(moving, 2.0, 0).collection.delta_s == wanted_s
+    full = ClusterView((SlotView(0, 10, 5, 20, 8, 0, rows_in=9),), span_s=1.0)
+    hybrid = Rounds(Strategy("flux-hybrid"), None)
+    assert hybrid.decided(Progress(), full, 1.0)[0].tuner.exact
+    assert not hybrid.decided(Progress(), view(0.5, 0.5), 1.0)[0].tuner.exact
+
+
 class Toy:
     """Slots fed as fast as the slowest of them can take its share; groups move in 50 ms a pair."""
 
@@ -356,23 +368,27 @@ def test_a_lasting_load_is_answered_nearly_as_fast_as_by_the_best_fixed_setting(
 
 def test_t_gap_begins_with_the_time_to_read_a_group() -> None:
     assert GapTuner().t_gap_s == 0.0
-    assert GapTuner().observe(0.3, 0, 1.0).t_gap_s == 0.3
-    assert GapTuner(read_s=0.3).observe(0.5, 0, 1.0).t_gap_s == 0.4
+    assert GapTuner().observe(0.3, 0, 0.9).t_gap_s == 0.3
+    assert GapTuner(read_s=0.3).observe(0.5, 0, 0.9).t_gap_s == 0.4
 
 
 def test_turns_become_longer_while_more_and_more_waits() -> None:
     tuner = GapTuner(read_s=1.0, waiting_bytes=100)
-    tuner = tuner.observe(1.0, 120, 1.0)
+    tuner = tuner.observe(1.0, 120, 0.9)
     assert tuner.t_gap_s == 1.0
-    tuner = tuner.observe(1.0, 140, 1.0)
-    assert tuner.t_gap_s == 1.5
+    tuner = tuner.observe(1.0, 140, 0.9)
+    assert tuner.t_gap_s == 2.0
     for size in range(3, 60):
-        tuner = tuner.observe(1.0, 2**size * 100, 1.0)
-    assert tuner.t_gap_s == 64.0
+        tuner = tuner.observe(1.0, 2**size * 100, 0.9)
+    assert tuner.t_gap_s == 16.0
+
+
+def test_turns_become_longer_at_once_where_a_slot_has_no_time() -> None:
+    assert GapTuner(read_s=1.0, waiting_bytes=100).observe(1.0, 100, 1.0).t_gap_s == 2.0
 
 
 def test_turns_become_shorter_while_less_waits_or_the_slot_has_time() -> None:
-    less = GapTuner(1.0, 4.0, 1000).observe(1.0, 800, 1.0).observe(1.0, 600, 1.0)
+    less = GapTuner(1.0, 4.0, 1000).observe(1.0, 800, 0.9).observe(1.0, 600, 0.9)
     assert less.t_gap_s == pytest.approx(3.2)
     idle = GapTuner(1.0, 4.0, 1000).observe(1.0, 1000, 0.5).observe(1.0, 1000, 0.5)
     assert idle.t_gap_s == pytest.approx(3.2)
@@ -384,5 +400,5 @@ def test_turns_become_shorter_while_less_waits_or_the_slot_has_time() -> None:
 def test_turns_stay_as_they_are_where_looks_disagree() -> None:
     tuner = GapTuner(1.0, 4.0, 1000)
     for waiting in (1200, 1000, 1200, 1000, 1000, 1200):
-        tuner = tuner.observe(1.0, waiting, 1.0)
+        tuner = tuner.observe(1.0, waiting, 0.9)
     assert tuner.t_gap_s == 4.0

@@ -87,7 +87,9 @@ class Rounds:
         if self._tunes:
             # Where no sender had a group to give, it has cost nothing.
             tuner = tuner.moved(moving_s, rows) if progress.collection.moved else tuner
-        return Progress(progress.collection.ended(moving_s, self.least_s(progress)), tuner)
+        # What is known exactly needs no time to be measured in, however long the moves took.
+        waits_s = 0.0 if self.delta_min_s is None and tuner.exact else moving_s
+        return Progress(progress.collection.ended(waits_s, self.least_s(progress)), tuner)
 
     @property
     def _tunes(self) -> bool:

@@ -5,10 +5,10 @@ comes out.
 
 **How long to collect.** Loads are counts of rows, so they are known to one part in the square root of
 the count. Statistics are collected until a slot has taken `_SEEN` rows on average; where a strategy goes
-by bytes of state, which are known exactly, there is nothing to wait for. That has proved too short if a
-decision is a *reversal*, in which the busiest slot is one that has received, and if all the moves so far
-have not *paid* (policies/account.py). Then it becomes twice as long; while moves pay, or after a calm
-while, half as long again.
+by bytes of state, which are known exactly, there is nothing to wait for, not even for as long as the
+moves took. That has proved too short if a decision is a *reversal*, in which the busiest slot is one
+that has received, and if all the moves so far have not *paid* (policies/account.py). Then it becomes
+twice as long; while moves pay, or after a calm while, half as long again.
 
 **What difference to act on.** A pair at ratio r can be made at most (1 - 1/r)/2 faster, and it stays so
 until moves are reversed. So a difference is worth a move if that, over the time that balances have
@@ -84,6 +84,8 @@ class Tuner:
     #: The shortest collection that has not proved too short, and that in which slots take enough rows.
     floor_s: float = LEAST_S
     seen_s: float = LEAST_S
+    #: Whether the last evaluation went by bytes, which are known exactly.
+    exact: bool = False
     #: The difference, beyond 1, that has not proved to be noise.
     noise: float = _NOISE
     #: Seconds of the query's work that a round of moves has cost, on average.
@@ -130,7 +132,7 @@ class Tuner:
         enough_s = _SEEN * len(view.slots) / rows * view.span_s
         seen_s = min(MOST_S, enough_s) if counts else LEAST_S
         account = self.account.collected(view.span_s, _peak_s(view))
-        known = replace(self, seen_s=seen_s, account=account)
+        known = replace(self, seen_s=seen_s, exact=not counts, account=account)
         if account.pays:
             known = replace(known, floor_s=max(LEAST_S, self.floor_s / 2))
         return known._calm(now_s)
@@ -249,7 +251,8 @@ class GapTuner:
     Longer turns mean less reading and writing, so more rows; shorter turns mean that rows wait less. So
     turns become longer while the slot has no time or more and more input waits, and shorter while less
     and less does or the slot has time. It takes two looks in a row that say the same, each after at
-    least one turn. Where a slot has no time the input waits at its source, however short turns are.
+    least one turn; but where a slot has no time, its input waits at the source, however short turns
+    are, and one look is enough.
     """
 
     #: Seconds to read a group, on average; 0: none was read yet.
@@ -269,7 +272,7 @@ class GapTuner:
         """After turns: seconds to read a group in them, input that waits, how busy the slot was."""
         known = (self.read_s + read_s) / 2 if self.read_s else read_s
         says = self._says(waiting_bytes, utilisation)
-        agreed = says if says == self.said else 0
+        agreed = says if says == self.said or utilisation >= _BUSY else 0
         factor = self.factor * {1: _LONGER, 0: 1.0, -1: _SHORTER}[agreed]
         factor = min(max(factor, _LEAST_GAP), _MOST_GAP)
         return GapTuner(known, factor, waiting_bytes, 0 if agreed else says)
