@@ -13,6 +13,7 @@ from scenario import Scenario
 
 from spillway import Query
 from spillway.coordinator.checkpoint import Checkpoint
+from spillway.metrics.events import Reloaded, Spilled
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 #: So little time that a slot which has been measured once has a budget of a few rows.
@@ -78,3 +79,36 @@ def test_what_waits_survives_a_restart_with_other_slots(
     query = scenario.run(joined, slots=3)
     scenario.check(joined)
     assert waited(query)[-1] == 0
+
+
+@pytest.mark.parametrize("window", [None, "4 minutes"])
+def test_groups_that_take_turns_in_memory_give_the_batch_join(
+    spark: SparkSession, tmp_path: Path, window: str | None
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    filled(scenario, files=7)
+    joined = scenario.join().on("k")
+    if window:
+        joined = joined.within(window, time="ts", lateness="1 minute")
+    query = scenario.run(
+        joined, slots=2, memory=6_000, spill_mode="rotation", t_gap="10 milliseconds"
+    )
+    scenario.check(joined)
+    assert max(waited(query)) > 0
+    assert waited(query)[-1] == 0
+    # Rows wait for their groups, so no result is ever missing between parts.
+    assert all(entry["groupsPending"] == 0 for entry in query.recentProgress)
+    kinds = {type(event) for event in query.events}
+    assert {Spilled, Reloaded} <= kinds
+
+
+def test_a_start_may_change_how_groups_live_with_little_memory(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    joined = scenario.join().on("k")
+    for seed, mode in enumerate(("generations", "rotation", "generations")):
+        filled(scenario, files=4, seed=seed)
+        scenario.run(joined, slots=2, memory=6_000, spill_mode=mode, cleanup="manual")
+    scenario.run(joined, slots=1)
+    scenario.check(joined)

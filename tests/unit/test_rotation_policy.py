@@ -179,9 +179,9 @@ def test_t_gap_that_is_given_holds_for_every_slot() -> None:
 def test_t_gap_is_the_time_to_read_a_group_where_none_is_given() -> None:
     gaps = Gaps()
     assert gaps.seconds(2) == {0: 0.0, 1: 0.0}
-    gaps = gaps.observed({0: reloaded((1, 2), 0.5, 70, 1.0)}, 1.0)
+    gaps = gaps.observed({0: reloaded((1, 2), 0.5, 70, 0.9)}, 1.0)
     assert gaps.seconds(2) == {0: 0.25, 1: 0.0}
-    assert gaps.observed({0: reloaded((), 0.0, 900, 1.0)}, 1.0) == gaps
+    assert gaps.observed({0: reloaded((), 0.0, 900, 0.9)}, 1.0) == gaps
 
 
 def test_turns_become_longer_while_more_and_more_waits() -> None:
