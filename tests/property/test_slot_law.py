@@ -315,6 +315,34 @@ def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, 
         subject.check(cluster)
 
 
+def test_cleanup_around_a_group_that_arrives_in_parts_gives_none_of_its_results() -> None:
+    values = itertools.count()
+    # Keys of groups 0, 4 and 6, in slots 0, 1 and 2.
+    first, between, last = 0, 2, 6
+    with small() as folder:
+        subject = Joined([None, None])
+        cluster = Cluster(folder, subject, 0, 3, memory_bytes=10, block_rows=1000)
+
+        def batch(*rows: tuple[int, int]) -> None:
+            cluster.batch([Row(stream, key, 0, next(values)) for stream, key in rows], [])
+
+        batch((0, first), (0, between), (0, last))
+        batch((1, first), (1, last))
+        for sender, waiting in ((2, ()), (1, ((1, between),))):
+            cluster.move(sender, 0, 0, 0, True)
+            batch()
+            batch(*waiting)
+            cluster.send(fails=False)
+            if sender == 2:
+                batch()
+        assert [group for group, _ in cluster.state.pending] == [0, 6]
+        # The group in between arrives in the round that cleans up those around it.
+        cluster.round(1 << 20, [])
+        assert [group for group, _ in cluster.state.pending] == [4]
+        cluster.clean_up()
+        subject.check(cluster)
+
+
 def test_slots_added_while_groups_move_survive_a_crash_of_the_next_batch() -> None:
     values, rng = itertools.count(), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -141,6 +141,8 @@ class MemoryKeeper:
         """Cleans up what expires, what was asked for, and what memory has room for again."""
         if not self._state.pending and not self._table.disk_rows.any():
             return
+        # Rows that waited for groups on their way may have made parts of them already.
+        self._state.note_pending()
         yield from self._cleaned(self._state.expiring(watermark_us), EXPIRY_BYTES, "expiring")
         yield from self._cleaned(sorted(self._state.pending & set(asked)), math.inf, "asked for")
         if not self._limits.relocating:

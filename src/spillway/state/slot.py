@@ -218,7 +218,7 @@ class SlotState:
         The groups that miss results keep theirs until they are cleaned up, and those with staged
         or spooled rows until these have been processed.
         """
-        self._note_pending()
+        self.note_pending()
         waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
         kept = group_ranges(self.pending | set(waiting), self.groups)
         for stream in range(len(self.layouts)):
@@ -238,7 +238,7 @@ class SlotState:
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
         done, waiting = self.spooler.compact(), self.deferred
-        self._note_pending()
+        self.note_pending()
         # Of groups that miss results, or whose rows wait, all rows are kept.
         needed = bool(self.pending) or bool(self.spooler.groups.any())
         for stream, layers in enumerate(self._layers):
@@ -444,8 +444,8 @@ class SlotState:
     def _all_generations(self) -> list[Generation]:
         return [*self._generations, self._leaving] if self._leaving else self._generations
 
-    def _note_pending(self) -> None:
-        """Groups that have got a part in memory beside one on disk since the last manifest."""
+    def note_pending(self) -> None:
+        """Takes note of groups that have got a part in memory beside one on disk."""
         deferred = np.flatnonzero(self.deferred).tolist()
         if deferred:
             self.pending |= {group for group, rows in self._rows_by_group(deferred) if rows}
