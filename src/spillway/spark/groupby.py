@@ -93,7 +93,7 @@ class GroupBy(Result):
         [name] = self.frames
         columns: list[Column] = [F.col(text).alias(key) for key, text in self.keys]
         for at, one in enumerate(self._aggregates.values()):
-            if one.of is not None:
+            if one.of is not None and self._shared(at) == at:
                 columns.append(one.argument().alias(self._argument(at)))
             if one.by is not None:
                 by = find_column(rows, name, one.by, "order", f"name a column of {name}")
@@ -109,9 +109,16 @@ class GroupBy(Result):
         assert self.aggregates
         return self.aggregates
 
-    @staticmethod
-    def _argument(at: int) -> str:
-        return f"_value{at}"
+    def _argument(self, at: int) -> str:
+        return f"_value{self._shared(at)}"
+
+    def _shared(self, at: int) -> int:
+        """The first aggregate that is taken of the same text: its argument travels for both."""
+        made = list(self._aggregates.values())
+        of = made[at].of
+        if not isinstance(of, str):
+            return at
+        return next(i for i, one in enumerate(made) if isinstance(one.of, str) and one.of == of)
 
     @staticmethod
     def _order(at: int) -> str:
