@@ -4,9 +4,9 @@ Back to back, a batch takes as long as its slowest slot; with load balancing gro
 one until all take equally long. What the processors allow is computed from what was measured: a batch
 in which every slot has as many rows as suit the speed that it shows while it is disturbed.
 
-The balanced run has a counterpart in the simulator (simulator/counterpart.py), whose slots have the
-speeds that were measured, under the same policy; how far throughput and moves agree is part of the
-verdict.
+The balanced run has a counterpart in the simulator (simulator/counterpart.py), whose slots have, batch
+by batch, the speeds that were measured, under the same policy; how far throughput and moves agree is
+part of the verdict.
 
 In a paced stream, whose batches take a part of the time between two triggers, a short disturbance makes
 batches overrun; with a skew buffer the disturbed slot takes what it can, and the rest later.
@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from pyspark.sql import SparkSession
 
 from spillway.experiments.disturbed import (
@@ -184,31 +183,30 @@ def words(measured: Mapping[str, Any]) -> str:
 
 
 def counterpart(run: Recorded) -> Described:
-    """The run after its first batches, with the costs that it showed before it was disturbed."""
-    quiet, disturbed = _quiet(run), _disturbed(run)
-    first, moved = quiet[0].batch, Counter(run.moved)
-    slots = range(len(SHARES))
-    costs = [_row_s(quiet, slot) for slot in slots]
-    least, slow = min(costs), int(np.argmax(SHARES))
-    since_s = sum(one.seconds for one in run.batches if first <= one.batch and not one.disturbed)
-    always = tuple(
-        Slowed(slot, costs[slot] / least, 0.0) for slot in slots if costs[slot] > 1.05 * least
-    )
-    then = max(1.0, _row_s(disturbed[:LAST], slow) / costs[slow])
+    """The run after its first batches: at any time its slots have the speed that they showed then."""
+    shown = run.part(_quiet(run)[0].batch, run.batches[-1].batch)
+    slots, moved = range(len(SHARES)), Counter(run.moved)
+    least = min(_row_s([one], slot) for one in shown for slot in slots if one.slot_rows[slot])
+    slowed, at_s = [], 0.0
+    for one in shown:
+        until_s = at_s + one.seconds
+        # A slot without a row has shown no speed.
+        for slot in (slot for slot in slots if one.slot_rows[slot]):
+            slowed.append(Slowed(slot, _row_s([one], slot) / least, at_s, until_s))
+        at_s = until_s
     return Described(
         RealRun(
             len(SHARES),
             GROUPS,
             ROWS,
             row_s=least,
-            fixed_s=median(one.seconds - max(one.slot_s) for one in quiet),
+            fixed_s=median(one.seconds - max(one.slot_s) for one in shown),
             adapt={**FLUX, "shares": SHARES},
-            slowed=(*always, Slowed(slow, then, since_s)),
+            slowed=tuple(slowed),
         ),
         tuple(
             Batch(one.seconds, one.rows, one.slot_s, one.slot_rows, moved[one.batch])
-            for one in run.batches
-            if one.batch >= first
+            for one in shown
         ),
     )
 
