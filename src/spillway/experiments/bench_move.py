@@ -53,8 +53,8 @@ MOVE_BYTES = 1 << 30
 #: Bytes that are sent in the end, which takes longer.
 SENT_BYTES = 1 << 28
 #: Moves that are measured, and batches without a move before them.
-MOVES = 3
-QUIET_BATCHES = 20
+MOVES = 5
+QUIET_BATCHES = 30
 #: Batches of a start that are not measured: state is opened again.
 START_BATCHES = 5
 #: Batches between two moves, in which what waited is caught up with.
