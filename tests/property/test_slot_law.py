@@ -3,7 +3,8 @@
 Random batches go through `run_slot` with random attempts that die before they report, batches that
 are lost after the sink has seen them and repeated after a restart, random restarts with other numbers
 of slots, lost memory tiers, moves of groups between slots that take several batches and may fail, and
-tiny merge and block sizes, so that a few hundred rows pass through everything that millions would.
+tiny merge and block sizes, so that a few hundred rows pass through everything that millions would. A
+join tree also gets other shapes, in one slot or another, at any time.
 The same histories are for all operators (subjects.py).
 """
 
@@ -21,10 +22,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Deduped, Joined, Windowed
+from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import control, groupby, windowed, windows
+from spillway.operators import control, groupby, tree, windowed, windows
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.settings import VICTIMS
@@ -49,6 +50,8 @@ SMALL = [
     (slot_state, "LEAST_WASTE_BYTES", 100),
     (slot_state, "CROWDED_GENERATION", 3),
     (staging, "STAGED_BYTES", 300),
+    (tree, "PIECE_BYTES", 120),
+    (tree, "FILL_ROWS", 8),
 ]
 
 
@@ -77,6 +80,7 @@ def histories(draw, subject: Subject):
                 ["batch"] * 8
                 + ["restart", "lose", "memory", "round", "force", "scale"]
                 + ["move", "send"] * 3
+                + ["reshape"] * (3 if isinstance(subject, Treed) else 0)
             )
         )
         if kind == "batch":
@@ -106,6 +110,8 @@ def histories(draw, subject: Subject):
         elif kind == "move":
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
             events.append(("move", draw(slots), draw(slots), size, least, draw(st.booleans())))
+        elif kind == "reshape":
+            events.append(("reshape", draw(slots), draw(shapes(streams))))
         elif kind == "send":
             events.append(("send", draw(st.integers(0, 3)) == 0))
         else:
@@ -115,7 +121,7 @@ def histories(draw, subject: Subject):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(
-    max_examples=200,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

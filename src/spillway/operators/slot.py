@@ -151,6 +151,8 @@ def run_slot(
     yield from tally.counted(meter.metered("cleanup", cleaned))
     with meter.phase("store"):
         state.expire(job.watermark_us)
+    with meter.phase("fill"):
+        operator.fill(state)
     with meter.phase("spill"):
         for order in job.orders:
             if isinstance(order, Force):
