@@ -121,7 +121,7 @@ def histories(draw, subject: Subject):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(
-    max_examples=150,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -83,7 +83,13 @@ class OperatorStats:
 
     def probed(self, source: str, target: str, rows: int, matched: int) -> None:
         """Counts how many partners the rows of one side found in another."""
-        key = f"{source}>{target}"
+        self._count(f"{source}>{target}", rows, matched)
+
+    def sampled(self, source: str, target: str, rows: int, matched: int) -> None:
+        """Counts the same of a few rows, which are not joined."""
+        self._count(f"{source}~{target}", rows, matched)
+
+    def _count(self, key: str, rows: int, matched: int) -> None:
         before = self.selectivity.get(key, (0.0, 0.0))
         self.selectivity[key] = (before[0] + rows, before[1] + matched)
 

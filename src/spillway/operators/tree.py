@@ -40,6 +40,7 @@ from spillway.ids import HASH_END
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
 from spillway.operators.intake import rows_inside
 from spillway.operators.join import stream_side
+from spillway.operators.lookup import candidates
 from spillway.operators.term import Block, Side, Term, driven, mixed
 from spillway.plan.shape import Shape, state_name
 from spillway.routing.routing import HashRange
@@ -53,6 +54,8 @@ from spillway.state.slot import SlotState
 PIECE_BYTES = 32 << 20
 #: Rows that a batch takes or makes to have an intermediate state that it lacks.
 FILL_ROWS = 262_144
+#: New rows of a stream whose partners in all other streams are counted, for the choice of a shape.
+SAMPLE_ROWS = 256
 
 Selectivity = dict[str, tuple[float, float]]
 
@@ -133,6 +136,7 @@ class TreeOperator:
     def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
         """Yields the results that the deltas complete; new combinations are added to the state."""
         old = {name: state.segments(at) for name, at in self.place.items()}
+        self._sample([old[stream.name] for stream in self.streams], deltas, stats)
         for ranges, shape in self._patches(state.gaps):
             new = {
                 stream.name: _whole(rows_inside(rows, ranges))
@@ -185,6 +189,20 @@ class TreeOperator:
             made = range(len(state.gaps))
             state.fill(tuple(step if at in names else () for at in made))
         return done
+
+    def _sample(
+        self, old: Sequence[Sequence[Segment]], deltas: Sequence[RunData], stats: OperatorStats
+    ) -> None:
+        """Counts partners of a few new rows in every other stream, whatever the shape joins.
+
+        Rows that have the hash are counted, so that this costs a lookup and no more.
+        """
+        for source, delta in enumerate(deltas):
+            few = delta.h[:: max(1, delta.rows // SAMPLE_ROWS)]
+            for target, segments in enumerate(old):
+                if target != source and len(few):
+                    found = sum(int(candidates(few, segment)[2].sum()) for segment in segments)
+                    stats.sampled(str(source), str(target), len(few), found)
 
     def _filled(self, state: SlotState, there: dict[str, list[Segment]]) -> int:
         """Makes the intermediate states that are not among those that are there; returns the rows."""
