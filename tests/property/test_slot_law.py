@@ -25,7 +25,7 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import control, groupby, tree, windowed, windows
+from spillway.operators import ascent, control, groupby, tree, windowed, windows
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.settings import VICTIMS
@@ -50,7 +50,7 @@ SMALL = [
     (slot_state, "LEAST_WASTE_BYTES", 100),
     (slot_state, "CROWDED_GENERATION", 3),
     (staging, "STAGED_BYTES", 300),
-    (tree, "PIECE_BYTES", 120),
+    (ascent, "PIECE_BYTES", 120),
     (tree, "FILL_ROWS", 8),
 ]
 

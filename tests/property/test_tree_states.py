@@ -88,7 +88,7 @@ def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(window
     subject = Treed(windows, SHAPES[seed])
     checked, filling, value = 0, 0, itertools.count()
     with small() as folder:
-        cluster = Cluster(folder, subject, 3, 2, 4000)
+        cluster = Cluster(folder, subject, 3, 2, 4000, block_rows=100)
         for clock in range(28):
             kind = rng.integers(0, 10)
             if kind < 3:
@@ -170,7 +170,7 @@ def test_groups_move_between_slots_whose_plans_differ(spilled: bool) -> None:
     value = itertools.count()
     with small() as folder:
         subject = Treed([None] * 4, parse("((s0 s1) (s2 s3))"))
-        cluster = Cluster(folder, subject, 0, 2)
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
         cluster.reshape(1, parse("(((s0 s1) s2) s3)"))
 
         def batch() -> None:
