@@ -137,9 +137,9 @@ def test_estimates_are_what_random_streams_have() -> None:
 
 
 def test_selectivities_come_from_samples_of_both_directions() -> None:
-    found = pair_selectivities("BA", {"0~1": (10.0, 20.0), "1~0": (30.0, 79.5)}, [200.0, 100.0])
-    assert found == {("A", "B"): 100.0 / (10 * 100 + 30 * 200)}
-    assert pair_selectivities("AB", {}, [1.0, 1.0]) == {("A", "B"): 1.0}
+    found = pair_selectivities("BA", {"0~1": (1000.0, 20.0), "1~0": (6000.0, 79.5)})
+    assert found == {("A", "B"): 100.0 / 7000.0}
+    assert pair_selectivities("AB", {}) == {("A", "B"): 1.0}
 
 
 def test_children_of_a_proposed_shape_are_the_streams() -> None:

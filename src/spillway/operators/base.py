@@ -43,6 +43,8 @@ from spillway.state.slot import SlotState
 _DECAY = 0.8
 #: Rows, so weighed, below which they are forgotten: plans that are no longer followed leave nothing.
 _FORGOTTEN = 1e-6
+#: What is between two streams where partners were counted of a few rows.
+SAMPLED = "~"
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ class OperatorStats:
         """Counts how many partners the rows of one side found in another."""
         self._count(f"{source}>{target}", rows, matched)
 
-    def sampled(self, source: str, target: str, rows: int, matched: int) -> None:
-        """Counts the same of a few rows, which are not joined."""
-        self._count(f"{source}~{target}", rows, matched)
+    def sampled(self, source: str, target: str, pairs: int, matched: int) -> None:
+        """Counts how many pairs of rows of two streams were looked at, and how many matched."""
+        self._count(f"{source}{SAMPLED}{target}", pairs, matched)
 
     def _count(self, key: str, rows: int, matched: int) -> None:
         before = self.selectivity.get(key, (0.0, 0.0))

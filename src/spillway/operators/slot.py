@@ -19,7 +19,14 @@ import pyarrow as pa
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import profile
-from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
+from spillway.operators.base import (
+    SAMPLED,
+    Operator,
+    OperatorStats,
+    Sorted,
+    StreamColumns,
+    sort_input,
+)
 from spillway.operators.control import Controller, Limits, MemoryKeeper
 from spillway.operators.intake import Deltas, Intake
 from spillway.operators.orders import Force, Order
@@ -201,6 +208,9 @@ def run_slot(
             state_rows=new.state_rows,
             state_bytes=new.state_bytes,
             layers=state.layer_counts,
+            made=new.made,
+            lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
+            sampled={key: seen for key, seen in new.selectivity.items() if SAMPLED in key},
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
             pending=_pending(new.groups),

@@ -27,6 +27,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from spillway.errors import QueryError
 from spillway.ids import HASH_END
 from spillway.operators.ascent import Ascent, Selectivity, name_of
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
@@ -59,6 +60,11 @@ class TreeOperator:
         self.shape = shape
         self.pair_rows = max(1, block_rows // 2)
         number = {stream.name: at for at, stream in enumerate(self.streams)}
+        if shape.streams != tuple(sorted(number)):
+            raise QueryError(
+                f"the shape {shape} joins {', '.join(shape.streams)}, "
+                f"the streams are {', '.join(sorted(number))}"
+            )
         inner = [[number[name] for name in node.streams] for node in shape.inner()]
         self.states = (
             *(stream_stored(at, stream) for at, stream in enumerate(self.streams)),
@@ -189,7 +195,8 @@ class TreeOperator:
             for target, segments in enumerate(old):
                 if target != source and len(few):
                     found = sum(int(candidates(few, segment)[2].sum()) for segment in segments)
-                    stats.sampled(str(source), str(target), len(few), found)
+                    pairs = len(few) * sum(segment.rows for segment in segments)
+                    stats.sampled(str(source), str(target), pairs, found)
 
     def _patches(self, gaps: Gaps) -> list[tuple[Ranges, Shape]]:
         """In which ranges which shape is followed: without the states that are not there."""

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from spillway.errors import QueryError
+from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
 
 #: Streams up to which all shapes are compared.
@@ -79,28 +80,38 @@ class JoinRates:
 
 
 def pair_selectivities(
-    names: Sequence[str],
-    partners: Mapping[str, tuple[float, float]],
-    rows: Sequence[float],
+    names: Sequence[str], sampled: Mapping[str, tuple[float, float]]
 ) -> dict[tuple[str, str], float]:
-    """The selectivity of all pairs, from samples "i~j" of (rows probed, partners found).
+    """The selectivity of all pairs of streams, from samples "i~j" of (pairs of rows, matches).
 
     Half a match is added to what was found, so that a pair in which nothing matched yet is not free.
 
     Example:
-        >>> pair_selectivities("AB", {"0~1": (10.0, 19.5)}, [50.0, 100.0])
+        >>> pair_selectivities("AB", {"0~1": (1000.0, 19.5)})
         {('A', 'B'): 0.02}
     """
     found = {}
     for i, j in combinations(range(len(names)), 2):
         looked, matched = 0.0, 0.5
         for source, target in ((i, j), (j, i)):
-            probed, met = partners.get(f"{source}~{target}", (0.0, 0.0))
-            looked += probed * rows[target]
+            pairs, met = sampled.get(f"{source}~{target}", (0.0, 0.0))
+            looked += pairs
             matched += met
         one, other = sorted((names[i], names[j]))
         found[one, other] = min(1.0, matched / looked) if looked else 1.0
     return found
+
+
+def join_rates(names: Sequence[str], record: SlotRecord, seconds: float) -> JoinRates:
+    """What a slot has measured, from its record of a batch that took so long."""
+    rows = [float(count) for count in record.state_rows[: len(names)]]
+    streams = tuple(
+        StreamRates(name, record.rows_in[at] / seconds, rows[at], record.state_bytes[at] / rows[at])
+        if rows[at]
+        else StreamRates(name, record.rows_in[at] / seconds, 0.0)
+        for at, name in enumerate(names)
+    )
+    return JoinRates(streams, pair_selectivities(names, record.sampled))
 
 
 @dataclass(frozen=True)
