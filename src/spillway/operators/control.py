@@ -251,10 +251,9 @@ def made_whole(
 
     This is the cleanup of DCAPE-TR 4.2. Of an additive operator the parts are added up one by one,
     oldest first; each step gives the combinations of what is there with what is added, also those that
-    the operator stores. Of a cumulative
-    one the results of all parts but the oldest are to be made. If the groups return to memory, their
-    rows may be followed by others in this batch: they are processed together with those, so that a
-    batch says a thing once.
+    the operator stores. Of a cumulative one the results of all parts but the oldest are to be made. If
+    the groups return to memory, their rows may be followed by others in this batch: they are processed
+    together with those, so that a batch says a thing once.
     """
     if not operator.cumulative:
         keep = state.keep if in_memory else state.keep_on_disk

@@ -22,7 +22,7 @@ its part of the stream may be joined in a way that neither the old plan nor the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -72,7 +72,7 @@ class TreeOperator:
         )
         #: Where the state of each name is among the layouts.
         self.place = {state.name: at for at, state in enumerate(self.states)}
-        self.stored_by_name = {state.name: state for state in self.states}
+        self._by_name = {state.name: state for state in self.states}
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
@@ -93,10 +93,7 @@ class TreeOperator:
                 stream.name: _whole(rows_inside(rows, ranges))
                 for stream, rows in zip(self.streams, deltas, strict=True)
             }
-            keep = self._named(state.add_made)
-            ascent = Ascent(
-                self.stored_by_name, shape, old, new, stats, learned, keep, self.pair_rows
-            )
+            ascent = self._ascent(shape, old, new, stats, learned, state.add_made)
             yield from ascent.results(self.streams)
         return tuple(deltas)
 
@@ -114,18 +111,8 @@ class TreeOperator:
         for ranges, shape in self._patches(keeping.gaps):
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
             none: dict[str, list[Segment]] = {stream.name: [] for stream in self.streams}
-            keep = self._named(keeping.keep)
-            ascent = Ascent(
-                self.stored_by_name,
-                shape,
-                both,
-                none,
-                stats,
-                selectivity,
-                keep,
-                self.pair_rows,
-                (older, newer),
-            )
+            parts = (older, newer)
+            ascent = self._ascent(shape, both, none, stats, selectivity, keeping.keep, parts)
             yield from ascent.results(self.streams)
         return ()
 
@@ -157,16 +144,8 @@ class TreeOperator:
         taken = sum(s.rows for segments in given.values() for s in segments)
         nothing: dict[str, list[Segment]] = {name: [] for name in self.place}
         made = dict(given)
-        ascent = Ascent(
-            self.stored_by_name,
-            self.shape,
-            nothing,
-            made,
-            OperatorStats(state.groups),
-            {},
-            self._named(state.keep),
-            self.pair_rows,
-        )
+        stats = OperatorStats(state.groups)
+        ascent = self._ascent(self.shape, nothing, made, stats, {}, state.keep)
         # The larger first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
@@ -178,10 +157,24 @@ class TreeOperator:
         if len(segments) < 2:
             return list(segments)
         rows = merged([segment.batch() for segment in segments])
-        return _whole(RunData(rows, self.stored_by_name[name].layout.time_column))
+        return _whole(RunData(rows, self._by_name[name].layout.time_column))
 
-    def _named(self, keep: Callable[[int, RunData], Segment]) -> Callable[[str, RunData], Segment]:
-        return lambda name, rows: keep(self.place[name], rows)
+    def _ascent(
+        self,
+        shape: Shape,
+        old: Mapping[str, Sequence[Segment]],
+        new: dict[str, list[Segment]],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        keep: Callable[[int, RunData], Segment],
+        parts: Sequence[Mapping[str, Sequence[Segment]]] = (),
+    ) -> Ascent:
+        def kept(name: str, rows: RunData) -> Segment:
+            return keep(self.place[name], rows)
+
+        return Ascent(
+            self._by_name, shape, old, new, stats, selectivity, kept, self.pair_rows, parts
+        )
 
     def _sample(
         self, old: Sequence[Sequence[Segment]], deltas: Sequence[RunData], stats: OperatorStats

@@ -347,9 +347,8 @@ class SlotState:
         parts, self._generations = taken_out(self._generations, set(chosen), self.groups)
         if parts and in_memory:
             here = gaps_inside(self._gaps, group_ranges(chosen, self.groups))
-            whole = united(
-                0, [*parts, replace(parts[0], streams=((),) * len(self.layouts), gaps=here)]
-            )
+            no_rows = Generation(0, (), ((),) * len(self.layouts), here)
+            whole = united(0, [*parts, no_rows])
             self._widen(whole.gaps)
             for stream, layers in enumerate(whole.streams):
                 for layer in self._shelf.moved(stream, layers, chosen, tier="memory"):
