@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Options for the command behind a target: make test ARGS="-k doctor"
 ARGS ?=
+ROUNDS ?= 3
 
 # What pip says may not show the address of a package index.
 REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<address>|g' \
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test check bench reproduce tables clean
+.PHONY: help setup demo lint format test check soak bench reproduce tables clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,9 +35,14 @@ format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff check --fix .
 
 test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: test ## Exactly what the CI runs
+
+soak: setup ## Run the property tests on new random examples, ROUNDS times
+	@for round in $$(seq $(ROUNDS)); do \
+		HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/property tests/simulation $(ARGS) || exit 1; \
+	done
 
 bench: setup ## Compare with Spark's own join, side by side
 	@$(BIN)/spillway bench $(ARGS)

@@ -17,6 +17,9 @@ _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 #: Which groups leave memory first; see spillway/policies/spill.py.
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
 
+#: How groups live on disk; see spillway/operators/control.py and spillway/operators/rotation.py.
+SPILL_MODES = ("generations", "rotation")
+
 #: How slots share memory; see spillway/policies/strategy.py.
 STRATEGIES = (
     *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
@@ -81,12 +84,22 @@ class Adapt:
     #: They collect statistics for at least so long before groups move again: a duration of the query's
     #: own processing time, or "auto": as long as it takes to be sure.
     delta_min: str | timedelta = "1 second"
+    #: What becomes of a group that has no room in memory: "generations", its next rows are processed at
+    #: once, and the results that it misses are made later; or "rotation", its rows wait on disk until
+    #: it has its turn in memory, so that all results come late and none is missing.
+    spill_mode: str = "generations"
     #: How long a group that came back from disk stays in memory before the next one has its turn, where
     #: groups take turns; or "auto": as the input that waits demands.
     t_gap: str | timedelta = AUTO
     #: Rows that may wait for groups on their way to another slot, in bytes; beyond it the move is
     #: completed before the next batch.
     buffer: int | str = 256 * 1024 * 1024
+    #: Rows that may wait in a slot that is slower than the others, in bytes, so that a batch need not
+    #: wait for it (the transient skew buffer of FLUX); None: none do, and all slots end every batch.
+    skew_buffer: int | str | None = None
+    #: How long a slot may work in a batch before rows wait: a duration, or "auto": half as long again
+    #: as most others.
+    batch_target: str | timedelta = AUTO
     #: Which groups go first: "least-productive", "most-productive", "largest", "random", "inactive".
     victims: str = "least-productive"
     #: Part of the state in memory that goes at a time.
@@ -138,6 +151,7 @@ class Adapt:
         _one_of("share", self.share, ("host", "executor"))
         _one_of("anchor", self.anchor, ("auto", "always", "never"))
         _one_of("victims", self.victims, VICTIMS)
+        _one_of("spill_mode", self.spill_mode, SPILL_MODES)
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
         if self.strategy is not None:
             _one_of("strategy", self.strategy, STRATEGIES)
@@ -147,11 +161,12 @@ class Adapt:
         if self.imbalance_threshold != AUTO:
             _ratio("imbalance_threshold", self.imbalance_threshold, '1.2 or "auto"')
         _seconds("relocation_interval", self.relocation_interval, '"45 seconds"')
-        for name in ("delta_min", "t_gap"):
+        for name in ("delta_min", "t_gap", "batch_target"):
             if (value := getattr(self, name)) != AUTO:
                 _seconds(name, value, '"1 second" or "auto"')
-        if self.max_forced_spill is not None:
-            parse_bytes("max_forced_spill", self.max_forced_spill)
+        for name in ("max_forced_spill", "skew_buffer"):
+            if (limit := getattr(self, name)) is not None:
+                parse_bytes(name, limit)
         parse_bytes("buffer", self.buffer)
         parse_bytes("relocation_bytes", self.relocation_bytes)
         for slot, limit in self._memory_by_slot().items():
@@ -190,6 +205,18 @@ class Adapt:
     def t_gap_s(self) -> float | None:
         """Seconds from one turn of groups in memory to the next; None: as it turns out."""
         return None if self.t_gap == AUTO else duration_us("t_gap", self.t_gap) / 1e6
+
+    @property
+    def skew_bytes(self) -> int | None:
+        """Bytes of rows that may wait in a slow slot; None: none do."""
+        limit = self.skew_buffer
+        return None if limit is None else parse_bytes("skew_buffer", limit)
+
+    @property
+    def batch_target_s(self) -> float | None:
+        """Seconds that a slot may work in a batch before rows wait; None: as others do."""
+        target = self.batch_target
+        return None if target == AUTO else duration_us("batch_target", target) / 1e6
 
     @property
     def max_forced_bytes(self) -> int | None:

@@ -15,6 +15,7 @@ import cluster_child
 import pyspark
 import pytest
 from inputs import Input, assert_same_rows, written
+from moves import MovingPlace
 from processes import Child, local_roots, wait_until
 
 
@@ -84,3 +85,11 @@ def _tidy(root: Path) -> None:
         shutil.rmtree(home / "work" / application.read_text(), ignore_errors=True)
         if (home / "work").is_dir() and not any((home / "work").iterdir()):
             (home / "work").rmdir()
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[MovingPlace]:
+    """Where a query whose groups move has everything."""
+    place = MovingPlace(tmp_path)
+    yield place
+    place.tidy()

@@ -16,14 +16,14 @@ from spillway.spark import loop
 from spillway.spark.session import local_session
 
 #: Short lives gain nothing from the JVM's second compiler.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
 
 
 def main(given: str, root: str, ready: str, adapt: str = "{}") -> None:
     """Runs one life; `adapt` are more settings, as JSON, and the bytes of a round of cleanup."""
     settings = json.loads(adapt)
     loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
-    conf = {"spark.driver.extraJavaOptions": _JAVA, "spark.sql.session.timeZone": "UTC"}
+    conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)
     sys.stdin.readline()
     query = (

@@ -71,7 +71,13 @@ def main(given: str, root: str, placed: str) -> None:
         .join(spark)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{root}/checkpoint")
-        .adapt(slots=SLOTS, groups=32, share="executor", strategy="relocate-only", buffer=1)
+        .adapt(
+            slots=SLOTS,
+            groups=32,
+            share=found.get("share", "executor"),
+            strategy="relocate-only",
+            buffer=1,
+        )
         .trigger(availableNow=True)
     )
     writer._faults = Faults(faults, steps)

@@ -39,6 +39,19 @@ def test_groups_are_the_rows_of_equal_keys_in_the_order_of_their_hashes(keys, pe
     assert (np.diff(h[groups.order].astype(np.int64)) >= 0).all()
 
 
+@given(KEYS, st.integers(1, 4))
+def test_groups_of_rows_that_are_not_sorted_keep_the_order_they_are_given(keys, per_hash) -> None:
+    h = np.array([0 if key is None else key // per_hash for key in keys], np.uint32)
+    order = np.argsort(h, kind="stable").astype(np.int32)
+    groups = grouped(h, [pa.array(keys, pa.int64())], order)
+    twin = defaultdict(list)
+    for at in order.tolist():
+        twin[keys[at]].append(at)
+    found = [groups.order[a:b].tolist() for a, b in itertools.pairwise(groups.starts)]
+    assert sorted(found) == sorted(twin.values())
+    assert (np.diff(h[groups.order].astype(np.int64)) >= 0).all()
+
+
 @given(st.lists(st.integers(0, 5), max_size=40))
 def test_rows_by_number_keep_their_order(numbers) -> None:
     groups = by_group(np.array(numbers, np.int32), 6)

@@ -15,7 +15,7 @@ from spillway.kernels.order import (
     order_by_hash,
     order_by_stream_and_hash,
 )
-from spillway.kernels.probe import expand, match_ranges
+from spillway.kernels.probe import expand, match_ranges, match_sorted
 
 # Few distinct values make ties and dense buckets; the extremes make overflow show.
 HASHES = st.lists(
@@ -54,14 +54,26 @@ def test_match_ranges_are_the_runs_of_equal_hashes(run, probe, a, b) -> None:
     begin, end = min(a, b, len(h)), min(max(a, b), len(h))
     base, shift = index_shape(h)
     first, present = bucket_index(h, base, shift)
-    found = zip(*match_ranges(x, h, first, present, base, shift, begin, end), strict=True)
+    found = match_ranges(x, h, first, present, base, shift, begin, end)
+    assert np.array(found).T.tolist() == expected_ranges(h, x, begin, end)
+
+
+@given(HASHES, HASHES, st.integers(0, 300), st.integers(0, 300))
+def test_side_by_side_the_same_ranges_are_found(run, probe, a, b) -> None:
+    h, x = np.sort(as_hashes(run)), np.sort(as_hashes(probe + run[:3]))
+    begin, end = min(a, b, len(h)), min(max(a, b), len(h))
+    found = match_sorted(x, h, begin, end)
+    assert np.array(found).T.tolist() == expected_ranges(h, x, begin, end)
+
+
+def expected_ranges(h: np.ndarray, x: np.ndarray, begin: int, end: int) -> list[list[int]]:
     expected = []
     for i, value in enumerate(x):
         lo, hi = np.searchsorted(h, value, "left"), np.searchsorted(h, value, "right")
         lo, hi = max(lo, begin), min(hi, end)
         if lo < hi:
-            expected.append((i, lo, hi - lo))
-    assert [tuple(map(int, f)) for f in found] == [tuple(map(int, e)) for e in expected]
+            expected.append([i, int(lo), int(hi - lo)])
+    return expected
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 20))

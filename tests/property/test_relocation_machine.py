@@ -198,7 +198,7 @@ class Relocations(RuleBasedStateMachine):
                 said.append(ReceivePartitions(move.move))
             if data.draw(st.integers(0, 3)):
                 name = f"manifests/part-{next(self.names)}"
-                said.append(Received(move.move, name, 1, 1))
+                said.append(Received(move.move, name, 1))
                 self.parts[move.move] = name
         self.state, events = resume(self.state, [(message, 0.5) for message in said])
         self.beside += events

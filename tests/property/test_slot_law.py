@@ -2,10 +2,10 @@
 
 Random batches go through `run_slot` with random attempts that die before they report, batches that
 are lost after the sink has seen them and repeated after a restart, random restarts with other numbers
-of slots, lost memory tiers, moves of groups between slots that take several batches and may fail, and
-tiny merge and block sizes, so that a few hundred rows pass through everything that millions would. A
-join tree also gets other shapes, in one slot or another, at any time.
-The same histories are for all operators (subjects.py).
+of slots, lost memory tiers, moves of groups between slots that take several batches and may fail,
+budgets that let rows wait for later batches, and tiny merge and block sizes, so that a few hundred rows
+pass through everything that millions would. A join tree also gets other shapes, in one slot or another,
+at any time. The same histories are for all operators (subjects.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
 from spillway.operators import ascent, control, groupby, tree, windowed, windows
+from spillway.operators.gate import Budget
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.settings import VICTIMS
@@ -34,8 +35,15 @@ from spillway.state import slot as slot_state
 
 #: Limits of one slot, from none to one that a single row exceeds.
 MEMORIES = [None, 2000, 600, 200, 10]
+#: What a slot may process in a batch: mostly everything, sometimes less than a row.
+BUDGETS = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(Budget, st.sampled_from([0, 1, 3, 8]), st.sampled_from([1, 300, 1 << 20])),
+)
 SMALL = [
     (compaction, "FAN", 2),
+    (compaction, "COMBINING_FAN", 2),
     (compaction, "LEAST_FUEL_ROWS", 3),
     (compaction, "CROWDED_LAYERS", 4),
     (control, "CLEAN_STEP_BYTES", 150),
@@ -95,7 +103,7 @@ def histories(draw, subject: Subject):
                 for _ in range(draw(st.integers(0, 9)))
             ]
             dies = draw(st.lists(slots, max_size=2))
-            events.append(("batch", rows, dies, draw(st.integers(0, 5)) == 0))
+            events.append(("batch", rows, dies, draw(st.integers(0, 5)) == 0, draw(BUDGETS)))
         elif kind == "restart":
             events.append(("start", draw(st.integers(1, 5))))
         elif kind == "memory":
@@ -113,7 +121,7 @@ def histories(draw, subject: Subject):
         elif kind == "reshape":
             events.append(("reshape", draw(slots), draw(shapes(streams))))
         elif kind == "send":
-            events.append(("send", draw(st.integers(0, 3)) == 0))
+            events.append(("send", draw(st.integers(0, 3)) == 0, draw(st.booleans())))
         else:
             events.append(("lose_host",))
     return events
@@ -132,15 +140,17 @@ def histories(draw, subject: Subject):
     st.sampled_from(VICTIMS),
     st.sampled_from([0.1, 0.3, 1.0]),
     st.booleans(),
+    st.sampled_from([None, None, 0.0, 2.5]),
 )
 def test_any_history_gives_the_batch_query(
-    kind, data, lateness, memory_bytes, victims, spill_fraction, amortised
+    kind, data, lateness, memory_bytes, victims, spill_fraction, amortised, t_gap_s
 ) -> None:
     subject = data.draw(SUBJECTS[kind])
     events = data.draw(histories(subject))
     with small() as folder:
         policy = SpillPolicy(victims, amortised, inactive_batches=2)
-        cluster = Cluster(folder, subject, lateness, 2, memory_bytes, policy, spill_fraction)
+        sizes = (memory_bytes, policy, spill_fraction, t_gap_s)
+        cluster = Cluster(folder, subject, lateness, 2, *sizes)
         for name, *values in events:
             if name == "memory":
                 cluster.memory_bytes = values[0]
@@ -188,6 +198,99 @@ def test_pressure_makes_results_of_other_operators_late_but_never_wrong(kind: st
     assert cluster.events["Reloaded"] > 0
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [Joined([9, 9]), Windowed(False, None, 9), *(subject for subject, _ in PRESSED.values())],
+    ids=["join", "within, updates", *PRESSED],
+)
+def test_rows_beyond_a_budget_wait_for_later_batches(subject) -> None:
+    rng, values, waited = np.random.default_rng(7), itertools.count(), []
+    with small() as folder:
+        cluster = Cluster(folder, subject, 3, 2, 600, block_rows=1000)
+        for clock in range(24):
+            drawn = zip(
+                rng.integers(0, len(subject.streams), 12),
+                rng.integers(0, 24, 12),
+                rng.integers(0, 4, 12),
+                strict=True,
+            )
+            rows = [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
+            budget = Budget(2, 2000) if clock < 18 else None
+            # Groups move between the slots meanwhile, and batches are lost and repeated.
+            cluster.batch(rows, [], clock % 5 == 4, budget)
+            waited.append(cluster.state.spooled_rows)
+            cluster.send(fails=False)
+            if clock % 3 == 0:
+                cluster.move(clock, clock + 1, 0, 2, False)
+        cluster.clean_up()
+        subject.check(cluster)
+    # The wait ends with the budget; until then something waits in most batches.
+    assert sum(rows > 0 for rows in waited[2:18]) > 8
+    assert cluster.moves > 2
+    assert not any(waited[18:])
+
+
+@pytest.mark.parametrize("t_gap_s", [0.0, 2.0])
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_groups_that_take_turns_in_memory_miss_nothing(kind: str, t_gap_s: float) -> None:
+    subject, memory_bytes = PRESSED.get(kind, (Joined([9, 9]), 600))
+    rng, values, waited = np.random.default_rng(3), itertools.count(), []
+    with small() as folder:
+        sizes = {"memory_bytes": memory_bytes, "t_gap_s": t_gap_s}
+        cluster = Cluster(folder, subject, 3, 2, block_rows=1000, **sizes)
+        for clock in range(24):
+            drawn = zip(
+                rng.integers(0, len(subject.streams), 12),
+                rng.integers(0, 24, 12),
+                rng.integers(0, 4, 12),
+                strict=True,
+            )
+            rows = [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
+            cluster.batch(rows, [])
+            assert cluster.state.pending == ()
+            waited.append(cluster.state.spooled_rows)
+            cluster.send(fails=False)
+            if clock % 5 == 0:
+                cluster.move(clock, clock + 1, 0, 2, clock == 10)
+            if clock == 12:
+                cluster.start(3)
+        cluster.clean_up()
+        assert cluster.state.pending == ()
+        subject.check(cluster)
+    assert cluster.events["Spilled"] > 3
+    assert cluster.events["Reloaded"] > 3
+    assert sum(rows > 0 for rows in waited) > 8
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("subject", [Joined([5, 5]), Windowed(True, None, 5), Deduped(5)], ids=str)
+def test_rows_that_waited_for_a_budget_find_what_has_expired_since(subject, spilled) -> None:
+    values, last = itertools.count(), len(subject.streams) - 1
+    # Keys of different groups; the one that is last to wait is served when all others have been.
+    slow, first, *others = 0, 2, 4, 6, 8, 12, 14
+    with small() as folder:
+        cluster = Cluster(folder, subject, 0, 1, block_rows=1000)
+
+        def batch(*rows: tuple[int, int, int], budget: Budget | None = None) -> None:
+            made = [Row(s, key, time, next(values)) for s, key, time in rows]
+            cluster.batch(made, [], budget=budget)
+
+        little = Budget(0, 1 << 20)
+        batch(*((0, key, 0) for key in (slow, first, *others)))
+        if spilled:
+            cluster.force(0, 1 << 20)
+        batch(*((0, key, 0) for key in (first, *others)), budget=little)
+        batch((last, slow, 4), budget=little)
+        for _ in range(len(others) - 1):
+            batch((0, first, 100), (last, first, 100), budget=little)
+        assert cluster.state.watermark_us == 100
+        while cluster.state.spooled_rows:
+            batch(budget=little)
+        batch((0, slow, 104))
+        cluster.clean_up()
+        subject.check(cluster)
+
+
 @pytest.mark.parametrize("spilled", [False, True])
 @pytest.mark.parametrize("subject", [Joined([5, 5]), Windowed(True, None, 5), Deduped(5)], ids=str)
 def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, spilled) -> None:
@@ -214,6 +317,34 @@ def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, 
         batch((0, staying, 100))
         assert cluster.state.moves == ()
         assert bool(cluster.events["ForceSpilled"]) == spilled
+        cluster.clean_up()
+        subject.check(cluster)
+
+
+def test_cleanup_around_a_group_that_arrives_in_parts_gives_none_of_its_results() -> None:
+    values = itertools.count()
+    # Keys of groups 0, 4 and 6, in slots 0, 1 and 2.
+    first, between, last = 0, 2, 6
+    with small() as folder:
+        subject = Joined([None, None])
+        cluster = Cluster(folder, subject, 0, 3, memory_bytes=10, block_rows=1000)
+
+        def batch(*rows: tuple[int, int]) -> None:
+            cluster.batch([Row(stream, key, 0, next(values)) for stream, key in rows], [])
+
+        batch((0, first), (0, between), (0, last))
+        batch((1, first), (1, last))
+        for sender, waiting in ((2, ()), (1, ((1, between),))):
+            cluster.move(sender, 0, 0, 0, True)
+            batch()
+            batch(*waiting)
+            cluster.send(fails=False)
+            if sender == 2:
+                batch()
+        assert [group for group, _ in cluster.state.pending] == [0, 6]
+        # The group in between arrives in the round that cleans up those around it.
+        cluster.round(1 << 20, [])
+        assert [group for group, _ in cluster.state.pending] == [4]
         cluster.clean_up()
         subject.check(cluster)
 

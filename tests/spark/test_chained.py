@@ -130,6 +130,17 @@ def test_results_that_cleanup_makes_late_are_grouped_too(banks: Banks) -> None:
     banks.check()
 
 
+def test_rows_wait_in_both_operators(banks: Banks) -> None:
+    for seed in range(6):
+        banks.add(100, seed)
+    little = {"skew_buffer": "1MB", "batch_target": "1 millisecond"}
+    query = banks.run(banks.query(slots=2, **little), **little)
+    banks.check()
+    entries = query.recentProgress
+    assert any(entry["spooledRows"] for entry in entries)
+    assert any(entry["then"][0]["spooledRows"] for entry in entries)
+
+
 @pytest.fixture
 def failing_commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Makes commits of the operators that are named fail, each once, in its third step."""

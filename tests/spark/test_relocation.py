@@ -29,6 +29,7 @@ from spillway.metrics.events import (
 from spillway.operators.faults import Fault
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
+from spillway.spark.stage import Stage
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60
@@ -104,8 +105,47 @@ def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots are taken to have memory tiers of their own, so that state is sent."""
+    monkeypatch.setattr(Stage, "_in_one_place", lambda *_: False)
+
+
 def happened(query: Query, kind: type) -> list[Event]:
     return [event for event in query.events if isinstance(event, kind)]
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("window", [None, "4 minutes"])
+def test_state_that_is_sent_gives_the_batch_join(
+    spark: SparkSession, tmp_path: Path, window: str | None
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario)
+    joined = scenario.join().on("k")
+    if window:
+        joined = joined.within(window, time="ts", lateness="1 minute")
+    query = scenario.run(joined, **moving())
+    scenario.check(joined)
+    assert happened(query, GroupsReactivated)
+
+
+def test_where_slots_share_memory_state_moves_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario)
+    joined = scenario.join().on("k")
+    # Sending would fail.
+    faults = tuple(
+        Fault("sending", move, slot, str(tmp_path / "failed"))
+        for move in range(9)
+        for slot in (0, 1)
+    )
+    query = scenario.run(joined, faults=faults, **moving())
+    scenario.check(joined)
+    assert happened(query, GroupsReactivated)
+    assert not happened(query, SendingFailed)
+    assert not any(s["restored"] for entry in query.recentProgress for s in entry["slots"])
+    scenario.check_files(slots=2)
 
 
 def test_slots_come_and_go_while_the_stream_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,6 +208,7 @@ def test_a_full_buffer_completes_the_move_before_the_next_batch(
     assert not any(now and then for now, then in pairwise(waited))
 
 
+@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("point", ["sending", "receiving"])
 def test_what_fails_on_its_way_is_sent_again(
     spark: SparkSession, tmp_path: Path, point: str
@@ -185,6 +226,7 @@ def test_what_fails_on_its_way_is_sent_again(
     assert failed.move in [event.move for event in happened(query, GroupsReactivated)]
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_move_that_cannot_be_made_is_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, files=8)

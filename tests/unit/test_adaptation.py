@@ -392,7 +392,7 @@ def ended(state: Committed, move: int, groups: tuple[int, ...]) -> Committed:
     chosen = Chosen(move, groups, 1, "test")
     state = after(state, records(0, 0, chosen=[(chosen,), ()]))
     state = after(state, records(0, 0))
-    said = [ReceivePartitions(move), Received(move, "part", 1, 1)]
+    said = [ReceivePartitions(move), Received(move, "part", 1)]
     state, _ = resume(state, [(one, 0.0) for one in said])
     return after(state, records(0, 0))
 

@@ -14,6 +14,7 @@ from spillway.coordinator.coordinator import (
     initial,
     new_note,
     next_watermark,
+    noteworthy,
     plan_batch,
     plan_round,
 )
@@ -21,7 +22,9 @@ from spillway.coordinator.log import Log, Mark, record_text
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
+from spillway.operators.gate import Budget
 from spillway.operators.orders import Pick
+from spillway.policies.account import Account
 from spillway.policies.collection import Collection
 from spillway.policies.rounds import Progress
 from spillway.policies.tuning import Tuner
@@ -44,6 +47,20 @@ def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, Non
         layers=(0, 0),
         worker="w",
     )
+
+
+def test_budgets_and_turns_are_part_of_the_note_and_come_back_with_it(tmp_path) -> None:
+    log, state = Log(DurableTier(str(tmp_path))), initial(Routing.even(groups=8, slots=3), 1)
+    plan = plan_batch(state, 0, budgets={1: Budget(7, 1000)}, t_gaps_s={0: 0.5, 1: 0.0})
+    assert [plan.budget_of(slot) for slot in range(3)] == [None, Budget(7, 1000), None]
+    assert [plan.t_gap_of(slot) for slot in range(3)] == [0.5, 0.0, None]
+    assert noteworthy(state, plan)
+    log.begin(Mark(0), plan.note)
+    assert log.begun(Mark(0)) == plan.note
+    unbounded = plan_batch(state, 0)
+    assert [unbounded.budget_of(slot) for slot in range(3)] == [None] * 3
+    assert not noteworthy(state, unbounded)
+    assert noteworthy(replace(state, spooled_rows=1), unbounded)
 
 
 def test_watermark_waits_for_every_stream_and_never_goes_back() -> None:
@@ -88,9 +105,10 @@ def test_log_gives_back_what_it_was_given(tmp_path) -> None:
 
 def measured() -> Committed:
     """A state in which a strategy of FLUX has moved something and learned from it."""
-    tuner = Tuner(0.5, cost_s=0.25, roles=(1, -1), put_off=True, peak_s=0.125)
+    account = Account(0.125, 2.0, 4.0, turned=True)
+    tuner = Tuner(0.5, cost_s=0.25, roles=(1, -1), put_off=True, account=account)
     progress = Progress(Collection(4.0, moving=True, moved=True), tuner)
-    sample = Sample(8.0, 3, 100, (5, 6), (0.5, 0.25), (10, 20), progress)
+    sample = Sample(8.0, 3, 100, (5, 6), (0.5, 0.25), (10, 20), progress, 0.75)
     move = Relocation(0, 0, 1, 0, 0, False, "a test", pick=Pick("load", 0.25, 100))
     return replace(initial(Routing.even(4, 2), 2), sample=sample, moves=(move,))
 
@@ -103,7 +121,7 @@ def test_log_gives_back_what_was_measured_and_learned(tmp_path) -> None:
 
 def test_log_record_of_an_earlier_format_has_measured_results_only(tmp_path) -> None:
     found = json.loads(record_text(measured())) | {"format": 2}
-    for name in ("busy_s", "rows_in", "progress"):
+    for name in ("busy_s", "rows_in", "progress", "peak_s"):
         del found["sample"][name]
     del found["moves"][0]["pick"]
     durable = DurableTier(str(tmp_path))

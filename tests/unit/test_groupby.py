@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
@@ -65,16 +64,13 @@ class Slot:
         return results, records[0]
 
 
-def test_state_of_keys_that_come_again_is_little_more_than_a_row_per_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "FAN", 4)
+def test_state_of_keys_that_come_again_is_little_more_than_a_row_per_key(tmp_path: Path) -> None:
     slot = Slot(tmp_path, GroupByOperator(KEYED, ["k"], [Aggregate("n", "count")]))
     keys = pa.array(np.arange(500))
     for batch in range(64):
         results, record = slot.batch(keys, keys)
         assert {row["n"] for row in results} == {batch + 1}
-        assert record.state_rows[0] <= 500 * 7
+        assert record.state_rows[0] <= 500 * 4
 
 
 def test_keys_of_any_type_are_compared_as_they_are(tmp_path: Path) -> None:
@@ -91,15 +87,25 @@ def test_keys_of_any_type_are_compared_as_they_are(tmp_path: Path) -> None:
         }
 
 
-def test_merge_takes_small_layers_of_higher_levels_along_where_rows_combine() -> None:
-    def layer(level: int, rows: int) -> Layer:
-        run = Run(f"{level}-{rows}", rows, 0, 0, None, None)
-        return Layer(level, (Slice(run, HashRange(0, 2**32)),))
+def layer(level: int, rows: int) -> Layer:
+    run = Run(f"{level}-{rows}", rows, 0, 0, None, None)
+    return Layer(level, (Slice(run, HashRange(0, 2**32)),))
 
-    layers = [layer(2, 401), layer(1, 400), *[layer(0, 100)] * compaction.FAN]
-    plain = compaction.begin_merges(layers, None)
-    assert [x.role for x in plain[:3]] == ["settled", "settled", "target"]
-    taken = compaction.begin_merges(layers, None, combining=True)
-    assert [x.role for x in taken[:3]] == ["settled", "target", "source"]
+
+def test_merge_takes_small_layers_of_higher_levels_along_where_rows_combine() -> None:
+    few = [layer(0, 100)] * compaction.COMBINING_FAN
+    layers = [layer(2, 101), layer(1, 200), *few]
+    assert compaction.begin_merges(layers, None) == tuple(layers)
+    taken = compaction.begin_merges(
+        [layer(3, 300), layer(2, 101), layer(1, 199), *few], None, combining=True
+    )
+    assert [x.role for x in taken[:4]] == ["settled", "target", "source", "source"]
     [merge] = compaction.merges(taken)
-    assert len(merge.sources) == compaction.FAN + 1
+    assert len(merge.sources) == compaction.COMBINING_FAN + 2
+
+
+def test_merge_takes_no_layer_along_that_is_as_large_as_what_is_merged() -> None:
+    few = [layer(0, 100)] * compaction.COMBINING_FAN
+    layers = [layer(1, 100 * compaction.COMBINING_FAN), *few]
+    [merge] = compaction.merges(compaction.begin_merges(layers, None, combining=True))
+    assert len(merge.sources) == compaction.COMBINING_FAN

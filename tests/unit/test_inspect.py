@@ -176,7 +176,7 @@ def receive(location: Path, root: Path) -> str:
     ]
     part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)
     checkpoint.durable.write("manifests/part.json", part.encode())
-    said = [ReceivePartitions(0), Received(0, "manifests/part.json", 1, 1)]
+    said = [ReceivePartitions(0), Received(0, "manifests/part.json", 1)]
     state, _ = resume(state, [(message, 0.0) for message in said])
     checkpoint.log.begin(Mark(state.batch + 1), new_note(state, {}))
     return "manifests/part.json"

@@ -37,7 +37,7 @@ MESSAGES: list[Message] = [
     Deactivated(4),
     SendPartitions(4),
     ReceivePartitions(4),
-    Received(4, "manifests/part.json", 12, 88),
+    Received(4, "manifests/part.json", 88),
     ReactivatePartitions(4),
     Reactivated(4),
     SendFailed(4, "a host is gone"),
@@ -48,7 +48,7 @@ HEARD: list[Message] = [
     PartitionsToMove(4, (2, 5), 90),
     Deactivated(4),
     ReceivePartitions(4),
-    Received(4, "manifests/part.json", 12, 88),
+    Received(4, "manifests/part.json", 88),
     Reactivated(4),
 ]
 

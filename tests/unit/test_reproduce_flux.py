@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from spillway.experiments.reproduce_flux import SIMULATED, document
 from spillway.experiments.reproduce_flux_exchange import BUFFERS, EXCHANGE, FLUX, UNLOADED
 from spillway.experiments.reproduce_flux_load import DELTAS_MS, LOADED, allowed
 from spillway.experiments.reproduce_flux_memory import PERTURBED
+from spillway.experiments.reproduce_flux_tuning import AUTO, FAST, HEAVY, parts
 from spillway.experiments.reproduce_page import load, rendered
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.series import NAMES
@@ -307,4 +309,83 @@ def test_flux_15_asks_hybrid_to_match_both(
 @pytest.mark.parametrize("name", SIMULATED)
 def test_every_run_of_a_figure_is_a_scenario_that_can_be_made(name: str) -> None:
     runs = SIMULATED[name].runs()
-    assert all(scenario.slots == 32 for by_x in runs.values() for scenario in by_x.values())
+    slots = {scenario.slots for by_x in runs.values() for scenario in by_x.values()}
+    assert slots <= ({8, 32} if name.startswith("flux-tuning") else {32})
+    assert len({tuple(by_x) for by_x in runs.values()}) == 1 or not SIMULATED[name].names
+
+
+def tuned(
+    auto: float, fixed: float = 100.0, late: float = 0.0, moves: float = 3.0
+) -> dict[str, dict[float, Result]]:
+    """Runs under each setting; of those under auto, the last has its own value and moves."""
+    runs = SIMULATED["flux-tuning"].runs()
+    last = next(x for x, one in runs[AUTO].items() if one.name == FAST)
+
+    def one(line: str, x: float, scenario: Scenario) -> Result:
+        mine = line == AUTO and x == last
+        rows, some = (auto, moves) if mine else (fixed, 3.0)
+        half = some - late if mine else 0.0
+        found = made(2.0, rows_per_s=[rows] * 2, latency_s=[0.5] * 2, moves=[half, some])
+        named = found.scenario.changed(name=scenario.name, groups=64)
+        return replace(found, scenario=named, totals={**found.totals, "moves": some})
+
+    return {
+        line: {x: one(line, x, scenario) for x, scenario in by_x.items()}
+        for line, by_x in runs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("auto", "late", "moves", "holds"),
+    [(95.0, 0.0, 3, True), (94.0, 0.0, 3, False), (100.0, 2.0, 3, False), (100.0, 0.0, 67, False)],
+    ids=["near the best", "too far", "follows what is too fast", "more than the bound"],
+)
+def test_tuning_asks_to_be_near_the_best_and_not_to_thrash(
+    auto: float, late: float, moves: float, holds: bool
+) -> None:
+    assert held("flux-tuning", tuned(auto, late=late, moves=moves)) is holds
+
+
+def test_points_of_tuning_are_parts_of_the_best_fixed_setting() -> None:
+    points = {
+        "10 ms": {1.0: 50.0, 2.0: 4.0},
+        "1 s": {1.0: 100.0, 2.0: 2.0},
+        AUTO: {1.0: 90.0, 2.0: 5.0},
+    }
+    assert parts(points) == {
+        "10 ms": {1.0: 0.5, 2.0: 1.0},
+        "1 s": {1.0: 1.0, 2.0: 0.5},
+        AUTO: {1.0: 0.9, 2.0: 1.25},
+    }
+
+
+def test_page_names_the_workloads_of_tuning_and_says_how_often_groups_move() -> None:
+    page = rendered([document(SIMULATED["flux-tuning"], tuned(97.0))])
+    for text in (
+        "Auto has between 0.97 (alternating, 5 s) and 1.00 of the best fixed setting",
+        "moves a minute: alternating, 5 s 90 (second half 0; 10 ms, 1.2: 90)",
+        "| alternating, 5 s | 1 | 1 | 1 | 1 | 1 | 1 | 0.97 |",
+        "in rows a second auto has 1.00 in flux-15c",
+    ):
+        assert text in page
+
+
+def test_where_the_strategy_is_for_latency_that_is_what_counts() -> None:
+    runs = tuned(100.0)
+    at = next(x for x, one in runs[AUTO].items() if one.scenario.name == HEAVY)
+    late = made(2.0, rows_per_s=[200.0] * 2, latency_s=[1.0] * 2)
+    runs[AUTO][at] = replace(late, scenario=runs[AUTO][at].scenario)
+    found = document(SIMULATED["flux-tuning"], runs)
+    assert found["holds"] is False
+    assert found["measured"]["vs_best_fixed"][HEAVY] == 0.5
+    assert found["measured"]["rows_vs_best_fixed"][HEAVY] == 2.0
+
+
+@pytest.mark.parametrize(("auto", "holds"), [(95.0, True), (94.0, False)])
+def test_tuned_gap_is_asked_to_be_near_the_best(auto: float, holds: bool) -> None:
+    runs = SIMULATED["flux-tuning-gap"].runs()
+    results = {
+        line: {x: steady(auto if line == AUTO else 100.0 - at) for x in by_x}
+        for at, (line, by_x) in enumerate(runs.items())
+    }
+    assert held("flux-tuning-gap", results) is holds

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.policies.rotation import Rotation, Turn, Waiting
+from spillway.metrics.events import Reloaded
+from spillway.metrics.record import SlotRecord
+from spillway.operators.turns import Turn, Waiting
+from spillway.policies.rotation import Gaps, Rotation
 
 
 def waiting(*rows: tuple[int, bool, float, int, float]) -> Waiting:
@@ -156,3 +159,33 @@ def test_every_group_has_its_turn_as_often_as_any_other(gap: float) -> None:
     _, _, least = run(gap)
     per_group = 400.0 / (gap + 0.5) / 6
     assert least > 0.7 * per_group - 1
+
+
+def reloaded(groups: tuple[int, ...], seconds: float, spooled_bytes: int, busy_s: float):
+    none = (0,)
+    return SlotRecord(
+        *(3, 0, "", none, none, 0, (None,), none, none, none, ""),
+        spooled_bytes=spooled_bytes,
+        busy_s=busy_s,
+        events=(Reloaded(3, 0, groups, 100, seconds, "a turn"),) if groups else (),
+    )
+
+
+def test_t_gap_that_is_given_holds_for_every_slot() -> None:
+    gaps = Gaps(2.0).observed({0: reloaded((1, 2), 9.0, 0, 1.0)}, 1.0)
+    assert gaps.seconds(2) == {0: 2.0, 1: 2.0}
+
+
+def test_t_gap_is_the_time_to_read_a_group_where_none_is_given() -> None:
+    gaps = Gaps()
+    assert gaps.seconds(2) == {0: 0.0, 1: 0.0}
+    gaps = gaps.observed({0: reloaded((1, 2), 0.5, 70, 0.9)}, 1.0)
+    assert gaps.seconds(2) == {0: 0.25, 1: 0.0}
+    assert gaps.observed({0: reloaded((), 0.0, 900, 0.9)}, 1.0) == gaps
+
+
+def test_turns_become_longer_while_more_and_more_waits() -> None:
+    gaps = Gaps()
+    for waiting in (100, 200, 400, 800):
+        gaps = gaps.observed({0: reloaded((1,), 0.25, waiting, 1.0)}, 1.0)
+    assert gaps.seconds(1)[0] > 0.25

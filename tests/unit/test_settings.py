@@ -30,7 +30,14 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"slots": 0}, {"groups": 0}, {"slots": 9, "groups": 4}, {"share": "rack"}]
+    "wrong",
+    [
+        {"slots": 0},
+        {"groups": 0},
+        {"slots": 9, "groups": 4},
+        {"share": "rack"},
+        {"spill_mode": "round-robin"},
+    ],
 )
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(SettingsError):
@@ -102,6 +109,16 @@ def test_what_is_found_while_the_query_runs_is_written_auto() -> None:
             '  hint: for example .adapt(t_gap="1 second" or "auto")',
         ),
         (
+            {"batch_target": "0 seconds"},
+            "batch_target='0 seconds' is not longer than nothing\n"
+            '  hint: for example .adapt(batch_target="1 second" or "auto")',
+        ),
+        (
+            {"skew_buffer": "some"},
+            "skew_buffer='some' is not a positive number of bytes\n"
+            '  hint: write for example skew_buffer="200MB" or skew_buffer=200000000',
+        ),
+        (
             {"productivity_ratio": True},
             "productivity_ratio=True is not a number of at least 1\n"
             "  hint: for example .adapt(productivity_ratio=2)",
@@ -114,7 +131,14 @@ def test_settings_of_flux_that_make_no_sense_are_refused(wrong, text) -> None:
     assert str(refused.value) == text
 
 
-@pytest.mark.parametrize("name", ["delta_min", "t_gap"])
+def test_rows_wait_in_slow_slots_only_where_a_buffer_is_given() -> None:
+    assert Adapt().skew_bytes is None
+    given = Adapt(skew_buffer="64 MiB", batch_target="2 seconds")
+    assert (given.skew_bytes, given.batch_target_s) == (64 << 20, 2.0)
+    assert Adapt(skew_buffer=1000).batch_target_s is None
+
+
+@pytest.mark.parametrize("name", ["delta_min", "t_gap", "batch_target"])
 def test_a_time_that_is_no_duration_is_refused(name: str) -> None:
     with pytest.raises(PlanError, match=f"the {name} 'soon' is not a duration"):
         Adapt(**{name: "soon"})

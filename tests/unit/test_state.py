@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,8 +15,9 @@ from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.routing import HashRange, Routing
 from spillway.state import slot as slot_state
 from spillway.state.compaction import FAN, FUEL, LEAST_FUEL_ROWS
+from spillway.state.layers import SOURCE, Layer, side_by_side
 from spillway.state.manifest import combine, decode_manifest, empty_manifest
-from spillway.state.run import RunData
+from spillway.state.run import Run, RunData, Slice
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 from spillway.state.store import OpenRuns, Store
@@ -119,7 +121,7 @@ def test_damaged_and_newer_manifests_are_refused() -> None:
         decode_manifest(data[:-2], "m")
     from spillway.kernels.checksum import checksum
 
-    body = data.partition(b"\n")[2].replace(b'"format":3', b'"format":9')
+    body = data.partition(b"\n")[2].replace(b'"format":4', b'"format":9')
     with pytest.raises(StateError, match="written by a newer version"):
         decode_manifest(f"{checksum(body):016x}\n".encode() + body, "m")
 
@@ -285,3 +287,25 @@ def test_files_do_not_outgrow_the_rows_that_are_left_in_them(store, monkeypatch)
     left = state.next_manifest({}, 0)
     assert left.streams[0][0].slices[0].run.size_bytes < whole // 3
     assert left.groups.rows[0].tolist() == [0, 0, 0, manifest.groups.rows[0][3]]
+
+
+def test_stacks_side_by_side_have_no_more_layers_than_the_taller_one() -> None:
+    def layer(level: int, name: str, lo: int, hi: int) -> Layer:
+        return Layer(level, (Slice(Run(name, 1, 1, 0, None, None), HashRange(lo, hi)),))
+
+    here = [layer(1, "a1", 0, 100), layer(0, "a0", 0, 100)]
+    there = [layer(1, "b1", 20, 30), layer(0, "old", 20, 30), layer(0, "new", 20, 30)]
+    found = side_by_side(here, there)
+    assert [one.level for one in found] == [1, 0, 0]
+    named = [[(s.run.name, s.range.lo, s.range.hi) for s in one.slices] for one in found]
+    assert named == [
+        [("a1", 0, 100), ("b1", 20, 30)],
+        [("old", 20, 30)],
+        [("a0", 0, 100), ("new", 20, 30)],
+    ]
+
+
+def test_a_layer_that_is_being_merged_is_left_alone() -> None:
+    slices = (Slice(Run("a", 1, 1, 0, None, None), HashRange(0, 100)),)
+    here, there = Layer(0, slices, SOURCE), Layer(0, (replace(slices[0], range=HashRange(5, 9)),))
+    assert side_by_side([here], [there]) == (here, there)

@@ -75,6 +75,17 @@ def test_state_moves_strictly_below_the_threshold(least, most, threshold, moved)
     assert pairs(Strategy("lazy-disk", threshold).decide(view)) == moved
 
 
+def test_room_that_lazy_disk_got_by_spilling_draws_no_state() -> None:
+    spilled = ClusterView(slots(100, 70, disk_bytes=[0, 30], limit_bytes=[100, 100]))
+    assert Strategy("lazy-disk").decide(spilled) == ()
+    assert pairs(Strategy("active-disk").decide(spilled)) == [(0, 1, 15)]
+    # What it spilled takes no more than it has room for, and a slot without a limit has no less.
+    long_ago = ClusterView(slots(100, 70, disk_bytes=[0, 900], limit_bytes=[None, 100]))
+    assert Strategy("lazy-disk").decide(long_ago) == ()
+    emptied = ClusterView(slots(100, 30, disk_bytes=[0, 20], limit_bytes=[100, 100]))
+    assert pairs(Strategy("lazy-disk").decide(emptied)) == [(0, 1, 25)]
+
+
 def test_three_slots_are_one_pair_as_in_the_paper() -> None:
     assert pairs(Strategy("lazy-disk").decide(ClusterView(slots(60, 20, 20)))) == [(0, 1, 20)]
 
@@ -171,6 +182,9 @@ CAPS = [
     (10 * MB, None, 0, 7 * MB, 3 * MB),
     (10 * MB, None, 0, 10 * MB, 0),
     (0, 80 * MB, 0, 0, 0),
+    (10 * MB, 80 * MB, 0, 0, 10 * MB),
+    (10 * MB, 100 * MB, 0, 0, 0),
+    (10 * MB, 100 * MB, 1, 0, 10 * MB),
     (None, None, 50 * MB, 0, 0),
     (None, 100 * MB, 0, 0, 0),
     (None, 100 * MB, 4 * MB, 0, 4 * MB),

@@ -93,6 +93,9 @@ def _summary(found: Inspection) -> Table:
     if state.pending:
         missing = size(sum(part[1] for part in state.pending))
         table.add_row("cleanup due", f"{count(len(state.pending))} groups with {missing}")
+    if state.spooled_rows:
+        waiting = f"{count(state.spooled_rows)}, {size(state.spooled_bytes)}"
+        table.add_row("rows that wait", waiting)
     files = found.files
     table.add_row(
         "run files",

@@ -21,7 +21,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="dcape-5, -6, -7 and -9 to -14; dcape-tr-6, -7, -12 and -15; flux-3, -7 to -9, "
-            "-11 to -14, -15a, -15b and -15c; all if none is given."
+            "-11 to -14, -15a, -15b, -15c, -tuning and -tuning-gap; all if none is given."
         ),
     ] = None,
     out: Annotated[

@@ -156,7 +156,9 @@ def _sampled(state: Committed, records: Mapping[int, SlotRecord]) -> Committed:
     made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
     took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
     busy_s = _added(sample.busy_s, [records[s].busy_s for s in slots])
-    return replace(state, sample=replace(sample, rows_out=made, rows_in=took, busy_s=busy_s))
+    peak_s = sample.peak_s + max(records[s].busy_s for s in slots)
+    measured = replace(sample, rows_out=made, rows_in=took, busy_s=busy_s, peak_s=peak_s)
+    return replace(state, sample=measured)
 
 
 _Number = TypeVar("_Number", int, float)
@@ -208,7 +210,8 @@ def _view(
     # What was forced out and is not on disk any more, expired or back in memory, counts no longer.
     forced = min(state.forced_bytes, sum(slot.disk_bytes for slot in slots))
     growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
-    return ClusterView(slots, max(0, growth), forced, state.clock_s - state.sample.clock_s)
+    span_s = state.clock_s - state.sample.clock_s
+    return ClusterView(slots, max(0, growth), forced, span_s, state.sample.peak_s)
 
 
 def begin(

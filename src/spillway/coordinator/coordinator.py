@@ -18,6 +18,7 @@ from spillway.coordinator.moves import answers, orders_of, routed, told_of
 from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
+from spillway.operators.gate import Budget
 from spillway.operators.orders import Force, Order
 from spillway.policies.rounds import Progress
 from spillway.protocols.engine import begun, busy, delivered, following
@@ -40,6 +41,8 @@ class Sample:
     rows_in: tuple[int, ...] = ()
     #: Where the rounds of a FLUX strategy stand.
     progress: Progress = Progress()
+    #: Seconds that the busiest slot of each batch worked, since then.
+    peak_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ class Committed:
     rows_cleaned: int = 0
     #: The groups that miss results, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
+    #: Rows and bytes that wait in the slots for a later batch.
+    spooled_rows: int = 0
+    spooled_bytes: int = 0
     #: What this batch or round did to the state.
     events: tuple[Event, ...] = ()
     #: The moves under way, and how many there were since the first start.
@@ -99,6 +105,11 @@ class Note:
     memory_bytes: tuple[int | None, ...]
     cleanup: tuple[int, ...] = ()
     moves: tuple[Relocation, ...] = ()
+    #: What each slot may process; None, or no entry: everything.
+    budgets: tuple[Budget | None, ...] = ()
+    #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
+    #: entry: they leave it in generations.
+    t_gaps_s: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,8 @@ class BatchPlan:
     garbage: tuple[str, ...] = ()
     #: Whether slots also look for local files that no manifest names: in the first batch of a start.
     sweep: bool = False
+    #: The query's clock as the batch begins.
+    clock_s: float = 0.0
 
     @property
     def memory_bytes(self) -> tuple[int | None, ...]:
@@ -126,6 +139,14 @@ class BatchPlan:
     def cleanup(self) -> tuple[int, ...]:
         """Groups whose missing results are to be made."""
         return self.note.cleanup
+
+    def budget_of(self, slot: int) -> Budget | None:
+        """What a slot may process; None: everything."""
+        return self.note.budgets[slot] if slot < len(self.note.budgets) else None
+
+    def t_gap_of(self, slot: int) -> float | None:
+        """Seconds from one turn to the next in a slot; None: groups take no turns."""
+        return self.note.t_gaps_s[slot] if slot < len(self.note.t_gaps_s) else None
 
     @property
     def moves(self) -> tuple[Relocation, ...]:
@@ -173,6 +194,8 @@ def plan_batch(
     *,
     sweep: bool = False,
     memory_bytes: Mapping[int, int | None] | None = None,
+    budgets: Mapping[int, Budget] | None = None,
+    t_gaps_s: Mapping[int, float] | None = None,
     note: Note | None = None,
 ) -> BatchPlan:
     """The plan of the next batch; with a note, the plan that it had before a crash."""
@@ -183,21 +206,30 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    return _plan(state, batch, garbage, note or new_note(state, memory_bytes or {}), sweep=sweep)
+    note = note or new_note(state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s)
+    return _plan(state, batch, garbage, note, sweep=sweep)
 
 
 def new_note(
-    state: Committed, memory_bytes: Mapping[int, int | None], cleanup: Sequence[int] = ()
+    state: Committed,
+    memory_bytes: Mapping[int, int | None],
+    cleanup: Sequence[int] = (),
+    budgets: Mapping[int, Budget] | None = None,
+    t_gaps_s: Mapping[int, float] | None = None,
 ) -> Note:
-    """The note of a plan that is made for the first time."""
-    limits = tuple(memory_bytes.get(slot) for slot in range(state.routing.slots))
-    return Note(state.routing, limits, tuple(cleanup), state.moves)
+    """The note of a plan that is made for the first time; without budgets, nothing has to wait."""
+    slots = range(state.routing.slots)
+    limits = tuple(memory_bytes.get(slot) for slot in slots)
+    allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
+    gaps = tuple(t_gaps_s.get(slot) for slot in slots) if t_gaps_s else ()
+    return Note(state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
 
 
 def noteworthy(state: Committed, plan: BatchPlan) -> bool:
     """Whether another start could make another plan than this, with other results in the batch."""
     limited = any(limit is not None for limit in plan.memory_bytes)
-    return bool(limited or plan.cleanup or plan.moves or state.pending)
+    waits = any(plan.note.budgets) or state.spooled_rows
+    return bool(limited or plan.cleanup or plan.moves or state.pending or waits)
 
 
 def next_round(
@@ -236,6 +268,7 @@ def _plan(
         orders_of(note.moves, state.forces, state.manifests),
         garbage=tuple(garbage),
         sweep=sweep,
+        clock_s=state.clock_s,
     )
 
 
@@ -290,6 +323,8 @@ def commit_batch(
         rows_out=state.rows_out + sum(r.rows_out for r in ordered),
         rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
+        spooled_rows=sum(r.spooled_rows for r in ordered),
+        spooled_bytes=sum(r.spooled_bytes for r in ordered),
         events=(*beside, *(event for r in ordered for event in r.events), *told),
         moves=moves,
         moves_begun=state.moves_begun + len(followers),

@@ -69,6 +69,8 @@ def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any
         "rows_cleaned": state.rows_cleaned,
         "rounds": state.rounds,
         "groups_pending": len(state.pending),
+        "spooled_rows": state.spooled_rows,
+        "spooled_bytes": state.spooled_bytes,
         "moves": [_move_document(move) for move in state.moves],
         "scaling": None if state.scaling is None else _scaling_document(state, state.scaling),
     }
@@ -109,4 +111,6 @@ def _slot_document(slot: SlotReport) -> dict[str, Any]:
         "groups_pending": slot.pending,
         "departed": [vars(part) for part in slot.departed],
         "parked": [vars(part) for part in slot.parked],
+        "spooled_rows": slot.spooled_rows,
+        "spooled_bytes": slot.spooled_bytes,
     }

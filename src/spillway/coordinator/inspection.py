@@ -93,6 +93,9 @@ class SlotReport:
     #: Groups that have left for another slot, and rows that wait for groups on their way here.
     departed: Sequence[MovingPart] = ()
     parked: Sequence[MovingPart] = ()
+    #: Rows that wait for a later batch.
+    spooled_rows: int = 0
+    spooled_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -312,6 +315,8 @@ def _slot(
         int(manifest.groups.pending.sum()),
         departed,
         parked,
+        manifest.spool.rows,
+        manifest.spool.bytes,
     )
 
 

@@ -17,6 +17,7 @@ from spillway.coordinator.coordinator import Committed, Note, Sample, Scaling
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
+from spillway.operators.gate import Budget
 from spillway.operators.orders import order_from_json, order_to_json
 from spillway.policies.rounds import Progress
 from spillway.protocols.relocation import Relocation
@@ -144,6 +145,7 @@ def _to_json(state: Committed) -> dict[str, Any]:
         "rows_out": state.rows_out,
         "rows_cleaned": state.rows_cleaned,
         "pending": state.pending,
+        "spooled": [state.spooled_rows, state.spooled_bytes],
         "events": [event.to_json() for event in state.events],
         "moves": [move.to_json() for move in state.moves],
         "moves_begun": state.moves_begun,
@@ -156,6 +158,7 @@ def _to_json(state: Committed) -> dict[str, Any]:
 
 
 def _from_json(found: dict[str, Any]) -> Committed:
+    spooled_rows, spooled_bytes = found.get("spooled", (0, 0))
     return Committed(
         batch=found["batch"],
         rounds=found["rounds"],
@@ -169,6 +172,8 @@ def _from_json(found: dict[str, Any]) -> Committed:
         rows_out=found["rows_out"],
         rows_cleaned=found["rows_cleaned"],
         pending=tuple((group, size) for group, size in found["pending"]),
+        spooled_rows=spooled_rows,
+        spooled_bytes=spooled_bytes,
         events=tuple(event_from_json(event) for event in found["events"]),
         **(_adaptation(found) if found["format"] > 1 else {}),
     )
@@ -216,6 +221,8 @@ def _note_to_json(note: Note) -> dict[str, Any]:
         "memory": list(note.memory_bytes),
         "cleanup": list(note.cleanup),
         "moves": [move.to_json() for move in note.moves],
+        "budgets": [None if one is None else asdict(one) for one in note.budgets],
+        "t_gaps_s": list(note.t_gaps_s),
     }
 
 
@@ -225,4 +232,6 @@ def _note_from_json(found: dict[str, Any]) -> Note:
         tuple(found["memory"]),
         tuple(found["cleanup"]),
         _moves(found["moves"]),
+        tuple(None if one is None else Budget(**one) for one in found.get("budgets", ())),
+        tuple(found.get("t_gaps_s", ())),
     )

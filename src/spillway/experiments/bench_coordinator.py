@@ -57,7 +57,7 @@ def _answers(state: Committed) -> list[tuple[Message, float]]:
     for move in state.moves:
         if move.phase is Phase.SENDING:
             found.append((ReceivePartitions(move.move), 0.1))
-            found.append((Received(move.move, f"manifests/part-{move.move}.json", 1, 1), 0.1))
+            found.append((Received(move.move, f"manifests/part-{move.move}.json", 1), 0.1))
     return found
 
 

@@ -82,6 +82,7 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
     """The document of `relocate`, from what its process wrote (bench_move.py)."""
     normal = statistics.median(result["normal_s"])
     rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
+    sent = sum(result["sent_bytes"]) / sum(result["sent_s"])
     shuffle = result["shuffled_bytes"] / result["shuffled_s"]
     figures = {
         "normal_p50_s": round(normal, 4),
@@ -93,6 +94,8 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
         "parts": len(result["moved_s"]),
         "moved_bytes": sum(result["moved_bytes"]),
         "transfer_bytes_per_s": round(rate),
+        "sent_bytes_per_s": round(sent),
+        "sending_p99_s": round(nearest_rank(result["sending_s"], 0.99), 4),
         "shuffle_bytes_per_s": round(shuffle),
         "batches_until_served": max(result["batches_until_served"]),
         "scale_batches": result["scale_batches"],
@@ -103,6 +106,7 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
     ratios = {
         "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
         "transfer_vs_shuffle": round(rate / shuffle, 3),
+        "sent_vs_shuffle": round(sent / shuffle, 3),
         "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
     }
     return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}

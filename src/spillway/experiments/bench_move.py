@@ -2,12 +2,14 @@
 
     python -m spillway.experiments.bench_move ORDER.json RESULT.json
 
-A join of two streams with a wide payload gathers state, then a gigabyte of it goes from slot to slot
-and back, several times, while the stream goes on at the rate of a batch every trigger interval. All
+A join of two streams with a wide payload gathers state, three times as much in one slot as in the other.
+Then a gigabyte of it goes from the fuller slot to the emptier one, which is then the fuller one, and
+back, several times, while the stream goes on at the rate of a batch every trigger interval. All
 batches count from the first that lets groups go to the last that serves some again, those included
 that have the rows to process that waited. Beside the same stream, Spark shuffles as many bytes of the
-same rows. Then the query is scaled to twice its slots and back. At the end the rows it gave are compared
-with the rows of the join.
+same rows. Slots of one host share their memory tier, so state moves by name; in one more move it is
+sent, as it is from host to host. Then the query is scaled to twice its slots and back. At the end the
+rows it gave are compared with the rows of the join.
 
 The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
 thousand groups, against the time of a batch without rows in the same process.
@@ -48,6 +50,8 @@ from spillway.workloads.pairs import Pairs
 
 #: Bytes that move each time.
 MOVE_BYTES = 1 << 30
+#: Bytes that are sent in the end, which takes longer.
+SENT_BYTES = 1 << 28
 #: Moves that are measured, and batches without a move before them.
 MOVES = 3
 QUIET_BATCHES = 20
@@ -58,8 +62,10 @@ REST_BATCHES = 3
 #: Seconds from one batch to the next. A batch takes about a third of it on two cores, so that the stream
 #: has the room to breathe that streams in production have.
 TRIGGER_S = 2.0
-#: State of the first slot before the first move: what moves, and a little that stays.
-STATE_BYTES = MOVE_BYTES * 9 // 8
+#: How the groups are shared out at first, and the state of the first slot before the first move: so a
+#: move turns the two slots round, and batches have as much to do after it as before.
+SHARES = (3, 1)
+STATE_BYTES = MOVE_BYTES * 3 // 2
 GROUPS = 256
 _LOOK_EVERY_S = 0.1
 _EMPTY_BATCHES = 12
@@ -94,7 +100,7 @@ class Stream:
         self.query: Query = (
             joined.writeStream.format("noop")
             .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
-            .adapt(slots=CORES, groups=GROUPS)
+            .adapt(slots=CORES, groups=GROUPS, shares=SHARES)
             .adapt(strategy="relocate-only", relocation_batches=1)
             .trigger(processingTime=f"{trigger_s} seconds")
             .start()
@@ -193,19 +199,16 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
     normal = stream.seconds(quiet, stream.last)
     shuffled_s, shuffled_bytes = _shuffled(spark, stream)
-    spans = []
-    for number in range(MOVES):
-        sender, begun = number % 2, len(stream.events(MoveAsked))
-        stream.moves((Move(sender, 1 - sender, MOVE_BYTES, "measured"),))
-        stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
-        stream.moves(())
-        first = stream.last
-        stream.until("moving", lambda: not stream.query._loop.state.moves)
-        stream.until("moving", partial(stream.reached, stream.last))
-        spans.append((first + 1, stream.last))
-        stream.until("resting", partial(stream.reached, stream.last + REST_BATCHES))
+    spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
     received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
+    stream.query._loop.stage.always_sends = True
+    sent_in = _move(stream, MOVES % 2, SENT_BYTES)
+    stream.query._loop.stage.always_sends = False
+    sent = stream.events(GroupsReceived)[len(received) :]
     return {
+        "sending_s": stream.seconds(*sent_in),
+        "sent_bytes": [event.bytes for event in sent],
+        "sent_s": [event.seconds for event in sent],
         "normal_s": normal,
         "moving_s": [took for span in spans for took in stream.seconds(*span)],
         "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
@@ -217,6 +220,20 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
         "shuffled_bytes": shuffled_bytes,
         "shuffled_s": shuffled_s,
     }
+
+
+def _move(stream: Stream, sender: int, size: int) -> tuple[int, int]:
+    """Moves so much from one slot to the other: the first batch of it, and the last."""
+    begun = len(stream.events(MoveAsked))
+    stream.moves((Move(sender, 1 - sender, size, "measured"),))
+    stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
+    stream.moves(())
+    first = stream.last
+    stream.until("moving", lambda: not stream.query._loop.state.moves)
+    stream.until("moving", partial(stream.reached, stream.last))
+    last = stream.last
+    stream.until("resting", partial(stream.reached, last + REST_BATCHES))
+    return first + 1, last
 
 
 def _happened(query: Query, kind: type[Event], times: int) -> bool:

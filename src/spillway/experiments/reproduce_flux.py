@@ -11,10 +11,11 @@ from spillway.experiments.reproduce_flux_hybrid import HYBRID_FIGURES
 from spillway.experiments.reproduce_flux_load import LOAD_FIGURES
 from spillway.experiments.reproduce_flux_memory import MEMORY_FIGURES
 from spillway.experiments.reproduce_flux_terms import Results, SimulatedFigure
+from spillway.experiments.reproduce_flux_tuning import TUNING_FIGURES
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result, simulate
 
-_ALL = (*EXCHANGE_FIGURES, *LOAD_FIGURES, *MEMORY_FIGURES, *HYBRID_FIGURES)
+_ALL = (*EXCHANGE_FIGURES, *LOAD_FIGURES, *MEMORY_FIGURES, *HYBRID_FIGURES, *TUNING_FIGURES)
 SIMULATED = {figure.name: figure for figure in _ALL}
 
 

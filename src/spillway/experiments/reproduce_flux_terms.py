@@ -7,7 +7,7 @@ either one run over time, or a point from each of several runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spillway.simulator.scenario import Scenario
@@ -44,14 +44,22 @@ class SimulatedFigure:
     setup: str = ""
     log_x: bool = False
     log_y: bool = False
+    #: What places on the x axis are called, where they are no numbers.
+    names: Mapping[float, str] = field(default_factory=dict)
+    #: Brings points that cannot be compared to a common measure.
+    scaled: Callable[[Points], Points] = lambda points: points
 
     def points(self, results: Results) -> Points:
         """The lines, from their runs."""
         if isinstance(self.point, str):
             return {line: _over_time(by_x[0], self.point) for line, by_x in results.items()}
-        return {
-            line: {x: round(self.point(found), 6) for x, found in by_x.items()}
+        points = {
+            line: {x: self.point(found) for x, found in by_x.items()}
             for line, by_x in results.items()
+        }
+        return {
+            line: {x: round(y, 6) for x, y in by_x.items()}
+            for line, by_x in self.scaled(points).items()
         }
 
 

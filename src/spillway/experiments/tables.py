@@ -56,14 +56,16 @@ def _spill_table(documents: Sequence[Mapping[str, Any]]) -> str:
 def _move_table(documents: Sequence[Mapping[str, Any]]) -> str:
     """While state moves: the batches, the rate of the transfer, and the coordinator's part."""
     head = ["benchmark", "batch p50, s", "p99 while moving, s", "p99 moving/p50"]
-    head += ["transfer, MB/s", "vs shuffle", "batches until served", "coordinator vs empty batch"]
+    head += ["moved vs shuffle", "sent, MB/s", "sent vs shuffle", "batches until served"]
+    head += ["coordinator vs empty batch"]
     rows = []
     for one in documents:
         ours, ratios = one["engines"][SPILLWAY], one["ratios"]
         cells = [_number(ours[name], 2) for name in ("normal_p50_s", "moving_p99_s")]
         cells.append(_number(ratios["unmoved_p99_vs_p50"], 2))
-        cells.append(_number(ours["transfer_bytes_per_s"] / 1e6, 0))
         cells.append(_number(ratios["transfer_vs_shuffle"], 2))
+        cells.append(_number(ours["sent_bytes_per_s"] / 1e6, 0))
+        cells.append(_number(ratios["sent_vs_shuffle"], 2))
         cells.append(str(ours["batches_until_served"]))
         cells.append(_number(ratios["coordinator_vs_empty_batch"], 2))
         rows.append([f"`{one['name']}`", *cells])

@@ -42,45 +42,64 @@ class Grouping:
         return len(self) == len(self.order)
 
 
-def grouped(h: NDArray[np.uint32], keys: Sequence[pa.Array]) -> Grouping:
-    """The groups of equal keys among rows that are sorted by hash, in the order of the hashes."""
+def grouped(
+    h: NDArray[np.uint32], keys: Sequence[pa.Array], order: NDArray[np.int32] | None = None
+) -> Grouping:
+    """The groups of equal keys among rows, in the order of the hashes.
+
+    `order` sorts the rows by hash; None: they are sorted. Rows of a group stay in this order.
+    """
     n = len(h)
-    order = np.arange(n, dtype=np.int32)
+    if order is None:
+        order = np.arange(n, dtype=np.int32)
     if n == 0:
         return Grouping(order, np.zeros(1, np.int64))
-    begins = np.empty(n, np.bool_)
-    begins[0] = True
-    np.not_equal(h[1:], h[:-1], out=begins[1:])
-    inner = np.flatnonzero(~begins).astype(np.int32)
+    begins = _begins(h, order)
+    inner = np.flatnonzero(~begins)
     if len(inner):
-        same = same_keys(keys, inner, keys, inner - np.int32(1))
+        same = same_keys(keys, order[inner], keys, order[inner - 1])
         if not same.all():
-            return _untangled(begins, inner[~same], keys)
+            order, begins = _untangled(order, begins, inner[~same], keys)
     return Grouping(order, np.append(np.flatnonzero(begins), n))
 
 
+@njit(cache=True, nogil=True)
+def _begins(h: NDArray[np.uint32], order: NDArray[np.int32]) -> Any:
+    """Which rows, in their order, have another hash than the one before."""
+    out = np.empty(order.shape[0], np.bool_)
+    out[0] = True
+    for i in range(1, order.shape[0]):
+        out[i] = h[order[i]] != h[order[i - 1]]
+    return out
+
+
 def _untangled(
-    begins: NDArray[np.bool_], changes: NDArray[np.int32], keys: Sequence[pa.Array]
-) -> Grouping:
-    """The groups where the keys change inside stretches of one hash."""
-    stretch = np.cumsum(begins) - 1
-    leader = np.flatnonzero(begins).astype(np.int32)[stretch]
-    mixed = np.zeros(int(stretch[-1]) + 1, np.bool_)
-    mixed[stretch[changes]] = True
-    left = np.flatnonzero(mixed[stretch]).astype(np.int32)
+    order: NDArray[np.int32],
+    begins: NDArray[np.bool_],
+    changes: NDArray[np.int64],
+    keys: Sequence[pa.Array],
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Order and beginnings of groups where the keys change inside stretches of one hash."""
+    starts = np.append(np.flatnonzero(begins), len(order))
+    mixed = np.unique(np.searchsorted(starts, changes, side="right") - 1)
+    sizes = starts[mixed + 1] - starts[mixed]
+    places = np.repeat(starts[mixed] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    stretch = np.repeat(np.arange(len(mixed)), sizes)
+    rows = order[places]
+    leader = np.zeros(len(rows), np.int64)
+    left = np.arange(len(rows))
     while len(left):
-        at = stretch[left]
-        first = np.empty(len(left), np.bool_)
-        first[0] = True
-        np.not_equal(at[1:], at[:-1], out=first[1:])
+        first = np.diff(stretch[left], prepend=-1) != 0
         leads = left[first][np.cumsum(first) - 1]
-        same = same_keys(keys, left, keys, leads)
+        same = same_keys(keys, rows[left], keys, rows[leads])
         leader[left[same]] = leads[same]
         left = left[~same]
     # Leaders ascend with their stretches, so this keeps the order of the hashes.
-    order = np.argsort(leader, kind="stable").astype(np.int32)
-    changed = np.flatnonzero(np.diff(leader[order], prepend=-1))
-    return Grouping(order, np.append(changed, len(order)))
+    sorting = np.argsort(leader, kind="stable")
+    order, begins = order.copy(), begins.copy()
+    order[places] = rows[sorting]
+    begins[places] = np.diff(leader[sorting], prepend=-1) != 0
+    return order, begins
 
 
 @njit(cache=True, nogil=True)

@@ -55,6 +55,12 @@ class SlotRecord:
     profile: tuple[int, ...] = ()
     #: Bytes of rows that wait for groups on their way here.
     parked_bytes: int = 0
+    #: Rows in the form in which they are kept: those that came, those that were processed, and those
+    #: that wait for a later batch, which are counted nowhere else.
+    brought_rows: int = 0
+    processed_rows: int = 0
+    spooled_rows: int = 0
+    spooled_bytes: int = 0
     #: The groups to be moved that the slot was asked for.
     chosen: tuple[Chosen, ...] = ()
     #: The most bytes in memory that a check against the limit found; 0 without a limit.

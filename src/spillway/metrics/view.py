@@ -96,6 +96,9 @@ class ClusterView:
     forced_bytes: int = 0
     #: Seconds since the last evaluation.
     span_s: float = 0.0
+    #: Seconds that the busiest slot of each batch worked since then: what all slots together can do
+    #: is known from it also where one slot was the busiest first, and then another.
+    peak_s: float = 0.0
 
     def utilisation(self, slot: SlotView) -> float:
         """The part of the time that a slot worked: U of FLUX section 5.3."""

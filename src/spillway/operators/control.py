@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
 from spillway.operators.base import Keeping, Made, Operator, OperatorStats
 from spillway.operators.orders import Force, Pick
-from spillway.state.groups import GroupTable
+from spillway.operators.turns import Turn, Waiting
+from spillway.state.groups import Floats, GroupTable, Ints
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
 from spillway.state.slot import SlotState
@@ -49,6 +50,9 @@ class Limits:
     calm_batches: int = 3
     #: Whether groups of the slot are being moved, so that none leave memory or come back meanwhile.
     relocating: bool = False
+    #: Seconds from one turn to the next, where groups take turns (operators/rotation.py); None: they
+    #: leave in generations.
+    t_gap_s: float | None = None
 
     @property
     def low_bytes(self) -> float:
@@ -83,6 +87,21 @@ class Controller(Protocol):
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
         """Groups with a part on disk to bring back, with at most so many bytes on disk."""
+        ...
+
+    def opened(
+        self,
+        expected_rows: Floats,
+        waiting_rows: Ints,
+        since_s: Floats,
+        budget_rows: int | None,
+        buffer_rows: float,
+    ) -> NDArray[np.bool_]:
+        """For each group, whether its rows are processed in this batch; the others wait."""
+        ...
+
+    def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
+        """Who leaves memory and who comes, where groups take turns."""
         ...
 
     def movers(
@@ -124,11 +143,12 @@ class MemoryKeeper:
         """Cleans up what expires, what was asked for, and what memory has room for again."""
         if not self._state.pending and not self._table.disk_rows.any():
             return
+        # Rows that waited for groups on their way may have made parts of them already.
+        self._state.note_pending()
         yield from self._cleaned(self._state.expiring(watermark_us), EXPIRY_BYTES, "expiring")
         yield from self._cleaned(sorted(self._state.pending & set(asked)), math.inf, "asked for")
-        calm = self._state.manifest.calm >= self._limits.calm_batches
-        if calm and not self._limits.relocating:
-            yield from self._reloaded()
+        if not self._limits.relocating:
+            yield from self._returned()
 
     def check(self) -> None:
         """Moves groups out of memory if it holds more than it may; at most once."""
@@ -138,16 +158,20 @@ class MemoryKeeper:
         held = self._state.memory_bytes()
         self.peak_bytes = max(self.peak_bytes, held)
         if held > limit and not self._limits.relocating:
-            wanted = max(int(held * self._limits.spill_fraction), held - limit)
-            self._spill(Spilled, wanted, None, f"{held} bytes in memory, limit {limit}")
+            self._made_room(held, limit)
         self._state.trim(int(limit * FILE_SLACK))
 
     def force(self, order: Force) -> None:
         """Moves groups out of memory because the coordinator says so."""
         self._spill(ForceSpilled, order.bytes, order.below, order.reason)
 
+    def _made_room(self, held: int, limit: int) -> None:
+        """Moves groups out of memory, which holds more than it may."""
+        wanted = max(int(held * self._limits.spill_fraction), held - limit)
+        self._spill(Spilled, wanted, None, f"{held} bytes in memory, limit {limit}")
+
     def _spill(self, kind: type[Event], wanted: int, below: int | None, why: str) -> None:
-        watch = _Watch()
+        watch = Watch()
         with watch:
             table = self._state.table()
             choice = self._controller.victims(table, wanted, self._state.version, below)
@@ -162,9 +186,10 @@ class MemoryKeeper:
             return 0
         return min(self._state.manifest.calm + 1, self._limits.calm_batches)
 
-    def _reloaded(self) -> Iterator[pa.RecordBatch]:
+    def _returned(self) -> Iterator[pa.RecordBatch]:
         """Brings groups back into the room that memory has, a bounded part of it in one batch."""
-        if not self._table.disk_rows.any():
+        calm = self._state.manifest.calm >= self._limits.calm_batches
+        if not calm or not self._table.disk_rows.any():
             return
         room = int(min(self._limits.fill_bytes - self._state.memory_bytes(), RELOAD_BYTES))
         table = self._state.table()
@@ -176,33 +201,39 @@ class MemoryKeeper:
         # in memory, a cumulative operator would speak of it twice.
         whole = sorted(set(choice.groups) - set(missing) - self._cleaned_up)
         if whole:
-            watch = _Watch()
+            watch = Watch()
             with watch:
                 self._state.settle(whole, in_memory=True)
             self._happened(Reloaded, whole, int(table.disk_bytes[whole].sum()), watch, reason)
 
     def _cleaned(
-        self, groups: Sequence[int], budget_bytes: float, reason: str
+        self,
+        groups: Sequence[int],
+        budget_bytes: float,
+        reason: str,
+        *,
+        in_memory: bool | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Makes the missing results of groups, a few groups at a time, until the budget is spent.
 
-        They return to memory if it has room for them.
+        They return to memory if it has room for them, or as they are told.
         """
         sizes = self._table.size + self._table.disk_bytes
         for few in _turns(groups, sorted(self._state.pending), sizes, budget_bytes):
-            watch = _Watch()
+            watch = Watch()
             stats = OperatorStats(self._state.groups)
             rows = 0
             more = int(self._table.disk_bytes[few].sum())
-            in_memory = self._state.memory_bytes() + more <= self._limits.fill_bytes
-            results = made_whole(self._operator, self._state, few, stats, in_memory=in_memory)
+            fits = self._state.memory_bytes() + more <= self._limits.fill_bytes
+            back = fits if in_memory is None else in_memory
+            results = made_whole(self._operator, self._state, few, stats, in_memory=back)
             while (batch := watch.next(results)) is not None:
                 rows += batch.num_rows
                 yield batch
             self._cleaned_up |= set(few)
             self._state.news.cleaned += stats.outputs
             self.rows_cleaned += rows
-            kind = Reloaded if in_memory else CleanedUp
+            kind = Reloaded if back else CleanedUp
             self._happened(kind, few, int(sizes[few].sum()), watch, reason, rows_out=rows)
 
     def _happened(
@@ -210,7 +241,7 @@ class MemoryKeeper:
         kind: type[Event],
         groups: Sequence[int],
         size: int,
-        watch: _Watch,
+        watch: Watch,
         reason: str,
         **more: int,
     ) -> None:
@@ -220,7 +251,7 @@ class MemoryKeeper:
         self.events.append(kind(batch, slot, ordered, size, seconds, reason, **more))
 
 
-class _Watch:
+class Watch:
     """Seconds spent in work, without the time that results wait to be taken."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ A key whose columns are NULL is a key like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.partials import Partial, Rows, Total
-from spillway.state.merging import Segment, merged
+from spillway.state.merging import Segment, together
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
 
@@ -66,20 +67,25 @@ class GroupByOperator(Cumulative):
         columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
         return (RunData(_batch(delta.h, keys, columns, groups)),)
 
-    def combine(self, rows: pa.RecordBatch, _: NDArray[np.bool_] | None) -> pa.RecordBatch:
+    def combine(
+        self, rows: pa.RecordBatch, order: NDArray[np.int32], _: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
         """Partials of equal keys as one, whether their results are made or not."""
         h = as_numpy(rows.column(0), np.uint32)
         keys = [rows.column(1 + at) for at in self._key_at]
-        groups = grouped(h, keys)
+        groups = grouped(h, keys, order)
         if groups.alone:
-            return rows
-        found = rows.columns[1 + len(keys) :]
-        columns = [column for part in self._combined(found, groups) for column in part]
+            return rows.take(pa.array(order))
+        columns: list[pa.Array] = []
+        at = 1 + len(keys)
+        for partial in self.partials:
+            columns += partial.combined(rows.columns[at : at + partial.width], groups)
+            at += partial.width
         return _batch(h, keys, columns, groups)
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Partials of several segments, one row per key."""
-        return self.combine(merged(parts), None)
+        return self.combine(*together(parts), None)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
         """One result for each key of the delta."""
@@ -104,32 +110,22 @@ class GroupByOperator(Cumulative):
         names = [*self.key_names, *(one.name for one in self.aggregates)]
         return pa.RecordBatch.from_arrays([*keys, *results], names=names)
 
-    def _combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[list[pa.Array]]:
-        """The columns of each partial, combined by group."""
-        parts, at = [], 0
-        for partial in self.partials:
-            mine = columns[at : at + partial.width]
-            parts.append(list(mine) if groups.alone else partial.combined(mine, groups))
-            at += partial.width
-        return parts
-
 
 class _Gathered:
     """The partials of some keys, one row for each, and what is added to them from the state."""
 
     def __init__(self, partials: Sequence[Partial], columns: Sequence[pa.Array]) -> None:
-        self._at: dict[Partial, int] = {}
-        width = 0
-        for partial in partials:
-            self._at[partial] = width
-            width += partial.width
         self._own = list(columns)
         #: Totals are added to at once; of other partials everything is collected first.
-        self._totals = {
-            partial: columns[at].to_numpy().copy()
-            for partial, at in self._at.items()
-            if isinstance(partial, Total)
-        }
+        self._totals: list[tuple[Total, int, NDArray[Any]]] = []
+        self._others: list[tuple[Partial, int]] = []
+        at = 0
+        for partial in partials:
+            if isinstance(partial, Total):
+                self._totals.append((partial, at, columns[at].to_numpy().copy()))
+            else:
+                self._others.append((partial, at))
+            at += partial.width
         self._left: list[NDArray[np.int32]] = [np.arange(len(columns[0]), dtype=np.int32)]
         self._more: list[list[pa.Array]] = []
 
@@ -137,26 +133,25 @@ class _Gathered:
         self, columns: Sequence[pa.Array], left: NDArray[np.int32], right: NDArray[np.int32]
     ) -> None:
         """Adds row `right[i]` of some columns of partials to key `left[i]`."""
-        rows = pa.array(right)
-        chosen: list[pa.Array] = []
-        for partial, at in self._at.items():
-            if isinstance(partial, Total):
-                partial.add(self._totals[partial], left, columns[at], right)
-            else:
-                chosen += [column.take(rows) for column in columns[at : at + partial.width]]
-        if chosen:
+        for total, at, sums in self._totals:
+            total.add(sums, left, columns[at], right)
+        if self._others:
+            rows = pa.array(right)
             self._left.append(left)
-            self._more.append(chosen)
+            self._more.append(
+                [c.take(rows) for one, at in self._others for c in columns[at : at + one.width]]
+            )
 
     def whole(self) -> dict[Partial, list[pa.Array]]:
         """The columns of each partial, one row for each key."""
+        found: dict[Partial, list[pa.Array]] = {
+            total: [pa.array(sums)] for total, _, sums in self._totals
+        }
+        if not self._others:
+            return found
         groups = by_group(np.concatenate(self._left), len(self._left[0]))
-        found: dict[Partial, list[pa.Array]] = {}
         place = 0
-        for partial, at in self._at.items():
-            if isinstance(partial, Total):
-                found[partial] = [pa.array(self._totals[partial])]
-                continue
+        for partial, at in self._others:
             span = range(place, place + partial.width)
             own = self._own[at : at + partial.width]
             columns = [
@@ -175,8 +170,8 @@ def _batch(
     groups: Grouping,
 ) -> pa.RecordBatch:
     """One row per group: its hash, its keys, and the given columns."""
-    first = groups.first
     if not groups.alone:
+        first = groups.first
         at = pa.array(first)
         h, keys = h[first], [key.take(at) for key in keys]
     names = [HASH_COLUMN, *(f"c{i}" for i in range(len(keys) + len(columns)))]

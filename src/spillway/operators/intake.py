@@ -7,11 +7,11 @@ the difference for new rows; the other, for cleanup, is operators/control.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spillway.operators.base import Operator, OperatorStats, Results, empty_rows
+from spillway.operators.base import Made, Operator, OperatorStats, Results, empty_rows
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.merging import merged
 from spillway.state.run import RunData
@@ -36,6 +36,12 @@ class Intake:
         for stream, rows in enumerate(deltas):
             self._state.staging.add(stream, rows)
 
+    def waited(self, groups: Collection[int]) -> Iterator[Deltas]:
+        """Takes the rows that waited for groups; gives what can be processed now."""
+        self._state.staging.add_slices(self._state.spooler.taken(groups))
+        if not self._operator.cumulative:
+            yield from self.rest()
+
     def rest(self) -> Iterator[Deltas]:
         """When all rows are there: what waited for that, one hash range after the other."""
         for found in self._state.staging.taken():
@@ -46,6 +52,11 @@ class Intake:
         due, waiting = self._divided(deltas)
         kept = yield from self._operator.process(self._state, due, self._stats)
         return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
+
+    def processed(self, ready: Iterable[Deltas]) -> Made:
+        """Yields the results of rows, and adds them to the state."""
+        for deltas in ready:
+            self.add((yield from self.results(deltas)))
 
     def add(self, kept: Deltas) -> None:
         """Puts what `results` returned into the state, with what was learned."""

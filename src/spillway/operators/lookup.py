@@ -9,10 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.equality import same_keys
-from spillway.kernels.probe import expand, match_ranges
+from spillway.kernels.probe import expand, match_ranges, match_sorted
 from spillway.state.merging import Segment
 
 Positions = NDArray[np.int32]
+#: Rows of a segment for each probing row up to which both are gone through side by side, if most
+#: probes find something. 180,000 probes of 180,000, 500,000 and 2 million rows took 6, 12 and 40 ns each
+#: so, and 13, 21 and 20 with the index; but 3 with the index if nothing is found.
+SIDE_BY_SIDE = 4
 
 
 def within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
@@ -27,14 +31,18 @@ def within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
 
 
 def candidates(
-    probe: NDArray[np.uint32], segment: Segment
+    probe: NDArray[np.uint32], segment: Segment, *, likely: bool = False
 ) -> tuple[Positions, Positions, Positions]:
-    """The rows of a segment with the hash of a probing row: (probing row, first, how many)."""
+    """The rows of a segment with the hash of a probing row: (probing row, first, how many).
+
+    `likely` says that many probing rows have some.
+    """
     begin, end = within(probe, segment)
-    data = segment.data
-    which, start, count = match_ranges(
-        probe[begin:end], data.h, *data.index, segment.begin, segment.end
-    )
+    data, some = segment.data, probe[begin:end]
+    if likely and segment.rows <= SIDE_BY_SIDE * len(some):
+        which, start, count = match_sorted(some, data.h, segment.begin, segment.end)
+    else:
+        which, start, count = match_ranges(some, data.h, *data.index, segment.begin, segment.end)
     return which + np.int32(begin), start, count
 
 
@@ -45,7 +53,7 @@ def matches(
 
     `at` says where the keys are among the columns of the segment.
     """
-    left, right, count = candidates(probe, segment)
+    left, right, count = candidates(probe, segment, likely=True)
     total = int(count.sum())
     if total > len(count):
         left, right, _, _ = expand(left, right, count, 0, 0, total)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -28,8 +29,10 @@ from spillway.operators.base import (
     sort_input,
 )
 from spillway.operators.control import Controller, Limits, MemoryKeeper
+from spillway.operators.gate import Budget, Gate, closed_groups
 from spillway.operators.intake import Deltas, Intake
 from spillway.operators.orders import Force, Order
+from spillway.operators.rotation import RotationKeeper
 from spillway.operators.transit import Transit
 from spillway.state.groups import GroupTable
 from spillway.state.manifest import Manifest, read_manifest
@@ -60,6 +63,10 @@ class SlotJob:
     orders: tuple[Order, ...] = ()
     #: The groups that are routed here; needed where some are to be chosen.
     owned: tuple[int, ...] = ()
+    #: What may be processed; None: everything.
+    budget: Budget | None = None
+    #: The query's clock when the batch was planned.
+    now_s: float = 0.0
 
 
 _T = TypeVar("_T")
@@ -101,6 +108,8 @@ class _Tally:
     late: list[int]
     max_times: list[int | None]
     out: int = 0
+    #: Rows that were given to the operator, in the form in which they are kept.
+    processed: int = 0
 
     def add(self, piece: Sorted) -> None:
         for stream, newest in enumerate(piece.max_times):
@@ -146,14 +155,18 @@ def run_slot(
         groups=job.groups,
         version=Version(job.batch),
         attempt=job.attempt,
+        now_s=job.now_s,
     )
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
     intake = Intake(state, operator, stats)
-    transit = Transit(state, job.orders, lambda name: read_manifest(store.durable, name))
+    rotates = job.limits.t_gap_s is not None
+    read = partial(read_manifest, store.durable)
+    transit = Transit(state, job.orders, read, whole=rotates)
     yield from tally.counted(meter.metered("operator", transit.before_batch(intake)))
-    keeper = MemoryKeeper(state, operator, controller, job.limits)
+    kind = RotationKeeper if rotates else MemoryKeeper
+    keeper = kind(state, operator, controller, job.limits)
     cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
     yield from tally.counted(meter.metered("cleanup", cleaned))
     with meter.phase("store"):
@@ -166,7 +179,11 @@ def run_slot(
                 keeper.force(order)
         keeper.check()
 
+    closed = closed_groups(state, controller, job.budget)
+    gate = Gate(state, closed | state.deferred if rotates else closed)
+
     def processed(deltas: Deltas) -> Iterator[pa.RecordBatch]:
+        tally.processed += sum(delta.rows for delta in deltas)
         kept = yield from tally.counted(meter.metered("operator", intake.results(deltas)))
         reach("before-runs")
         with meter.phase("store"):
@@ -175,11 +192,14 @@ def run_slot(
             keeper.check()
         reach("after-spill")
 
+    for ready in gate.drained(intake):
+        yield from processed(ready)
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
-            deltas = transit.without_parked(operator.stored(piece.deltas, job.batch))
+            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
+            deltas = gate.admitted(arrived)
         for ready in intake.ready(deltas):
             yield from processed(ready)
     for ready in intake.rest():
@@ -216,6 +236,10 @@ def run_slot(
             pending=_pending(new.groups),
             profile=profile(new.groups),
             parked_bytes=state.parked_bytes,
+            brought_rows=int(state.news.brought.sum()),
+            processed_rows=tally.processed,
+            spooled_rows=new.spool.rows,
+            spooled_bytes=new.spool.bytes,
             chosen=transit.chosen(job.owned, controller),
             peak_bytes=keeper.peak_bytes,
             rows_cleaned=keeper.rows_cleaned,

@@ -4,6 +4,7 @@
 processed before the state expires and before any row of the batch, so they find what they would have
 found in the batch that they came with; they are not late, however far the watermark has gone since.
 Where a batch is processed whole they become rows of this one, and what they need is kept till then.
+Rows that wait for a later batch (operators/gate.py) are processed before their group goes.
 """
 
 from __future__ import annotations
@@ -26,12 +27,19 @@ class Transit:
     """What the orders of one batch do to one state."""
 
     def __init__(
-        self, state: SlotState, orders: Sequence[Order], read: Callable[[str], Manifest]
+        self,
+        state: SlotState,
+        orders: Sequence[Order],
+        read: Callable[[str], Manifest],
+        *,
+        whole: bool = False,
     ) -> None:
         self._state = state
         self._orders = orders
         #: Reads a manifest by name.
         self._read = read
+        #: Whether groups go with nothing of them on disk: there are to be no parts where they arrive.
+        self._whole = whole
         self._parks = [
             (order.move, group_ranges(order.groups, state.groups))
             for order in orders
@@ -46,6 +54,12 @@ class Transit:
         for order in self._orders:
             match order:
                 case Depart():
+                    # What waits does not move. Groups that come and groups that go are never in
+                    # one batch, so nothing else is staged yet.
+                    if self._whole:
+                        self._brought_back(order.groups)
+                    yield from intake.processed(intake.waited(order.groups))
+                    yield from intake.processed(intake.rest())
                     self._state.depart(order.move, order.groups)
                 case Arrive():
                     self._state.install(self._read(order.part))
@@ -89,12 +103,15 @@ class Transit:
                 answers.append(Chosen(order.move, choice.groups, size, choice.reason))
         return tuple(answers)
 
+    def _brought_back(self, groups: Collection[int]) -> None:
+        deferred = set(self._state.deferred.nonzero()[0].tolist())
+        self._state.settle(sorted(deferred & set(groups) - self._state.pending), in_memory=True)
+
     def _flushed(self, move: int, parked: Parked | None, intake: Intake) -> Made:
         if parked is not None:
             found = self._state.waiting(parked)
             waited = [empty_rows() if rows is None else rows for rows in found]
-            for deltas in intake.ready(waited):
-                intake.add((yield from intake.results(deltas)))
+            yield from intake.processed(intake.ready(waited))
         self._state.leave(move)
 
 

@@ -94,19 +94,21 @@ class WindowedOperator(Cumulative):
         names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns) - 1))]
         return (RunData(pa.RecordBatch.from_arrays(columns, names=names), delta.time_column),)
 
-    def combine(self, rows: pa.RecordBatch, waiting: NDArray[np.bool_] | None) -> pa.RecordBatch:
+    def combine(
+        self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
         """The last rows of each key, and all that wait for their results."""
         assert isinstance(self.window, LastRows)
         payload = rows.select(rows.schema.names[1:])
-        groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload))
+        groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload), order)
         sizes = np.diff(groups.starts)
-        if not (sizes > self.window.rows).any():
-            return rows
-        order = self._in_order(payload, groups).order
-        from_end = np.repeat(groups.starts[1:], sizes) - np.arange(len(order))
-        keep = np.zeros(len(order), np.bool_) if waiting is None else waiting.copy()
-        keep[order[from_end <= self.window.rows]] = True
-        return rows.filter(pa.array(keep))
+        if (sizes > self.window.rows).any():
+            ordered = self._in_order(payload, groups).order
+            from_end = np.repeat(groups.starts[1:], sizes) - np.arange(len(order))
+            keep = np.zeros(len(order), np.bool_) if waiting is None else waiting.copy()
+            keep[ordered[from_end <= self.window.rows]] = True
+            order = order[keep[order]]
+        return rows.take(pa.array(order))
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
         """A result for each row of the delta, or for each of its keys."""
@@ -203,7 +205,7 @@ def _turns(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator
     sizes = np.diff(groups.starts)
     h = delta.h[groups.first]
     for segment in old:
-        which, _, count = candidates(h, segment)
+        which, _, count = candidates(h, segment, likely=True)
         sizes[which] += count
     total = np.cumsum(sizes)
     at, done = 0, 0

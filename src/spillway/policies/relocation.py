@@ -24,8 +24,7 @@ from spillway.state.groups import GroupTable, Ints
 #: places, since a balancing move asks for half of what they differ by.
 _SLACK = 1.1
 _LAST_RESORT = 1.5
-#: Groups are alike whose productivity is within a factor of 2**(1/_STEPS); below _LEAST it is none.
-_STEPS = 4
+#: Below this a group's productivity is none.
 _LEAST = 2.0**-40
 
 
@@ -82,8 +81,9 @@ def movers(
 def _ranked(table: GroupTable, owned: Collection[int] | Ints, *, amortised: bool) -> _Owned:
     """The owned groups by productivity; of those that are alike the lower number first.
 
-    Neighbours have neighbouring rows: moved together they are one range of every run, and what is left
-    is cut into few pieces, each of which costs every later probe a little.
+    Alike are those that have more than half of the productivity of the best, more than a quarter, and
+    so on. Neighbours have neighbouring rows: moved together they are one range of
+    every run, and what is left is cut into few pieces, each of which costs every later probe a little.
     """
     numbers = owned if isinstance(owned, np.ndarray) else np.fromiter(owned, np.int64, len(owned))
     if not len(table):
@@ -93,8 +93,9 @@ def _ranked(table: GroupTable, owned: Collection[int] | Ints, *, amortised: bool
     groups = np.flatnonzero(mine)
     size = table.size[groups]
     productivity = table.productivity(amortised=amortised)[groups]
-    alike = np.floor(np.log2(np.maximum(productivity, _LEAST)) * _STEPS)
-    order = np.argsort(-alike, kind="stable")
+    best = max(float(productivity.max(initial=0.0)), _LEAST)
+    alike = np.floor(np.log2(best / np.maximum(productivity, _LEAST)))
+    order = np.argsort(alike, kind="stable")
     ranked = groups[order]
     on_disk = (table.disk_rows[ranked] > 0) | (table.generations[ranked] > 0)
     return _Owned(ranked, size[order], on_disk)

@@ -15,35 +15,16 @@ memory to itself for its turn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from spillway.state.groups import Floats, Ints
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """The groups of one slot, one entry each in every column."""
-
-    groups: Ints
-    state_bytes: Ints
-    in_memory: NDArray[np.bool_]
-    #: When a group came into memory last; the group that came first leaves first.
-    since_s: Floats
-    #: Input that waits for a group on disk, and since when.
-    spooled_bytes: Ints
-    waiting_s: Floats
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What is to be done now: groups leave memory, in this order, and then others come in."""
-
-    leave: tuple[int, ...]
-    enter: tuple[int, ...]
-    reason: str
+from spillway.metrics.events import Reloaded
+from spillway.metrics.record import SlotRecord
+from spillway.operators.turns import Turn, Waiting
+from spillway.policies.tuning import GapTuner
+from spillway.state.groups import Ints
 
 
 @dataclass(frozen=True)
@@ -118,6 +99,33 @@ class Rotation:
             return most
         since_s = float(table.since_s[inside].max())
         return max(0, min(most, int((now_s - since_s) / self.t_gap_s)))
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """t_gap of each slot: as it was given, or as the input that waits demands (policies/tuning.py)."""
+
+    #: Seconds; None: found for each slot.
+    given_s: float | None = None
+    tuners: Mapping[int, GapTuner] = field(default_factory=dict)
+
+    def seconds(self, slots: int) -> dict[int, float]:
+        """From one turn to the next in each slot; before any group was read, turns are given at once."""
+        if self.given_s is not None:
+            return dict.fromkeys(range(slots), self.given_s)
+        return {slot: self.tuners.get(slot, GapTuner()).t_gap_s for slot in range(slots)}
+
+    def observed(self, records: Mapping[int, SlotRecord], batch_s: float) -> Gaps:
+        """After a batch that took so long."""
+        tuners = dict(self.tuners)
+        for slot, record in records.items():
+            turns = [event for event in record.events if isinstance(event, Reloaded)]
+            if groups := sum(len(event.groups) for event in turns):
+                read_s = sum(event.seconds for event in turns) / groups
+                used = record.busy_s / batch_s if batch_s > 0 else 1.0
+                known = tuners.get(slot, GapTuner())
+                tuners[slot] = known.observe(read_s, record.spooled_bytes, used)
+        return replace(self, tuners=tuners)
 
 
 def _cut(table: Waiting, inside: Ints, held: int, limit_bytes: int) -> Turn:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spillway.metrics.view import ClusterView
+from spillway.policies.account import Account
 from spillway.policies.collection import Collection
 from spillway.policies.decision import Decision
 from spillway.policies.strategy import Strategy
@@ -31,9 +32,12 @@ class Progress:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Progress:
-        """The inverse of `dataclasses.asdict`."""
-        tuner = {**found["tuner"], "roles": tuple(found["tuner"]["roles"])}
-        return cls(Collection(**found["collection"]), Tuner(**tuner))
+        """The inverse of `dataclasses.asdict`; what an older version has learned is left out."""
+        collection, known = Collection(**found["collection"]), found["tuner"]
+        if "account" not in known:
+            return cls(collection)
+        more = {"roles": tuple(known["roles"]), "account": Account(**known["account"])}
+        return cls(collection, Tuner(**{**known, **more}))
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Rounds:
         if not self._tunes:
             decisions = strategy.decide(view)
         else:
-            tuner = tuner.observe(view, now_s)
+            tuner = tuner.observe(view, now_s, counts=strategy.counts(view))
             if self.tunes_imbalance:
                 flux = replace(strategy.flux, imbalance=tuner.imbalance)
                 strategy = replace(strategy, flux=flux)
@@ -81,9 +85,11 @@ class Rounds:
         """The moves are over: they took so long, and so many rows were processed meanwhile."""
         tuner = progress.tuner
         if self._tunes:
-            moved = progress.collection.moved
-            tuner = tuner.moved(moving_s, rows) if moved else tuner.nothing_moved()
-        return Progress(progress.collection.ended(moving_s, self.least_s(progress)), tuner)
+            # Where no sender had a group to give, it has cost nothing.
+            tuner = tuner.moved(moving_s, rows) if progress.collection.moved else tuner
+        # What is known exactly needs no time to be measured in, however long the moves took.
+        waits_s = 0.0 if self.delta_min_s is None and tuner.exact else moving_s
+        return Progress(progress.collection.ended(waits_s, self.least_s(progress)), tuner)
 
     @property
     def _tunes(self) -> bool:

@@ -17,12 +17,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spillway.metrics.view import classes_of
 from spillway.operators.control import Choice
 from spillway.operators.orders import Pick
+from spillway.operators.turns import Turn, Waiting
 from spillway.policies.picking import picked
 from spillway.policies.relocation import movers
+from spillway.policies.rotation import Rotation
+from spillway.policies.skew import open_groups
 from spillway.state.groups import Floats, GroupTable, Ints
 
 
@@ -54,6 +58,21 @@ class SpillPolicy:
         order = order[table.disk_bytes[order] > 0]
         fits = np.cumsum(table.disk_bytes[order]) <= room_bytes
         return Choice(tuple(order[fits].tolist()), f"last of {self.name}")
+
+    def opened(
+        self,
+        expected_rows: Floats,
+        waiting_rows: Ints,
+        since_s: Floats,
+        budget_rows: int | None,
+        buffer_rows: float,
+    ) -> NDArray[np.bool_]:
+        """Groups whose rows fit into a budget: see `policies.skew`."""
+        return open_groups(expected_rows, waiting_rows, since_s, budget_rows, buffer_rows)
+
+    def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
+        """The next turn in memory: see `policies.rotation`."""
+        return Rotation(t_gap_s).turn(waiting, limit_bytes, now_s)
 
     def movers(
         self,

@@ -61,6 +61,11 @@ class Strategy:
         """Whether it goes in rounds of collecting statistics and of moving (FLUX 5.3)."""
         return self.name.startswith("flux-")
 
+    def counts(self, view: ClusterView) -> bool:
+        """Whether a strategy of FLUX decides by counts of rows now, and not by bytes of state."""
+        on_disk = any(slot.disk_bytes for slot in view.slots)
+        return self.name == "flux-load" or (self.name == "flux-hybrid" and not on_disk)
+
     @property
     def relocates(self) -> bool:
         """Whether state moves between slots."""
@@ -80,20 +85,36 @@ def _nothing(_: Strategy, __: ClusterView) -> tuple[Decision, ...]:
     return ()
 
 
-def _relocate(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+def _relocate(
+    strategy: Strategy,
+    view: ClusterView,
+    held: Callable[[SlotView], int] = lambda slot: slot.memory_bytes,
+) -> tuple[Decision, ...]:
     """Levels the fullest slot with the emptiest, the next with the next, and so on."""
-    ordered = sorted(view.normal, key=lambda slot: (slot.memory_bytes, slot.slot))
+    ordered = sorted(view.normal, key=lambda slot: (held(slot), slot.slot))
     pairs = zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False)
-    moves = (_level(least, most, strategy.threshold) for least, most in pairs)
-    return tuple(move for move in moves if move is not None)
+    moves = []
+    for least, most in pairs:
+        amount = (held(most) - held(least)) // 2
+        if amount == 0 or (ratio := held(least) / held(most)) >= strategy.threshold:
+            continue
+        reason = f"M_least/M_max = {ratio:.2f} < {strategy.threshold:.2f}"
+        moves.append(Move(most.slot, least.slot, amount, reason))
+    return tuple(moves)
 
 
-def _level(least: SlotView, most: SlotView, threshold: float) -> Move | None:
-    amount = (most.memory_bytes - least.memory_bytes) // 2
-    if amount == 0 or (ratio := least.memory_bytes / most.memory_bytes) >= threshold:
-        return None
-    reason = f"M_least/M_max = {ratio:.2f} < {threshold:.2f}"
-    return Move(most.slot, least.slot, amount, reason)
+def _lazy_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
+    return _relocate(strategy, view, _filled)
+
+
+def _filled(slot: SlotView) -> int:
+    """Memory that is taken, or will be soon: a slot that spilled had none left, and fills it again.
+
+    Otherwise the slot that has just spilled would be the emptiest one, get the state of another, and be
+    the next to spill: what is on disk would gather in few slots, and so would its cleanup.
+    """
+    room = slot.memory_bytes if slot.limit_bytes is None else slot.limit_bytes
+    return max(slot.memory_bytes, min(room, slot.memory_bytes + slot.disk_bytes))
 
 
 def _active_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
@@ -163,11 +184,12 @@ def _short(view: ClusterView) -> bool:
 
 def _cap(strategy: Strategy, view: ClusterView) -> int:
     """Bytes that may be forced out of memory in all: what will not fit one interval from now."""
-    if strategy.max_forced_spill is not None:
-        return strategy.max_forced_spill
-    if view.cluster_bytes is None:
-        return 0
-    return max(0, view.state_bytes + view.growth_bytes - view.cluster_bytes)
+    given, room = strategy.max_forced_spill, view.cluster_bytes
+    if room is None:
+        return given or 0
+    lacking = max(0, view.state_bytes + view.growth_bytes - room)
+    # What is given counts only once memory is needed at all (DCAPE 5.4).
+    return given if given is not None and lacking else lacking
 
 
 def _allowed(strategy: Strategy, view: ClusterView) -> int:
@@ -190,7 +212,7 @@ _DECIDE: dict[str, Callable[[Strategy, ClusterView], tuple[Decision, ...]]] = {
     "none": _nothing,
     "spill-only": _nothing,
     "relocate-only": _relocate,
-    "lazy-disk": _relocate,
+    "lazy-disk": _lazy_disk,
     "active-disk": _active_disk,
     "global-disk": _global_disk,
     "flux-load": _flux(load_moves),

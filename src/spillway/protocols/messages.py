@@ -57,7 +57,6 @@ class Received(Message):
 
     #: The manifest of what was received.
     part: str
-    rows: int
     bytes: int
 
 

@@ -73,6 +73,8 @@ class Cluster:
         #: rows go first, in this order.
         self.disk_left_s = np.zeros(slots)
         self.owed_s = np.zeros(slots)
+        #: Seconds that all slots still wait for the next batch.
+        self.waits_s = 0.0
         self.draining: list[list[int]] = [[] for _ in range(slots)]
         #: Since the start: rows given and processed; and rows that sources have not given yet.
         self.given = 0.0
@@ -133,7 +135,10 @@ class Cluster:
         left = cpu_left(scenario, now_s)
         blocked = np.minimum(self.disk_left_s, scenario.step_s)
         self.disk_left_s -= blocked
-        whole_s = (scenario.step_s - blocked) * left
+        waits_s = min(self.waits_s, scenario.step_s)
+        self.waits_s -= waits_s
+        free_s = np.maximum(scenario.step_s - blocked - waits_s, 0)
+        whole_s = free_s * left
         paid = np.minimum(self.owed_s, whole_s)
         self.owed_s -= paid
         row_cost = np.full(scenario.slots, machine.row_s + machine.produce_s)
@@ -152,9 +157,7 @@ class Cluster:
         if not (scenario.workload.warm and scenario.workload.history_rows):
             self.changed()
         used = paid + unspooled * machine.row_s + work
-        busy = blocked + (scenario.step_s - blocked) * np.minimum(
-            1, used / np.maximum(whole_s, 1e-12)
-        )
+        busy = blocked + free_s * np.minimum(1, used / np.maximum(whole_s, 1e-12))
         weight = min(1.0, scenario.step_s)
         self.utilisation += weight * (busy / scenario.step_s - self.utilisation)
         processed = fresh + unspooled

@@ -37,7 +37,9 @@ class Control:
         self.controller = SpillPolicy(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
-        self.state = initial(Routing.even(scenario.groups, scenario.slots), streams=1)
+        groups, shares = scenario.groups, settings.shares
+        routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
+        self.state = initial(routing, streams=1)
         self.table = GroupTable.empty(scenario.groups, streams=1)
         self._profiles = self.rules.strategy.name == "global-disk"
         self._rows = np.zeros(scenario.slots)

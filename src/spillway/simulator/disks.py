@@ -20,7 +20,8 @@ import numpy as np
 
 from spillway.metrics.events import Event, ForceSpilled, Reloaded, Spilled
 from spillway.operators.orders import Force
-from spillway.policies.rotation import Rotation, Turn, Waiting
+from spillway.operators.turns import Turn, Waiting
+from spillway.policies.rotation import Rotation
 from spillway.policies.tuning import GapTuner
 from spillway.simulator.cluster import Cluster
 from spillway.simulator.control import Control

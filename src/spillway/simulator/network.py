@@ -91,9 +91,8 @@ class Network:
         self._say(ReceivePartitions(one.move.move), one, now_s)
 
     def _arrived(self, one: _Transfer, now_s: float) -> None:
-        rows = int(self._cluster.state_rows[one.groups].sum())
         size = int(self._cluster.sizes()[one.groups].sum())
-        self._say(Received(one.move.move, PART, rows, size), one, now_s)
+        self._say(Received(one.move.move, PART, size), one, now_s)
         del self._under_way[one.move.move]
 
     def _say(self, message: Message, one: _Transfer, now_s: float) -> None:

@@ -150,6 +150,10 @@ class Scenario:
     #: Virtual time of one step, and between two commits of the coordinator.
     step_s: float = 0.01
     batch_s: float = 0.01
+    #: The coordinator commits when so many rows have come, and not every `batch_s`; and for so long
+    #: after each commit no slot works, as between two micro-batches.
+    batch_rows: int | None = None
+    batch_fixed_s: float = 0.0
     #: Time that one point of the series stands for.
     sample_s: float = 1.0
     #: Whether rows come at random; without, every group gets exactly its share in every step.
@@ -163,6 +167,11 @@ class Scenario:
                     f"{name}={getattr(self, name)!r} is not more than 0",
                     hint=f"for example {name}={getattr(Scenario(), name)!r}",
                 )
+        if self.batch_fixed_s < 0 or (self.batch_rows is not None and self.batch_rows < 1):
+            raise SettingsError(
+                f"a batch of {self.batch_rows!r} rows cannot cost {self.batch_fixed_s!r} s",
+                hint="for example batch_rows=100000, batch_fixed_s=0.2",
+            )
         if self.groups < self.slots or self.workload.keys < self.groups:
             raise SettingsError(
                 f"{self.workload.keys} keys in {self.groups} groups cannot be shared by "
@@ -186,7 +195,9 @@ class Scenario:
                     f"{name} is not a setting of adaptation in a scenario",
                     hint="slots and groups stand beside adapt, memory is memory_bytes of machine",
                 )
-        return Adapt().changed(**self.adapt)
+        # A scenario may have more groups than a query.
+        known = Adapt(slots=self.slots, groups=min(self.groups, 65_536))
+        return known.changed(**self.adapt)
 
     def changed(self, **changes: Any) -> Scenario:
         """The scenario with some fields replaced."""

@@ -81,16 +81,17 @@ class Simulation:
         self._journal: deque[tuple[float, Event]] = deque(maxlen=JOURNAL)
         self._counts = {"moves": 0, "spills": 0, "events": 0}
         self._unanswered: set[int] | None = None
+        #: Rows of the batches that have ended, where batches are made of rows.
+        self._batched = 0.0
 
     def run(self, tell: Tell) -> Result:
         """All steps."""
         scenario = self.scenario
-        per_batch = max(1, round(scenario.batch_s / scenario.step_s))
         per_sample = max(1, round(scenario.sample_s / scenario.step_s))
         for number in range(1, round(scenario.seconds / scenario.step_s) + 1):
             now_s = round(number * scenario.step_s, 9)
             self._step(round(now_s - scenario.step_s, 9), now_s)
-            if number % per_batch == 0 and self._unanswered is None:
+            if self._unanswered is None and self._batch_ends(number):
                 self._unanswered = self.control.asked
             self._commit_if_answered(now_s)
             self.disks.begin(now_s)
@@ -99,6 +100,17 @@ class Simulation:
                 self.checker.check(self, now_s)
                 tell(now_s)
         return self._result()
+
+    def _batch_ends(self, number: int) -> bool:
+        """Whether the batch ends with this step: by its time, or by its rows."""
+        scenario, cluster = self.scenario, self.cluster
+        if scenario.batch_rows is None:
+            return number % max(1, round(scenario.batch_s / scenario.step_s)) == 0
+        if cluster.given - self._batched < scenario.batch_rows:
+            return False
+        self._batched += scenario.batch_rows
+        cluster.waits_s += scenario.batch_fixed_s
+        return True
 
     def _step(self, from_s: float, now_s: float) -> None:
         step = self.cluster.step(from_s)

@@ -9,9 +9,9 @@ may evaluate the DataFrame twice, or only a part of it: repeated records are ign
 have not answered are made to.
 
 A *round* is a batch without rows, between two batches, with a number of its own for the sink: it makes
-missing results, and lets moves end where no batch comes. What a batch or round will do is noted in the
-log before it begins, as far as another start could do it differently; a start that finds such a note
-repeats it before anything else.
+missing results, processes rows that wait, and lets moves end where no batch comes. What a batch or
+round will do is noted in the log before it begins, as far as another start could do it differently; a
+start that finds such a note repeats it before anything else.
 
 With several stages the sink evaluates all of them, and they are committed from the last to the first. A
 crash in between leaves later stages one step ahead: the sink has that step, so it is repeated up to
@@ -20,6 +20,7 @@ them alone.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -150,6 +151,17 @@ class BatchLoop:
             while stage.state.moves and not self.stopping:
                 stage.finish_sending()
                 self.run_round(at)
+
+    def finish_waiting(self, most_rounds: int | None = None) -> None:
+        """Processes the rows that wait in slots, in rounds, at most so many for each stage."""
+        for at, stage in enumerate(self.stages):
+            for _ in itertools.count() if most_rounds is None else range(most_rounds):
+                before = stage.state.rounds
+                if stage.state.spooled_rows and not self.stopping:
+                    self.run_round(at)
+                # A batch that comes again comes first, and then no round is run.
+                if stage.state.rounds == before:
+                    break
 
     def advance(self) -> None:
         """Lets what waits for a batch go on without rows."""

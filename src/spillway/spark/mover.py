@@ -9,6 +9,9 @@ A step is a *load* of parcels that fits between two batches (spark/pace.py), so 
 none. What was received is named by a manifest only when all of it is there. The driver sees descriptions
 of runs, never rows.
 
+Where both slots have one memory tier, nothing is sent: the receiver takes the runs over where they are,
+by their names.
+
 Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
 it is done; `spillway.spark.session.local_session` sets FAIR.
 """
@@ -46,9 +49,10 @@ from spillway.protocols.relocation import Relocation
 from spillway.spark.home import Home
 from spillway.spark.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.workers import own_workers
+from spillway.state.layers import Layer
 from spillway.state.manifest import Manifest, part_manifest
 from spillway.state.merging import merged
-from spillway.state.moving import of_move
+from spillway.state.moving import Departure, of_move
 from spillway.state.run import Run
 from spillway.state.shipping import Parcel, laid_out, packed, parcels, unpacked
 
@@ -163,11 +167,11 @@ class Mover:
         self._warm = True
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
-    def send(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
-        """Begins to send what has departed."""
+    def send(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> None:
+        """Begins to send what has departed; without an exchange, it is where it is needed already."""
         if self._closed:
             return
-        work = (move, sender, groups, exchange)
+        work = (move, sender, exchange)
         thread = threading.Thread(
             target=self._run, args=work, name=f"spillway-move-{move.move}", daemon=True
         )
@@ -226,41 +230,49 @@ class Mover:
         with self._lock:
             self._said.append((message, seconds))
 
-    def _run(self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange) -> None:
+    def _run(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> None:
         watch = time.perf_counter()
         self._say(SendPartitions(move.move), 0.0)
         self._reach(move, 5)
         try:
-            received = self._sent(move, sender, groups, exchange)
+            received = self._sent(move, sender, exchange)
         except Exception as problem:
             self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
             return
         self._reach(move, 7)
         self._say(received, time.perf_counter() - watch)
 
-    def _sent(
-        self, move: Relocation, sender: Manifest, groups: int, exchange: Exchange
-    ) -> Received:
+    def _sent(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> Received:
+        departure = of_move(sender.departures, move.move)
+        assert departure is not None
+        if exchange is None:
+            self._say(ReceivePartitions(move.move), 0.0)
+            self._reach(move, 6)
+            layers = departure.streams
+        else:
+            layers = self._shipped(move, sender, departure, exchange)
+        part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
+        name = f"manifests/{sender.version:09d}-{move.receiver}-{uuid.uuid4().hex[:12]}.json"
+        self._checkpoint.durable.write(name, part.encode())
+        return Received(move.move, name, sum(map(sum, departure.sizes)))
+
+    def _shipped(
+        self, move: Relocation, sender: Manifest, departure: Departure, exchange: Exchange
+    ) -> tuple[tuple[Layer, ...], ...]:
+        """Has the rows carried to the receiver: for each stream, the layers that they are there."""
         context = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", POOL)
         context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
-        departure = of_move(sender.departures, move.move)
-        assert departure is not None
         watch = time.perf_counter()
         received: list[tuple[Parcel, Run]] = []
-        loads = self._in_loads(parcels(departure, groups))
+        loads = self._in_loads(parcels(departure, len(sender.groups)))
         for load in islice(loads, 1):
             received += self._carried(move, load, int(sender.version), exchange)
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
         self._reach(move, 6)
         for load in loads:
             received += self._carried(move, load, int(sender.version), exchange)
-        layers = laid_out(received, len(departure.streams))
-        part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
-        name = f"manifests/{sender.version:09d}-{move.receiver}-{uuid.uuid4().hex[:12]}.json"
-        self._checkpoint.durable.write(name, part.encode())
-        rows = sum(run.rows for _, run in received)
-        return Received(move.move, name, rows, sum(run.size_bytes for _, run in received))
+        return laid_out(received, len(departure.streams))
 
     def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
         """The parcels in loads, each when its turn has come."""

@@ -119,7 +119,7 @@ class Query:
 
         They go to the sink in rounds between the batches. Groups return to memory if it has room;
         a stream that is still short of memory moves others out meanwhile, which are not waited for.
-        What is moving between slots comes to its end first.
+        What is moving between slots comes to its end first, and rows that wait in slots are processed.
         `show` is called after every round; by default a bar is drawn where standard error is a
         terminal.
         """
@@ -130,6 +130,8 @@ class Query:
                 'use trigger(availableNow=True) with .adapt(cleanup="auto")',
             )
         self._loop.finish_moves()
+        # A round is a turn for one group at least; what comes meanwhile is not waited for.
+        self._loop.finish_waiting(most_rounds=self._loop.state.routing.groups)
         return clean_up(self._loop, show, lambda: self._loop.stopping)
 
     def set_memory(self, *, bytes: int | str | None, slot: int | None = None) -> None:
@@ -241,6 +243,7 @@ class Query:
     def _bring_to_end(self) -> None:
         try:
             self._loop.finish_moves()
+            self._loop.finish_waiting()
             if self._loop.stage.spec.adapt.cleanup == "auto":
                 clean_up(self._loop, show_bar, lambda: self._loop.stopping)
         except Exception as problem:

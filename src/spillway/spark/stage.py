@@ -42,6 +42,8 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.plan.join import Plan
+from spillway.policies.rotation import Gaps
+from spillway.policies.skew import Skew
 from spillway.protocols.relocation import Phase, Relocation
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
@@ -97,7 +99,15 @@ class Stage:
         self.rules = Rules.of(spec.adapt)
         #: Bytes of state that each slot may have in memory; None: no limit.
         self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
+        #: How much slots that are slower than others process in a batch; None: everything.
+        self._skew = None
+        if (buffer_bytes := spec.adapt.skew_bytes) is not None:
+            self._skew = Skew(buffer_bytes, spec.adapt.batch_target_s)
+        #: How groups take turns in memory; None: they leave it in generations.
+        self._gaps = Gaps(spec.adapt.t_gap_s) if spec.adapt.spill_mode == "rotation" else None
         self.pace = Pace()
+        #: Whether state is sent even to a slot that could take it over by name.
+        self.always_sends = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -141,7 +151,8 @@ class Stage:
         if self.state.batch < 0:
             return False
         changing = self._slots_wished is not None or self.state.scaling is not None
-        return self._mover.waiting or (changing and not self._mover.busy)
+        spooled = self.state.spooled_rows > 0
+        return spooled or self._mover.waiting or (changing and not self._mover.busy)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
@@ -183,6 +194,8 @@ class Stage:
             self._upkeep.garbage,
             sweep=self._first,
             memory_bytes=self.limits,
+            budgets=self._skew.budgets() if self._skew else None,
+            t_gaps_s=self._gaps.seconds(self.state.routing.slots) if self._gaps else None,
             note=note,
         )
         if note is None and noteworthy(self.state, plan):
@@ -195,10 +208,16 @@ class Stage:
         return self._first and self.checkpoint.log.begun(Mark(self.state.batch + 1)) is not None
 
     def begin_round(self, cleanup: tuple[int, ...]) -> Note | None:
-        """Notes a round that cleans up some groups; None if there is nothing for it to do."""
-        if not (cleanup or self.state.moves or self.state.scaling):
+        """Notes a round that cleans up some groups; None if there is nothing for it to do.
+
+        No rows come in a round, so it has no budget, and turns are given at once: what waits is
+        processed.
+        """
+        state = self.state
+        if not (cleanup or state.moves or state.scaling or state.spooled_rows):
             return None
-        note = new_note(self.state, self.limits, cleanup)
+        at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self._gaps else None
+        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once)
         self.checkpoint.log.begin(next_round_of(self.state), note)
         return note
 
@@ -256,6 +275,10 @@ class Stage:
         attempts = [record for same in self._records.value.values() for record in same]
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
+        if self._skew is not None:
+            self._skew = self._skew.observed(records, is_round=state.round > 0)
+        if self._gaps is not None:
+            self._gaps = self._gaps.observed(records, seconds)
         self._first = self._first and state.round > 0
         for move in state.moves:
             self._reach(move, _STEP_AFTER_BATCH.get(move.phase, 0))
@@ -302,7 +325,17 @@ class Stage:
                 name = self.state.manifests[move.sender]
                 assert name is not None
                 sender = self.checkpoint.manifest(name)
-                self._mover.send(move, sender, self.state.routing.groups, self._placed)
+                together = self._in_one_place(move.sender, move.receiver)
+                self._mover.send(move, sender, None if together else self._placed)
+
+    def _in_one_place(self, slot: int, other: int) -> bool:
+        """Whether two slots were last seen where they have one memory tier."""
+        if self.always_sends or not {slot, other} <= set(self._last):
+            return False
+        # A worker is named by its host, its executor and itself.
+        known = 1 if self.spec.adapt.share == "host" else 2
+        here, there = (self._last[s].worker.split("/")[:known] for s in (slot, other))
+        return here == there
 
     def _take_slots(self) -> None:
         """Comes to the number of slots that is asked for, once nothing moves."""

@@ -96,10 +96,13 @@ class SlotTask:
                 adapt.low_water,
                 adapt.calm_batches,
                 slot in self.plan.relocating,
+                self.plan.t_gap_of(slot),
             ),
             cleanup=self.plan.cleanup,
             orders=orders,
             owned=self.plan.routing.groups_of(slot) if orders else (),
+            budget=self.plan.budget_of(slot),
+            now_s=self.plan.clock_s,
         )
         policy = SpillPolicy(
             adapt.victims,

@@ -32,6 +32,8 @@ class Compactor:
     bound: int | None
     #: For each group, whether its rows still wait for results; None: none do.
     waiting: NDArray[np.bool_] | None = None
+    #: Where the layers are.
+    tier: str = "memory"
     #: Rows that were rewritten, and that were dropped.
     merged_rows: int = 0
     expired_rows: int = 0
@@ -42,7 +44,7 @@ class Compactor:
         combining = layout.combine is not None
         window = None if layout.made else layout.window_us
         self.layers = begin_merges(self.layers, window, combining=combining)
-        fuel = fuel_rows(delta_rows)
+        fuel = fuel_rows(delta_rows, combining=combining)
         for merge in merges(self.layers):
             self.merged_rows += self._advance(merge, fuel)
         self.layers = finish_merges(self.layers)
@@ -78,7 +80,7 @@ class Compactor:
         ]
         rows = self._still_alive(self.shelf.merged(self.stream, taken, self.waiting))
         if rows.num_rows:
-            piece = self.shelf.write(self.stream, rows, low)
+            piece = self.shelf.write(self.stream, rows, low, self.tier)
             layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
         rest = HashRange(cut, HASH_END)
         for at in sources:

@@ -52,13 +52,17 @@ class GroupTable:
     last_insert: Ints
     #: Rows that a batch processes, and results that it makes, on average; recent batches weigh more.
     load: Floats
+    #: Rows that a batch brings, whether it processes them or not, on average like the load.
+    incoming: Floats
+    #: When it came into memory, by the query's clock.
+    since_s: Floats
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
         """A table in which nothing has happened."""
         whole, half = (streams, groups), (groups,)
         shapes = {"rows": whole, "bytes": whole}
-        kinds = {"average": np.float64, "load": np.float64}
+        kinds = dict.fromkeys(("average", "load", "incoming", "since_s"), np.float64)
         columns: dict[str, Any] = {
             f.name: np.full(shapes.get(f.name, half), _neutral(f.name), kinds.get(f.name, np.int64))
             for f in fields(cls)
@@ -81,7 +85,8 @@ class GroupTable:
     @property
     def here(self) -> NDArray[np.bool_]:
         """Groups in which something happened."""
-        return (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0) | (self.last_insert != NEVER)  # type: ignore[no-any-return]
+        held = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
+        return held | (self.last_insert != NEVER) | (self.incoming > 0)  # type: ignore[no-any-return]
 
     def arranged(self, order: Sequence[int | None]) -> GroupTable:
         """The table with its streams in another order; None is one that has nothing."""
@@ -100,6 +105,7 @@ class GroupTable:
 
     def after(self, sizes: GroupSizes, news: GroupNews) -> GroupTable:
         """The table one batch later."""
+        came = (sizes.rows.sum(axis=0) > 0) & (self.rows.sum(axis=0) == 0)
         return GroupTable(
             sizes.rows,
             sizes.bytes,
@@ -112,6 +118,8 @@ class GroupTable:
             np.where(news.spilled, 0.0, self.average) * (1 - _NEWEST) + news.kept * _NEWEST,
             np.where(news.inserted, news.batch, self.last_insert),
             self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
+            self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
+            np.where(came, news.now_s, self.since_s),
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -142,7 +150,7 @@ class GroupTable:
         """The inverse of `to_json`."""
         table = cls.empty(found["count"], found["streams"])
         for one in fields(cls):
-            # A table that an earlier version wrote has no load yet.
+            # A table that an earlier version wrote has not all columns.
             if found["ids"] and one.name in found:
                 getattr(table, one.name)[..., found["ids"]] = found[one.name]
         return table
@@ -172,15 +180,18 @@ class GroupNews:
     #: Groups that were moved out of memory in the batch, and groups that got a row.
     spilled: NDArray[np.bool_]
     inserted: NDArray[np.bool_]
-    #: Rows that were processed.
+    #: Rows that were processed, and rows that came.
     rows: Ints
+    brought: Ints
+    #: The query's clock.
+    now_s: float = 0.0
 
     @classmethod
-    def none(cls, batch: int, groups: int) -> GroupNews:
+    def none(cls, batch: int, groups: int, now_s: float = 0.0) -> GroupNews:
         """Nothing has happened yet."""
-        outputs, kept, cleaned, rows = (np.zeros(groups, np.int64) for _ in range(4))
+        outputs, kept, cleaned, rows, brought = (np.zeros(groups, np.int64) for _ in range(5))
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
-        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows)
+        return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought, now_s)
 
     def took(self, rows: Ints) -> None:
         """Rows of each group that came into memory."""

@@ -13,7 +13,7 @@ what the slot has learned: the statistics of its groups and the selectivities th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -24,16 +24,18 @@ from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.routing.routing import HashRange, Routing, group_ranges
 from spillway.state.gaps import Gaps, all_gaps, gaps_inside
-from spillway.state.generations import Generation, by_number, taken_out
+from spillway.state.generations import Generation, by_number, cut_layers, taken_out
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
 from spillway.state.merging import WHOLE
 from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
+from spillway.state.spool import Spool
 from spillway.state.tiers import DurableTier
 
-#: 2 added what moves between slots, 3 the names of made streams and their gaps.
-FORMAT = 3
+#: 2 added what moves between slots, 3 rows that wait for a later batch, 4 the names of made streams and
+#: their gaps.
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Manifest:
     #: The names of the made streams, which come after the input streams, and where they are not there.
     made: tuple[str, ...] = ()
     gaps: Gaps = ()
+    #: Rows that wait for a later batch.
+    spool: Spool = field(default_factory=Spool)
     #: Batches in a row that left memory below its low-water mark.
     calm: int = 0
     #: Totals for people: rows and bytes in memory, and bytes on disk, per stream.
@@ -64,7 +68,7 @@ class Manifest:
     disk_bytes: tuple[int, ...] = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """All stacks of layers: of memory, of every generation, and of what moves."""
+        """All stacks of layers: of memory, of every generation, of what moves, and of what waits."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams
@@ -72,6 +76,7 @@ class Manifest:
             yield from departure.stacks()
         for parked in self.parked:
             yield from parked.streams
+        yield from self.spool.streams
 
     def runs(self) -> dict[str, Run]:
         """Every run that is named, by name."""
@@ -139,9 +144,11 @@ def part_manifest(
 ) -> Manifest:
     """What a slot takes over with the groups of a departure, their rows in these layers.
 
-    The departure says how the groups were cut, and what of them is on disk.
+    The departure says how the groups were cut, and what of them is on disk. Every slice is within the
+    groups, so that it can be laid beside slices of others.
     """
-    layers = tuple(tuple(stack) for stack in streams)
+    ranges = group_ranges(part.groups, len(groups))
+    layers = tuple(cut_layers(stack, ranges) for stack in streams)
     return Manifest(
         NO_VERSION,
         slot,
@@ -207,10 +214,10 @@ def combine(
     groups = GroupTable.empty(routing.groups, streams + len(made))
     for old in olds:
         groups = groups.merged(old.groups.only(owned))
-    stacks: list[tuple[Layer, ...]] = []
-    for stream in range(streams + len(made)):
-        cuts = [[c for layer in old.streams[stream] if (c := layer.cut(ranges))] for old in olds]
-        stacks.append(_side_by_side([cut for cut in cuts if cut]))
+    stacks = [
+        _combined([old.streams[stream] for old in olds], ranges)
+        for stream in range(streams + len(made))
+    ]
     selectivity: dict[str, tuple[float, float]] = {}
     for old in olds:
         for pair, (probed, matched) in old.selectivity.items():
@@ -231,7 +238,24 @@ def combine(
         ),
         made=made,
         gaps=all_gaps([gaps_inside(old.gaps, ranges) for old in olds]),
+        spool=_combined_spool([old.spool for old in olds], ranges, set(owned)),
     )
+
+
+def _combined(stacks: Iterable[Sequence[Layer]], ranges: Sequence[HashRange]) -> tuple[Layer, ...]:
+    cuts = [list(cut_layers(layers, ranges)) for layers in stacks]
+    return _side_by_side([cut for cut in cuts if cut])
+
+
+def _combined_spool(
+    spools: Iterable[Spool], ranges: Sequence[HashRange], owned: Collection[int]
+) -> Spool:
+    found = [spool for spool in spools if spool.since_s]
+    since_s = {g: at for spool in found for g, at in spool.since_s.items() if g in owned}
+    if not since_s:
+        return Spool()
+    streams = zip(*(spool.streams for spool in found), strict=True)
+    return Spool(tuple(_combined(stacks, ranges) for stacks in streams), since_s)
 
 
 def _side_by_side(stacks: list[list[Layer]]) -> tuple[Layer, ...]:
@@ -279,6 +303,12 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         ],
         "made": list(manifest.made),
         "gaps": _gaps_to_json(manifest.gaps),
+        "spool": [
+            [_layers_to_json(layers, at) for layers in manifest.spool.streams],
+            list(manifest.spool.since_s.items()),
+            manifest.spool.rows,
+            manifest.spool.bytes,
+        ],
         "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
         "selectivity": manifest.selectivity,
@@ -342,6 +372,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
         ),
         made=tuple(found.get("made", ())),
         gaps=_gaps_from_json(found.get("gaps", ())),
+        spool=_spool_from_json(found["spool"], runs) if "spool" in found else Spool(),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),
@@ -366,6 +397,12 @@ def _made_from_json(
     made: Sequence[str] = (), gaps: Sequence[Sequence[Sequence[int]]] = ()
 ) -> tuple[tuple[str, ...], Gaps]:
     return tuple(made), _gaps_from_json(gaps)
+
+
+def _spool_from_json(found: Sequence[Any], runs: Sequence[Run]) -> Spool:
+    streams, since_s, rows, size = found
+    stacks = tuple(_layers_from_json(layers, runs) for layers in streams)
+    return Spool(stacks, dict(since_s), rows, size)
 
 
 def _layers_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[Layer, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spillway.ids import HASH_END
 from spillway.kernels.order import order_by_hash
@@ -45,9 +46,14 @@ class Segment:
 
 def merged(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Sorted rows of several runs as one sorted batch; of equal hashes, earlier parts first."""
-    batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    order = order_by_hash(as_numpy(batch.column(0), np.uint32))
+    batch, order = together(parts)
     return batch.take(pa.array(order))
+
+
+def together(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
+    """The rows of several runs one after the other, and the order that sorts them by hash."""
+    batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    return batch, order_by_hash(as_numpy(batch.column(0), np.uint32))
 
 
 def alive(batch: pa.RecordBatch, time_column: int, bound: int) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ the runs mean, which is the manifest's and the slot state's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from spillway.ids import SlotId, Version
 from spillway.routing.groups import group_bounds, group_of
-from spillway.routing.routing import HashRange, group_ranges
+from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.compaction import finish_merges
 from spillway.state.generations import cut_layers
 from spillway.state.layers import Layer
-from spillway.state.merging import WHOLE, Segment, merged
+from spillway.state.merging import WHOLE, Segment, together
 from spillway.state.run import RunData, Slice, as_numpy
 from spillway.state.store import Store
 from spillway.state.turns import in_turns
@@ -29,9 +30,12 @@ MOVE_BYTES = 32 << 20
 #: Bytes of new rows that stay in the process as well, so that they need not be opened again.
 FRESH_BYTES = 64 << 20
 
-#: Rows of several runs of one part, sorted by hash, as the rows that are kept of them. The second
-#: argument says which rows still wait for their results; None: none does.
-Combine = Callable[[pa.RecordBatch, NDArray[np.bool_] | None], pa.RecordBatch]
+#: Rows of several runs of one part, with the order that sorts them by hash, as the sorted rows that are
+#: kept of them. The last argument says which rows still wait for their results; None: none does.
+Combine = Callable[
+    [pa.RecordBatch, NDArray[np.int32], NDArray[np.bool_] | None],
+    pa.RecordBatch,
+]
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Shelf:
         attempt: str,
     ) -> None:
         self.layouts = tuple(layouts)
+        #: How many of the streams are input; those that are made come after them.
+        self.inputs = sum(not layout.made for layout in layouts)
         self.groups = groups
         #: Every run this attempt has written, also those it has merged away again.
         self.written: set[str] = set()
@@ -110,6 +116,25 @@ class Shelf:
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)
 
+    def parted(
+        self, stream: int, layers: Sequence[Layer], ranges: Sequence[HashRange]
+    ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+        """The layers inside some ranges, ascending and disjoint, and what is left of them outside.
+
+        A run of which no row is left is not named any more, so that its file can go.
+        """
+        rest = outside(ranges)
+        cuts = ((layer, layer.cut(rest)) for layer in layers)
+        left = [replace(layer, slices=cut.slices if cut else ()) for layer, cut in cuts]
+        return cut_layers(layers, ranges), finish_merges(self.filled(stream, left))
+
+    def filled(self, stream: int, layers: Sequence[Layer]) -> list[Layer]:
+        """The layers without slices that have no row."""
+        return [
+            replace(layer, slices=tuple(s for s in layer.slices if self.segment(stream, s).rows))
+            for layer in layers
+        ]
+
     def write(
         self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
     ) -> Slice:
@@ -131,12 +156,14 @@ class Shelf:
 
         `waiting` says for each group whether results of its rows are still to be made.
         """
-        rows, combine = merged(parts), self.layouts[stream].combine
+        rows, order = together(parts)
+        combine = self.layouts[stream].combine
         if combine is None or rows.num_rows == 0:
-            return rows
+            return rows.take(pa.array(order))
         if waiting is None or not waiting.any():
-            return combine(rows, None)
-        return combine(rows, waiting[group_of(as_numpy(rows.column(0), np.uint32), self.groups)])
+            return combine(rows, order, None)
+        groups = group_of(as_numpy(rows.column(0), np.uint32), self.groups)
+        return combine(rows, order, waiting[groups])
 
     def moved(
         self,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spillway.ids import Version
 from spillway.routing.groups import group_bounds, group_of
-from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.compaction import finish_merges
 from spillway.state.compactor import Compactor
 from spillway.state.gaps import Gaps, all_gaps, gaps_inside, gaps_outside, without
@@ -33,12 +33,13 @@ from spillway.state.generations import (
     united,
 )
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
-from spillway.state.layers import SETTLED, Layer
+from spillway.state.layers import SETTLED, Layer, side_by_side
 from spillway.state.manifest import Manifest, arranged, part_manifest
 from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
 from spillway.state.shelf import Shelf, StreamLayout, slices
+from spillway.state.spool import Spooler
 from spillway.state.staging import Staging
 from spillway.state.store import Store
 
@@ -60,6 +61,7 @@ class SlotState:
         groups: int,
         version: Version,
         attempt: str,
+        now_s: float = 0.0,
     ) -> None:
         self.layouts = tuple(layouts)
         #: The names of the made streams.
@@ -68,7 +70,8 @@ class SlotState:
         self.manifest = manifest
         self.groups = groups
         self.version = version
-        self.news = GroupNews.none(version, groups)
+        self.now_s = now_s
+        self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
         #: Runs that came with groups from another slot.
@@ -78,8 +81,11 @@ class SlotState:
         self._shelf = Shelf(
             store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
         )
+        self.inputs = self._shelf.inputs
         #: Rows whose results are made when the batch is whole.
         self.staging = Staging(self._shelf)
+        #: Rows that wait for a later batch.
+        self.spooler = Spooler(self._shelf, manifest.spool, now_s)
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
@@ -249,11 +255,11 @@ class SlotState:
         """Lets go of every slice whose rows can find no partner at or after the watermark.
 
         The groups that miss results keep theirs until they are cleaned up, and those with staged
-        rows until these have been processed.
+        or spooled rows until these have been processed.
         """
-        self._note_pending()
-        staged = np.flatnonzero(self.staging.groups).tolist()
-        kept = group_ranges(self.pending | set(staged), self.groups)
+        self.note_pending()
+        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
+        kept = group_ranges(self.pending | set(waiting), self.groups)
         for stream in range(len(self.layouts)):
             bound = self._bound(stream, watermark_us)
             if bound is None:
@@ -270,11 +276,12 @@ class SlotState:
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        done, waiting = 0, self.deferred
-        self._note_pending()
+        done, waiting = self.spooler.compact(), self.deferred
+        self.note_pending()
+        # Of groups that miss results, or whose rows wait, all rows are kept.
+        needed = bool(self.pending) or bool(self.spooler.groups.any())
         for stream, layers in enumerate(self._layers):
-            # Of groups that miss results, all rows are kept.
-            bound = None if self.pending else self._bound(stream, watermark_us)
+            bound = None if needed else self._bound(stream, watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(self.delta_rows[stream])
             self._layers[stream] = merging.layers
@@ -397,9 +404,7 @@ class SlotState:
         """Keeps rows for groups that are on their way, as they came."""
         if data.rows == 0:
             return
-        known = of_move(self._parked, move) or Parked(
-            move, ((),) * (len(self.layouts) - len(self.made))
-        )
+        known = of_move(self._parked, move) or Parked(move, ((),) * self.inputs)
         more = known.with_layer(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
@@ -424,9 +429,11 @@ class SlotState:
         ranges = group_ranges(np.flatnonzero(part.groups.here).tolist(), self.groups)
         self._gaps = all_gaps([gaps_outside(self._gaps, ranges), part.gaps])
         for stream, layers in enumerate(part.streams):
-            for layer in layers:
-                fitting = replace(layer, level=self._level_for(stream, layer))
-                self._layers[stream] = (fitting, *self._layers[stream])
+            more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
+            if len(more) == 1:
+                # What was sent has come as one layer, which has no level yet.
+                more = [replace(more[0], level=self._level_for(stream, more[0]))]
+            self._layers[stream] = side_by_side(self._layers[stream], more)
         self._generations = by_number([*self._generations, *part.generations])
         self.arrived |= came
         self._known = self._known.merged(part.groups)
@@ -476,6 +483,7 @@ class SlotState:
             parked=self._parked,
             made=self.made,
             gaps=self._gaps,
+            spool=self.spooler.spool(),
             calm=calm,
             state_rows=rows,
             state_bytes=sizes,
@@ -488,11 +496,9 @@ class SlotState:
     def _widen(self, gaps: Gaps) -> None:
         """Makes the gaps of memory as wide as these, too: the made rows in them go."""
         self._gaps = all_gaps([self._gaps, gaps])
-        for at, ranges in enumerate(gaps, len(self.layouts) - len(self.made)):
+        for at, ranges in enumerate(gaps, self.inputs):
             if ranges:
-                rest = outside(ranges)
-                left = [self._without_empty(at, _cut_in_place(x, rest)) for x in self._layers[at]]
-                self._layers[at] = finish_merges(left)
+                _, self._layers[at] = self._shelf.parted(at, self._layers[at], ranges)
 
     def _bound(self, stream: int, watermark_us: int | None) -> int | None:
         """Rows up to this time find no partner any more."""
@@ -514,8 +520,8 @@ class SlotState:
     def _all_generations(self) -> list[Generation]:
         return [*self._generations, self._leaving] if self._leaving else self._generations
 
-    def _note_pending(self) -> None:
-        """Groups that have got a part in memory beside one on disk since the last manifest."""
+    def note_pending(self) -> None:
+        """Takes note of groups that have got a part in memory beside one on disk."""
         deferred = np.flatnonzero(self.deferred).tolist()
         if deferred:
             self.pending |= {group for group, rows in self._rows_by_group(deferred) if rows}
@@ -537,22 +543,13 @@ class SlotState:
         return [(group, int(np.asarray(rows)[group])) for group in sorted(chosen)]
 
     def _cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
-        """Takes groups out of memory: for each stream, their layers.
-
-        A run of which no row stays is not named any more, so that its file can go.
-        """
+        """Takes groups out of memory: for each stream, their layers."""
         ranges = group_ranges(chosen, self.groups)
-        rest = outside(ranges)
         taken = []
         for stream, layers in enumerate(self._layers):
-            taken.append(cut_layers(layers, ranges))
-            left = [self._without_empty(stream, _cut_in_place(x, rest)) for x in layers]
-            self._layers[stream] = finish_merges(left)
+            inside, self._layers[stream] = self._shelf.parted(stream, layers, ranges)
+            taken.append(inside)
         return taken
-
-    def _without_empty(self, stream: int, layer: Layer) -> Layer:
-        left = tuple(piece for piece in layer.slices if self._shelf.segment(stream, piece).rows)
-        return replace(layer, slices=left)
 
     def _without_over(
         self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]
@@ -582,12 +579,6 @@ class SlotState:
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
     """Segments as runs of their own, so that an index is made of their rows only."""
     return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
-
-
-def _cut_in_place(layer: Layer, ranges: Sequence[HashRange]) -> Layer:
-    """What is left of a layer inside the ranges, in the role it has."""
-    cut = layer.cut(ranges)
-    return replace(layer, slices=cut.slices if cut else ())
 
 
 def _described_rows(layer: Layer) -> int:

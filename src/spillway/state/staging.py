@@ -6,7 +6,8 @@ instead: the staging area takes pieces, and gives back all rows of one hash rang
 what is processed at a time is bounded, and does not depend on how the exchange cut the input.
 
 Rows that came earlier and wait for their results are staged too: those of groups that have arrived
-from another slot, and those of groups whose parts are being made one (operators/control.py).
+from another slot, those of groups whose parts are being made one (operators/control.py), and those of
+groups that are opened again (operators/gate.py).
 
 Pieces stay in the process up to a bound; what is more goes to the disk tier as runs that no manifest
 ever names.
@@ -32,13 +33,13 @@ STAGED_BYTES = 64 << 20
 
 
 class Staging:
-    """The staged rows of all streams of one slot."""
+    """The staged rows of all input streams of one slot."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._held: list[list[RunData]] = [[] for _ in shelf.layouts]
+        self._held: list[list[RunData]] = [[] for _ in range(shelf.inputs)]
         self._held_bytes = 0
-        self._written: list[list[Slice]] = [[] for _ in shelf.layouts]
+        self._written: list[list[Slice]] = [[] for _ in range(shelf.inputs)]
         #: For each group, whether it has rows here.
         self.groups: NDArray[np.bool_] = np.zeros(shelf.groups, np.bool_)
 
@@ -57,6 +58,16 @@ class Staging:
         if rows := [segment.batch() for segment in segments if segment.rows]:
             time_column = self._shelf.layouts[stream].time_column
             self.add(stream, RunData(self._merged(stream, rows), time_column))
+
+    def add_slices(self, found: Sequence[Sequence[Slice]]) -> None:
+        """Takes the rows of slices, for each stream, where they are."""
+        for stream, pieces in enumerate(found):
+            opened = [(piece, self._shelf.segment(stream, piece)) for piece in pieces]
+            self._written[stream] += [piece for piece, segment in opened if segment.rows]
+            for _, segment in opened:
+                bounds = group_bounds(self._shelf.groups)
+                rows = segment.data.group_sizes(bounds, segment.begin, segment.end)[0]
+                self.groups |= rows > 0
 
     def taken(self) -> Iterator[tuple[RunData | None, ...]]:
         """All rows, one hash range after the other; None for a stream without rows in it."""

@@ -1,0 +1,57 @@
+"""A driver that is made to be killed, with any operator on one stream; see `driver_child.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from driver_child import JAVA
+from inputs import SCHEMAS
+from pyspark.sql import DataFrame
+
+import spillway as sw
+from spillway.spark import loop
+from spillway.spark.result import Result
+from spillway.spark.session import local_session
+
+
+def query_of(kind: str, rows: DataFrame) -> Result:
+    """The query under test."""
+    orders = sw.stream(rows, "orders")
+    if kind == "group-by":
+        return orders.group_by("item").agg(n=sw.count(), total=sw.sum("amount"))
+    if kind == "windowed":
+        return orders.group_by("item").last(3, by="ts").agg(n=sw.count())
+    return orders.dedup("item")
+
+
+def main(kind: str, root: str, ready: str, adapt: str) -> None:
+    """Runs one life; `adapt` are settings, as JSON, and the bytes of a round of cleanup."""
+    settings = json.loads(adapt)
+    loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
+    conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
+    spark = local_session("killed", "local[2]", conf)
+    sys.stdin.readline()
+    rows = (
+        spark.readStream.schema(SCHEMAS["orders"])
+        .option("maxFilesPerTrigger", 1)
+        .parquet(f"{root}/in/orders")
+    )
+    query = (
+        query_of(kind, rows)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{root}/checkpoint")
+        .adapt(slots=2, groups=16, **settings)
+        .trigger(availableNow=True)
+        .start(f"{root}/out")
+    )
+    Path(ready).touch()
+    query.awaitTermination()
+    Path(f"{root}/report.json").write_text(json.dumps(query.recentProgress))
+    Path(f"{root}/done").touch()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

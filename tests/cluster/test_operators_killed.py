@@ -1,0 +1,148 @@
+"""Every operator, with rows that wait, spill or move, dies by SIGKILL at random times."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from inputs import Input, batch_of
+from processes import Child, local_roots, wait_until
+
+from spillway.coordinator.log import Log
+from spillway.state.tiers import DurableTier
+
+KILLS = 3
+SEED = 20261116
+
+#: What makes rows wait, leave memory and move.
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "generations": {"memory": 5_000, "round_bytes": 4_000, "strategy": "spill-only"},
+    "moves": {
+        "strategy": "relocate-only",
+        "relocation_batches": 1,
+        "relocation_threshold": 0.99,
+        "shares": (3, 1),
+    },
+    "rotation": {"memory": 5_000, "spill_mode": "rotation", "t_gap": "1 millisecond"},
+    "skew buffer": {"skew_buffer": "1MB", "batch_target": "1 millisecond"},
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    for left in local_roots(tmp_path):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    [
+        ("group-by", "rotation"),
+        ("group-by", "moves"),
+        ("windowed", "skew buffer"),
+        ("windowed", "generations"),
+        ("dedup", "rotation"),
+        ("dedup", "skew buffer"),
+    ],
+)
+def test_operator_killed_at_random_loses_and_repeats_nothing(
+    root: Path, kind: str, mechanism: str
+) -> None:
+    given = Input(str(root / "in"), files=14, rows=150, keys=200, seed=len(kind + mechanism))
+    given.write()
+    chance = random.Random(f"{SEED} {kind} {mechanism}")
+    with ExitStack() as stack:
+        coming = _born(stack, root, 0, kind, MECHANISMS[mechanism])
+        hits = 0
+        for number in range(1, 3 * KILLS):
+            life, coming = coming, _born(stack, root, number, kind, MECHANISMS[mechanism])
+            life.tell("go")
+            if not wait_until((root / f"ready-{number - 1}").exists, 120, step=0.01, child=life):
+                pytest.fail(f"life {number} did not start its query\n{life.told()}")
+            target = _logged(root) + 1
+            wait_until(lambda target=target: _logged(root) >= target, 60, step=0.005, child=life)
+            time.sleep(chance.uniform(0.0, 1.0))
+            through = (root / "done").exists()
+            assert life.running or through, life.told()
+            life.kill(workers=chance.random() < 0.5)
+            hits += not through
+            if through or hits >= KILLS:
+                break
+        coming.tell("go")
+        if not wait_until((root / "report.json").exists, 200, child=coming):
+            pytest.fail(f"the last life did not end well\n{coming.told()}")
+        wait_until((root / "done").exists, 30, child=coming)
+    assert hits >= KILLS, "the query was through before the last kill"
+    CHECKS[kind](_orders(root), _written(root))
+    state = Log(DurableTier(str(root / "checkpoint/spillway"))).latest()
+    assert state is not None
+    assert state.pending == ()
+    assert state.spooled_rows == 0
+
+
+def _check_totals(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+    """What was said last of each key is its total; a count grows, so the last is the largest."""
+    wanted = orders.groupby("item", dropna=False)["amount"].agg(["size", "sum"])
+    last = found.sort_values("n").groupby("item", dropna=False).last()
+    assert len(wanted) > 100
+    assert last["n"].sort_index().tolist() == wanted["size"].sort_index().tolist()
+    assert last["total"].sort_index().tolist() == wanted["sum"].sort_index().tolist()
+
+
+def _check_windows(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+    """Every row has a result: the first row of a key sees one row, the second two, all others three."""
+    sizes = orders.groupby("item", dropna=False).size()
+    wanted = Counter(
+        (_plain(item), min(at, 3)) for item, size in sizes.items() for at in range(1, size + 1)
+    )
+    assert Counter(zip(map(_plain, found["item"]), found["n"], strict=True)) == wanted
+
+
+def _check_keys(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+    """Every key once."""
+    once = Counter(_plain(item) for item in orders["item"].drop_duplicates())
+    assert Counter(map(_plain, found["item"])) == once
+
+
+CHECKS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], None]] = {
+    "group-by": _check_totals,
+    "windowed": _check_windows,
+    "dedup": _check_keys,
+}
+
+
+def _plain(item: Any) -> int | None:
+    return None if pd.isna(item) else int(item)
+
+
+def _orders(root: Path) -> pd.DataFrame:
+    return pd.concat([pq.read_table(p).to_pandas() for p in (root / "in/orders").glob("*.parquet")])
+
+
+def _written(root: Path) -> pd.DataFrame:
+    paths = sorted((root / "out").glob("b*.parquet"), key=lambda path: batch_of(path.name))
+    return pd.concat([pq.read_table(path).to_pandas() for path in paths])
+
+
+def _logged(root: Path) -> int:
+    log = root / "checkpoint/spillway/log"
+    return max((int(p.name.split(".")[0]) for p in log.glob("*.json")), default=-1)
+
+
+def _born(stack: ExitStack, root: Path, number: int, kind: str, adapt: dict[str, Any]) -> Child:
+    arguments = [kind, str(root), str(root / f"ready-{number}"), json.dumps(adapt)]
+    child = Child("operators_child.py", arguments, root / "scratch")
+    stack.callback(child.close)
+    return child
