@@ -13,6 +13,7 @@ from subjects import Treed
 from test_slot_law import small
 
 from spillway.ids import HASH_END
+from spillway.operators.gate import Budget
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
 from spillway.state.merging import Segment
 
@@ -82,13 +83,15 @@ def living(subject: Treed, members, times, watermark) -> bool:
 
 
 @pytest.mark.parametrize("windows", [[None] * 4, [9, 9, 9, 9], [4, 12, 7, 20]], ids=str)
-@pytest.mark.parametrize("seed", range(2))
-def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(windows, seed) -> None:
+@pytest.mark.parametrize(("seed", "t_gap_s"), [(0, None), (1, None), (2, 1.0)])
+def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(
+    windows, seed, t_gap_s
+) -> None:
     rng = np.random.default_rng(seed)
     subject = Treed(windows, SHAPES[seed])
-    checked, filling, value = 0, 0, itertools.count()
+    checked, filling, waiting, value = 0, 0, 0, itertools.count()
     with small() as folder:
-        cluster = Cluster(folder, subject, 3, 2, 4000, block_rows=100)
+        cluster = Cluster(folder, subject, 3, 2, 4000, t_gap_s=t_gap_s, block_rows=100)
         for clock in range(28):
             kind = rng.integers(0, 10)
             if kind < 3:
@@ -98,7 +101,7 @@ def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(window
             elif kind == 4:
                 cluster.move(int(rng.integers(0, 3)), int(rng.integers(0, 3)), 800, 1, False)
             elif kind == 5:
-                cluster.send(fails=False)
+                cluster.send(fails=False, by_name=bool(clock % 2))
             elif kind == 6:
                 cluster.memory_bytes = int(rng.choice([1500, 4000, 20_000]))
             elif kind == 7 and clock % 3 == 0:
@@ -109,7 +112,8 @@ def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(window
                 rng.integers(0, 4, 8), rng.integers(0, 8, 8), rng.integers(0, 4, 8), strict=True
             )
             rows = [Row(int(s), int(k), clock - int(back), next(value)) for s, k, back in drawn]
-            cluster.batch(rows, [])
+            cluster.batch(rows, [], budget=None if clock % 3 else Budget(4, 2000))
+            waiting += cluster.state.spooled_rows > 0
             checked += check_states(cluster)
             named = [cluster.checkpoint.manifest(one) for one in cluster.state.manifests if one]
             filling += any(ranges for one in named for ranges in one.gaps)
@@ -118,6 +122,7 @@ def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(window
         assert cluster.events["Spilled"] + cluster.events["ForceSpilled"] > 0
     assert checked > 100
     assert filling > 0
+    assert waiting > 0
 
 
 def test_gaps_are_filled_a_few_rows_at_a_time_and_then_are_gone() -> None:
@@ -164,8 +169,9 @@ def test_rows_find_what_left_memory_before_its_states_were_made() -> None:
         subject.check(cluster)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize("spilled", [False, True])
-def test_groups_move_between_slots_whose_plans_differ(spilled: bool) -> None:
+def test_groups_move_between_slots_whose_plans_differ(spilled: bool, by_name: bool) -> None:
     """What the receiver's plan has too is taken over, the rest is made there (PLANS 4.1)."""
     value = itertools.count()
     with small() as folder:
@@ -187,7 +193,7 @@ def test_groups_move_between_slots_whose_plans_differ(spilled: bool) -> None:
         batch()
         sent = cluster.checkpoint.manifest(cluster.state.manifests[0]).departures[0]
         assert sent.made == ("s0+s1", "s2+s3")
-        cluster.send(fails=False)
+        cluster.send(fails=False, by_name=by_name)
         cluster.batch([], [])
         assert cluster.state.moves == ()
         there = cluster.checkpoint.manifest(cluster.state.manifests[1])
@@ -219,3 +225,29 @@ def test_plans_that_share_a_state_keep_it() -> None:
         assert after.gaps[0] == ()
         assert after.gaps[1] != ()
         assert after.streams[4] == before.streams[4]
+
+
+def test_rows_wait_through_a_change_of_plan_and_of_slots() -> None:
+    """What waits is input, whatever is stored of it."""
+    value = itertools.count()
+    with small() as folder:
+        subject = Treed([None] * 4, parse("((s0 s1) (s2 s3))"))
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
+        cluster.reshape(1, parse("(((s0 s1) s2) s3)"))
+        rows = [(s, k) for s in range(4) for k in range(0, 16, 2)]
+        cluster.batch([Row(s, k, 0, next(value)) for s, k in rows], [])
+        cluster.batch([Row(s, k, 0, next(value)) for s, k in rows], [], budget=Budget(0, 1 << 20))
+        waits = cluster.state.spooled_rows
+        assert waits > 0
+        cluster.reshape(0, flat(FOUR))
+        cluster.batch([], [], budget=Budget(0, 1 << 20))
+        assert 0 < cluster.state.spooled_rows < waits
+        cluster.start(1)
+        cluster.batch([], [], budget=Budget(0, 1 << 20))
+        [manifest] = [cluster.checkpoint.manifest(name) for name in cluster.state.manifests]
+        assert len(manifest.spool.streams) == 4
+        assert manifest.spool.rows == cluster.state.spooled_rows > 0
+        check_states(cluster)
+        cluster.clean_up()
+        check_states(cluster)
+        subject.check(cluster)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from spillway.ids import HASH_END, NO_VERSION, SlotId
 from spillway.kernels.checksum import sealed, unsealed
@@ -15,6 +18,7 @@ from spillway.state.manifest import Manifest, arranged, combine, decode_manifest
 from spillway.state.merging import WHOLE
 from spillway.state.moving import Departure
 from spillway.state.run import Run, Slice
+from spillway.state.spool import Spool
 
 GROUPS = 4
 LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)
@@ -114,6 +118,20 @@ def test_slots_with_different_plans_are_put_together() -> None:
     assert len(whole.groups.rows) == 4
 
 
+def test_rows_that_wait_are_put_together_whatever_the_plans_store() -> None:
+    olds = [
+        replace(
+            manifest(made, slot=slot, groups=groups, name="x"),
+            spool=Spool((layer(f"w{slot}", half), ()), {slot * 2: 1.0}, 1, 8),
+        )
+        for slot, made, groups, half in ((0, ("A+B",), range(2), LOW), (1, (), range(2, 4), HIGH))
+    ]
+    whole = combine(olds, SlotId(0), Routing.even(GROUPS, 1), 2)
+    assert whole.spool.streams == ((layer("w0", LOW)[0].beside(layer("w1", HIGH)[0]),), ())
+    assert whole.spool.since_s == {0: 1.0, 2: 1.0}
+    assert arranged(whole, ("B+C", "A+B")).spool == whole.spool
+
+
 def test_parts_that_become_one_have_the_gaps_of_both_and_no_rows_in_them() -> None:
     one = Generation(0, (0,), (layer("a"), layer("ab")), ((),))
     other = Generation(1, (0,), (layer("b"), ()), ((LOW,),))
@@ -123,13 +141,17 @@ def test_parts_that_become_one_have_the_gaps_of_both_and_no_rows_in_them() -> No
     assert [piece.range for piece in whole.streams[1][0].slices] == [HIGH]
 
 
-def test_manifests_from_before_there_were_made_streams_are_read() -> None:
+@pytest.mark.parametrize("format_", [2, 3])
+def test_manifests_from_before_there_were_made_streams_are_read(format_: int) -> None:
     frozen = Generation(3, (1,), (layer("g"),))
-    old = Manifest(NO_VERSION, SlotId(0), (layer("r"),), generations=(frozen,))
+    spool = Spool((layer("w"),), {1: 0.5}, 1, 8) if format_ == 3 else Spool()
+    old = Manifest(NO_VERSION, SlotId(0), (layer("r"),), generations=(frozen,), spool=spool)
     found = json.loads(unsealed(old.encode()) or b"")
-    found["format"] = 2
+    found["format"] = format_
     del found["made"], found["gaps"]
+    if format_ == 2:
+        del found["spool"]
     found["generations"] = [one[:3] for one in found["generations"]]
     read = decode_manifest(sealed(json.dumps(found).encode()), "m")
     assert read.generations == (frozen,)
-    assert (read.made, read.gaps) == ((), ())
+    assert (read.made, read.gaps, read.spool) == ((), (), spool)
