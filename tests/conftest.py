@@ -6,13 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 
-# A run of the tests is the same every time; `make soak` looks for what no run has seen yet.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("soak", print_blob=True)
+# A run of the tests is the same every time; `make soak` looks for what no run has seen yet. How long
+# an example takes says something about the machine alone.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", UNTIMED, derandomize=True)
+settings.register_profile("soak", UNTIMED, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

@@ -43,7 +43,7 @@ def test_executors_killed_at_every_step(moving: MovingPlace) -> None:
         child = moving.child(stack, given, placed)
         child.tell("go")
         report = moving.root / "report.json"
-        if not wait_until(report.exists, 600, step=0.2, child=child):
+        if not wait_until(report.exists, 1100, step=0.2, child=child):
             pytest.fail(f"the query did not end well; {moving.markers}\n{child.told()}")
         told = json.loads(report.read_text())
     assert moving.markers == sorted(f"died-{step}-{role}" for step, role in cases)
@@ -83,7 +83,7 @@ def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) ->
         child = moving.child(stack, given, {"tasks": tasks, "steps": steps, "share": "host"})
         child.tell("go")
         report = moving.root / "report.json"
-        if not wait_until(report.exists, 300, step=0.2, child=child):
+        if not wait_until(report.exists, 500, step=0.2, child=child):
             pytest.fail(f"the query did not end well; {moving.markers}\n{child.told()}")
         told = json.loads(report.read_text())
     assert moving.markers == sorted(f"died-{step}-{role}" for step, role in cases)

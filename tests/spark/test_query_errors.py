@@ -278,7 +278,7 @@ def test_unknown_setting_is_refused_with_the_known_ones(scenario: Scenario) -> N
     message, _, hint = refusal(SettingsError, lambda: writer.adapt(slot=4))
     assert message == "there is no setting 'slot'"
     assert hint.startswith(
-        "the settings are amortised, anchor, block_rows, buffer, calm_batches, cleanup,"
+        "the settings are amortised, anchor, batch_target, block_rows, buffer, calm_batches,"
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from spillway.cli.main import app
 from spillway.errors import EnvironmentMissing
 from spillway.experiments import reproduce, reproduce_figures
-from spillway.experiments.reproduce_flux import SIMULATED
+from spillway.experiments.reproduce_flux_page import SHOWN
 from spillway.experiments.reproduce_page import load, rendered, write_page
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Run
@@ -202,15 +202,15 @@ def test_other_limits_are_told_and_leave_the_verdict_alone() -> None:
 
 def test_page_shows_what_was_measured_and_nothing_else() -> None:
     documents = load(ROOT / "bench" / "reproduction")
-    assert {one["figure"] for one in documents} == {*FIGURES, *SIMULATED}
+    assert {one["figure"] for one in documents} == {*FIGURES, *SHOWN}
     assert (ROOT / "docs" / "reproduction.md").read_text() == rendered(documents)
-    for name in (*FIGURES, *SIMULATED):
+    for name in (*FIGURES, *SHOWN):
         assert (ROOT / "docs" / "figures" / f"{name}.png").is_file()
 
 
 def test_measured_documents_have_the_texts_of_today_and_verdicts_of_their_data() -> None:
     for found in load(ROOT / "bench" / "reproduction"):
-        if found["figure"] in SIMULATED:
+        if found["figure"] in SHOWN:
             continue
         figure = FIGURES[found["figure"]]
         assert (found["claim"], found["paper"]) == (figure.claim, figure.paper)

@@ -25,6 +25,12 @@ def opened(
     return np.flatnonzero(found).tolist()
 
 
+def test_a_large_group_does_not_keep_smaller_ones_out_of_the_budget() -> None:
+    expected, waiting = np.full(4, 10.0), np.array([90, 80, 5, 0])
+    since = np.array([1.0, 2.0, 3.0, 0.0])
+    assert open_groups(expected, waiting, since, 130, 1e9).tolist() == [True, False, True, True]
+
+
 def test_without_a_budget_all_groups_are_open() -> None:
     assert opened([9.0, 99.0], [9, 99], budget=None) == [0, 1]
 
@@ -55,8 +61,9 @@ def test_of_groups_without_waiting_rows_the_small_ones_are_served() -> None:
     assert opened([90.0, 4.0, 5.0], [0, 0, 0]) == [1, 2]
 
 
-def test_none_is_passed_over_because_a_later_one_would_fit() -> None:
-    assert opened([0.0, 0.0, 1.0], [6, 20, 0], [1.0, 2.0, 0.0]) == [0]
+def test_one_that_was_passed_over_is_the_first_of_the_next_batch() -> None:
+    assert opened([0.0, 0.0, 1.0], [6, 20, 0], [1.0, 2.0, 0.0]) == [0, 2]
+    assert opened([0.0, 0.0, 1.0], [0, 20, 0], [0.0, 2.0, 0.0]) == [1]
 
 
 @pytest.mark.parametrize(

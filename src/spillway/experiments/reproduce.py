@@ -19,6 +19,7 @@ from spillway.doctor import require_java
 from spillway.experiments.bench_spec import chosen
 from spillway.experiments.quiet import java_errors_to
 from spillway.experiments.reproduce_flux import SIMULATED, simulated_documents
+from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Input, Run, run_variant, state_bytes
 from spillway.experiments.reproduce_spec import FIGURES
@@ -35,13 +36,17 @@ def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dic
 
     What was asked for is checked at once, and run as the documents are taken.
     """
-    wanted = chosen("figure", names, [*FIGURES, *SIMULATED])
+    wanted = chosen("figure", names, [*FIGURES, *REAL, *SIMULATED])
     simulated = [SIMULATED[name] for name in wanted if name in SIMULATED]
-    real = [FIGURES[name] for name in wanted if name in FIGURES]
-    if not real:
-        return simulated_documents(simulated, say)
-    require_java()
-    return chain(_documents(real, say), simulated_documents(simulated, say))
+    local = [FIGURES[name] for name in wanted if name in FIGURES]
+    clustered = [REAL[name] for name in wanted if name in REAL]
+    if local or clustered:
+        require_java()
+    return chain(
+        _documents(local, say) if local else (),
+        (figure.document(say) for figure in clustered),
+        simulated_documents(simulated, say),
+    )
 
 
 def _documents(figures: Sequence[Figure], say: Say) -> Iterator[dict[str, Any]]:

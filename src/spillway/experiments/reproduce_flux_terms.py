@@ -63,6 +63,27 @@ class SimulatedFigure:
         }
 
 
+@dataclass(frozen=True)
+class RealFigure:
+    """A figure that real executors make, as the page shows it; see `SimulatedFigure`."""
+
+    name: str
+    title: str
+    claim: str
+    paper: str
+    x: str
+    y: str
+    #: Runs it, saying what goes on; gives its document.
+    document: Callable[[Callable[[str], None]], dict[str, Any]]
+    words: Callable[[Mapping[str, Any]], str]
+    setup: str = ""
+    #: What lines show over time.
+    point: str = "rows_per_s"
+    log_x: bool = False
+    log_y: bool = False
+    names: Mapping[float, str] = field(default_factory=dict)
+
+
 def _over_time(found: Result, name: str) -> dict[float, float]:
     pairs = zip(found.series["second"], found.series[name], strict=True)
     return {round(at, 6): round(value, 6) for at, value in pairs}

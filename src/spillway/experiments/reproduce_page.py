@@ -16,7 +16,8 @@ from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
 from spillway.experiments.reproduce_flux import SIMULATED
-from spillway.experiments.reproduce_flux_page import HEAD, simulated_section
+from spillway.experiments.reproduce_flux_page import HEAD, REAL_HEAD, flux_section
+from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_spec import FIGURES
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
 from spillway.experiments.reproduce_words import mb, ours
@@ -81,10 +82,10 @@ def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
     known = {document["figure"]: document for document in documents}
     parts = [_HEAD, _summary(known, FIGURES)]
     parts += [_section(known[name]) for name in FIGURES if name in known]
-    simulated = [name for name in SIMULATED if name in known]
-    if simulated:
-        parts += [HEAD, _summary(known, SIMULATED)]
-        parts += [simulated_section(known[name], PLOTS) for name in simulated]
+    for head, figures in ((REAL_HEAD, [*REAL]), (HEAD, [*SIMULATED])):
+        if shown := [name for name in figures if name in known]:
+            parts += [head, _summary(known, shown)]
+            parts += [flux_section(known[name], PLOTS) for name in shown]
     return "\n".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spillway.experiments.reproduce_flux import SIMULATED
+from spillway.experiments.reproduce_flux_page import SHOWN
 from spillway.experiments.reproduce_terms import ALL_MEMORY
 
 Measured = Mapping[str, Any]
@@ -14,7 +14,7 @@ Measured = Mapping[str, Any]
 def ours(document: Mapping[str, Any]) -> str:
     """What a figure's document has to say on its claim."""
     name = document["figure"]
-    told = SIMULATED[name].words if name in SIMULATED else _OURS[name]
+    told = SHOWN[name].words if name in SHOWN else _OURS[name]
     return told(document["measured"])
 
 

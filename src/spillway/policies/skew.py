@@ -6,8 +6,9 @@ rows of groups that do not fit into it wait in the slot, on disk, for a later ba
 the next batches need not wait for them.
 
 Groups are served in the order in which their rows have come: those that wait longest first, each
-with all its rows. So none waits for ever, and the order of a group's rows is kept. When the buffer is
-full, groups are served beyond the budget: the batch takes longer, which is how the input is slowed
+with all its rows; one that is too large for what is left of the budget lets smaller ones by, and is the
+first of a later batch. So none waits for ever, and the order of a group's rows is kept. When the buffer
+is full, groups are served beyond the budget: the batch takes longer, which is how the input is slowed
 down, and nothing is lost.
 """
 
@@ -135,4 +136,11 @@ def open_groups(
     count = max(within, int(waits.any()), fitting if served[-1:].sum() > buffer_rows else 0)
     opened = np.zeros(len(rows), np.bool_)
     opened[order[:count]] = True
+    # A group that is too large for what is left of the budget does not keep smaller ones out: it is
+    # among the first of the next batch.
+    room = budget_rows - float(rows[:count].sum())
+    for place in (count + np.flatnonzero(rows[count:] <= room)).tolist():
+        if rows[place] <= room:
+            opened[order[place]] = True
+            room -= rows[place]
     return opened
