@@ -31,6 +31,8 @@ from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
 from spillway.operators.gate import Budget
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.operators.tree import TreeOperator
+from spillway.plan.shape import Shape
 from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import busy
@@ -134,10 +136,11 @@ class Cluster:
     events: Counter = field(default_factory=Counter)
     rules: Rules = field(default_factory=lambda: Rules(Strategy("none")))
     moves: int = 0
+    #: The shape of the join in slots where it is not that of the subject.
+    shapes: dict[int, Shape] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.streams = self.subject.streams
-        self.stored = self.subject.operator(self.block_rows).layouts
         self.checkpoint = Checkpoint(str(self.root / "durable"))
         self.start(self.slots)
 
@@ -145,7 +148,7 @@ class Cluster:
         """A start of the query: what was begun is repeated, what moves arrives, then it has `slots`."""
         self.opened = OpenRuns()
         self.state, self.references = self.checkpoint.recover(
-            len(self.stored), Routing.even(GROUPS, slots)
+            len(self.streams), Routing.even(GROUPS, slots)
         )
         self.garbage: tuple[str, ...] = ()
         self.slots = slots
@@ -162,7 +165,7 @@ class Cluster:
                 self.send(fails=False)
                 self.round(0, [])
             assert not self.state.moves
-            routing, count = self.state.routing.resized(self.slots), len(self.stored)
+            routing, count = self.state.routing.resized(self.slots), len(self.streams)
             self.state, self.references = self.checkpoint.rerouted(self.state, count, routing)
 
     def lose_host(self) -> None:
@@ -261,6 +264,17 @@ class Cluster:
             self.state = rescale(self.state, slots)
             self.slots = slots
 
+    def reshape(self, slot: int, shape: Shape) -> None:
+        """The join of a slot gets another shape, unless its groups are on their way."""
+        if slot not in busy(self.state.moves):
+            self.shapes[slot] = shape
+
+    def operator(self, slot: int) -> Operator:
+        operator = self.subject.operator(self.block_rows)
+        if isinstance(operator, TreeOperator) and slot in self.shapes:
+            return TreeOperator(self.streams, self.shapes[slot], self.block_rows)
+        return operator
+
     def send(self, fails: bool, by_name: bool = False) -> None:
         """Everything that has departed is received, or sending it fails."""
         for move in self.state.moves:
@@ -283,10 +297,10 @@ class Cluster:
         departure, store = of_move(manifest.departures, move.move), self.store(self.state.batch)
         received = []
         for parcel in [] if by_name else parcels(departure, GROUPS):
-            time = self.stored[parcel.stream].time_column
+            time = self.operator(move.sender).layouts[parcel.stream].time_column
             name = f"{self.state.batch:09d}-m{move.move}-{next(ATTEMPTS)}.arrow"
             received.append((parcel, unpacked(packed(parcel, time, store), name, time, store)))
-        layers = departure.streams if by_name else laid_out(received, len(self.stored))
+        layers = departure.streams if by_name else laid_out(received, len(departure.streams))
         part = part_manifest(SlotId(move.receiver), departure, layers, manifest.groups)
         name = f"manifests/part-{next(ATTEMPTS)}.json"
         self.checkpoint.durable.write(name, part.encode())
@@ -380,8 +394,8 @@ class Cluster:
         manifest = (
             self.checkpoint.manifest(name)
             if name
-            else empty_manifest(SlotId(slot), len(self.stored))
+            else empty_manifest(SlotId(slot), len(self.streams))
         )
-        operator = self.subject.operator(self.block_rows)
+        operator = self.operator(slot)
         mine = exchanged(rows, slot_of, slot, attempt)
         return run_slot(mine, job, manifest, operator, self.policy, store, report)

@@ -17,8 +17,10 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.dedup import DedupOperator
 from spillway.operators.groupby import GroupByOperator
 from spillway.operators.join import JoinOperator
+from spillway.operators.tree import TreeOperator
 from spillway.operators.windowed import LastRows, WindowedOperator, Within
 from spillway.operators.windows import PythonAggregate
+from spillway.plan.shape import Shape, parse
 
 
 @dataclass
@@ -43,11 +45,11 @@ class Joined:
 
     def check(self, cluster: Cluster) -> None:
         rows = [row for _, row in cluster.accepted]
-        by_stream = [[r for r in rows if r.stream == s] for s in range(len(self.streams))]
+        found = defaultdict(lambda: [[] for _ in self.streams])
+        for row in rows:
+            found[row.key][row.stream].append(row)
         wanted: Counter = Counter()
-        for combination in itertools.product(*by_stream):
-            if len({r.key for r in combination}) > 1:
-                continue
+        for combination in (one for key in found.values() for one in itertools.product(*key)):
             last = max(r.time for r in combination)
             if all(
                 w is None or last - r.time < w
@@ -55,6 +57,16 @@ class Joined:
             ):
                 wanted[tuple(r.value for r in combination)] += 1
         assert cluster.results == wanted
+
+
+@dataclass
+class Treed(Joined):
+    """The same combinations, by way of stored intermediate states."""
+
+    shape: Shape
+
+    def operator(self, block_rows: int) -> TreeOperator:
+        return TreeOperator(self.streams, self.shape, block_rows)
 
 
 def in_order(rows: Iterable[tuple[int, Row]]) -> list[tuple[int, Row]]:
@@ -247,17 +259,38 @@ def joins(draw):
     return Joined([draw(st.integers(1, 12)) if windowed else None for _ in range(streams)])
 
 
+@st.composite
+def shapes(draw, streams: int) -> Shape:
+    """Any tree over streams, with inner nodes of two or more children."""
+    nodes: list = [f"s{at}" for at in draw(st.permutations(range(streams)))]
+    while len(nodes) > 1:
+        size = draw(st.integers(2, min(3, len(nodes))))
+        at = draw(st.integers(0, len(nodes) - size))
+        nodes[at : at + size] = [Shape(tuple(nodes[at : at + size]))]
+    return nodes[0]
+
+
+@st.composite
+def trees(draw):
+    streams = draw(st.integers(2, 4))
+    windowed = draw(st.booleans())
+    windows = [draw(st.integers(1, 12)) if windowed else None for _ in range(streams)]
+    return Treed(windows, draw(shapes(streams)))
+
+
 #: For each operator, the ways it may be set up.
 SUBJECTS = {
     "join": joins(),
+    "tree": trees(),
     "group-by": st.just(Grouped()),
     "last rows": st.builds(Windowed, st.booleans(), st.integers(1, 4)),
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
     "dedup": st.just(Deduped()),
     "dedup within": st.builds(Deduped, st.integers(1, 9)),
 }
-#: For each operator but the join, one that is put under pressure, and the memory of its slots.
+#: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
+    "tree": (Treed([30] * 4, parse("((s0 s1) (s2 s3))")), 1500),
     "group-by": (Grouped(), 400),
     "last rows": (Windowed(True, 3), 400),
     "within": (Windowed(True, None, 9), 300),

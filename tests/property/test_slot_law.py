@@ -4,7 +4,8 @@ Random batches go through `run_slot` with random attempts that die before they r
 are lost after the sink has seen them and repeated after a restart, random restarts with other numbers
 of slots, lost memory tiers, moves of groups between slots that take several batches and may fail,
 budgets that let rows wait for later batches, and tiny merge and block sizes, so that a few hundred rows
-pass through everything that millions would. The same histories are for all operators (subjects.py).
+pass through everything that millions would. A join tree also gets other shapes, in one slot or another,
+at any time. The same histories are for all operators (subjects.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Deduped, Joined, Windowed
+from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import control, groupby, windowed, windows
+from spillway.operators import ascent, control, groupby, tree, windowed, windows
 from spillway.operators.gate import Budget
+from spillway.plan.shape import parse
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.settings import VICTIMS
@@ -40,6 +42,13 @@ BUDGETS = st.one_of(
     st.none(),
     st.builds(Budget, st.sampled_from([0, 1, 3, 8]), st.sampled_from([1, 300, 1 << 20])),
 )
+#: Operators whose rows of five units ago still count.
+WAITING = [
+    Joined([5, 5]),
+    Treed([5, 5, 5], parse("((s0 s1) s2)")),
+    Windowed(True, None, 5),
+    Deduped(5),
+]
 SMALL = [
     (compaction, "FAN", 2),
     (compaction, "COMBINING_FAN", 2),
@@ -57,6 +66,8 @@ SMALL = [
     (slot_state, "LEAST_WASTE_BYTES", 100),
     (slot_state, "CROWDED_GENERATION", 3),
     (staging, "STAGED_BYTES", 300),
+    (ascent, "PIECE_BYTES", 120),
+    (tree, "FILL_ROWS", 8),
 ]
 
 
@@ -85,6 +96,7 @@ def histories(draw, subject: Subject):
                 ["batch"] * 8
                 + ["restart", "lose", "memory", "round", "force", "scale"]
                 + ["move", "send"] * 3
+                + ["reshape"] * (3 if isinstance(subject, Treed) else 0)
             )
         )
         if kind == "batch":
@@ -114,6 +126,8 @@ def histories(draw, subject: Subject):
         elif kind == "move":
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
             events.append(("move", draw(slots), draw(slots), size, least, draw(st.booleans())))
+        elif kind == "reshape":
+            events.append(("reshape", draw(slots), draw(shapes(streams))))
         elif kind == "send":
             events.append(("send", draw(st.integers(0, 3)) == 0, draw(st.booleans())))
         else:
@@ -257,16 +271,22 @@ def test_groups_that_take_turns_in_memory_miss_nothing(kind: str, t_gap_s: float
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize("subject", [Joined([5, 5]), Windowed(True, None, 5), Deduped(5)], ids=str)
+@pytest.mark.parametrize("subject", WAITING, ids=str)
 def test_rows_that_waited_for_a_budget_find_what_has_expired_since(subject, spilled) -> None:
     values, last = itertools.count(), len(subject.streams) - 1
+    # The first stream stands for all but the last.
+    stands = {0: range(max(last, 1))}
     # Keys of different groups; the one that is last to wait is served when all others have been.
     slow, first, *others = 0, 2, 4, 6, 8, 12, 14
     with small() as folder:
         cluster = Cluster(folder, subject, 0, 1, block_rows=1000)
 
         def batch(*rows: tuple[int, int, int], budget: Budget | None = None) -> None:
-            made = [Row(s, key, time, next(values)) for s, key, time in rows]
+            made = [
+                Row(stream, key, time, next(values))
+                for s, key, time in rows
+                for stream in stands.get(s, (s,))
+            ]
             cluster.batch(made, [], budget=budget)
 
         little = Budget(0, 1 << 20)
@@ -286,16 +306,23 @@ def test_rows_that_waited_for_a_budget_find_what_has_expired_since(subject, spil
 
 
 @pytest.mark.parametrize("spilled", [False, True])
-@pytest.mark.parametrize("subject", [Joined([5, 5]), Windowed(True, None, 5), Deduped(5)], ids=str)
+@pytest.mark.parametrize("subject", WAITING, ids=str)
 def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, spilled) -> None:
     values, last = itertools.count(), len(subject.streams) - 1
+    # The first stream stands for all but the last.
+    stands = {0: range(max(last, 1))}
     moving, staying = 0, 2
     with small() as folder:
         cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
         assert [cluster.state.routing.table[g] for g in (0, 4)] == [0, 1]
 
         def batch(*rows: tuple[int, int, int]) -> None:
-            cluster.batch([Row(s, key, time, next(values)) for s, key, time in rows], [])
+            made = [
+                Row(stream, key, time, next(values))
+                for s, key, time in rows
+                for stream in stands.get(s, (s,))
+            ]
+            cluster.batch(made, [])
 
         batch((0, moving, 0), (0, staying, 0))
         if spilled:

@@ -280,11 +280,12 @@ def _damaged(
 
 
 def _slot(
-    state: Committed, slot: int, manifest: Manifest | None, names: Sequence[str]
+    state: Committed, slot: int, manifest: Manifest | None, inputs: Sequence[str]
 ) -> SlotReport:
     groups = len(state.routing.groups_of(SlotId(slot)))
     if manifest is None:
         return SlotReport(slot, groups, state.manifests[slot], {}, ())
+    names = (*inputs, *manifest.made)
     none = (0,) * len(names)
     totals = [
         total or none

@@ -115,7 +115,8 @@ def iso_utc(time_us: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"
 
 
-def _slot(record: SlotRecord, streams: Sequence[str]) -> dict[str, Any]:
+def _slot(record: SlotRecord, inputs: Sequence[str]) -> dict[str, Any]:
+    streams = (*inputs, *record.made)
     return {
         "slot": record.slot,
         "stateRows": dict(zip(streams, record.state_rows, strict=True)),

@@ -33,7 +33,7 @@ class SlotRecord:
     rows_out: int
     #: Largest event time seen in the batch, per stream, microseconds.
     max_times: tuple[int | None, ...]
-    #: In memory after the batch, per stream.
+    #: In memory after the batch, per stream; those that the operator makes come last.
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
     layers: tuple[int, ...]
@@ -41,6 +41,11 @@ class SlotRecord:
     worker: str
     #: Whether the task knew its slot from a row, and not from its place among the tasks alone.
     sure: bool = True
+    #: The names of the streams that the operator makes, and of those that are not there everywhere yet.
+    made: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    #: For "i~j", of a few rows of stream i: pairs with rows of j, and how many of them matched.
+    sampled: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: On disk after the batch, per stream.
     disk_rows: tuple[int, ...] = ()
     disk_bytes: tuple[int, ...] = ()

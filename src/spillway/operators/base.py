@@ -23,7 +23,7 @@ and what has been said is never wrong, only late.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.groups import group_of
+from spillway.state.gaps import Gaps
 from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
@@ -40,6 +41,10 @@ from spillway.state.slot import SlotState
 
 #: Weight of older batches in the measured selectivities.
 _DECAY = 0.8
+#: Rows, so weighed, below which they are forgotten: plans that are no longer followed leave nothing.
+_FORGOTTEN = 1e-6
+#: What is between two streams where partners were counted of a few rows.
+SAMPLED = "~"
 
 
 @dataclass(frozen=True)
@@ -78,15 +83,21 @@ class OperatorStats:
         outputs, self.outputs = self.outputs, np.zeros(self.groups, np.int64)
         return outputs
 
-    def probed(self, source: int, target: int, rows: int, matched: int) -> None:
-        """Counts how many partners the rows of one stream found in another."""
-        key = f"{source}>{target}"
+    def probed(self, source: str, target: str, rows: int, matched: int) -> None:
+        """Counts how many partners the rows of one side found in another."""
+        self._count(f"{source}>{target}", rows, matched)
+
+    def sampled(self, source: str, target: str, pairs: int, matched: int) -> None:
+        """Counts how many pairs of rows of two streams were looked at, and how many matched."""
+        self._count(f"{source}{SAMPLED}{target}", pairs, matched)
+
+    def _count(self, key: str, rows: int, matched: int) -> None:
         before = self.selectivity.get(key, (0.0, 0.0))
         self.selectivity[key] = (before[0] + rows, before[1] + matched)
 
     def blended(self, older: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """The selectivities with those of earlier batches, which weigh less and less."""
-        blend = {key: (p * _DECAY, m * _DECAY) for key, (p, m) in older.items()}
+        blend = {k: (p * _DECAY, m * _DECAY) for k, (p, m) in older.items() if p > _FORGOTTEN}
         for key, (probed, matched) in self.selectivity.items():
             before = blend.get(key, (0.0, 0.0))
             blend[key] = (before[0] + probed, before[1] + matched)
@@ -97,6 +108,16 @@ class OperatorStats:
 Made = Generator[pa.RecordBatch, None, None]
 #: Yields results; returns, for each stream, the rows that are to be kept.
 Results = Generator[pa.RecordBatch, None, tuple[RunData, ...]]
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What becomes of rows that an operator makes for streams of its own (state/gaps.py)."""
+
+    #: Takes sorted rows of a stream; returns them as they are kept.
+    keep: Callable[[int, RunData], Segment]
+    #: For each made stream, where there is none, and none is to be made.
+    gaps: Gaps
 
 
 class Operator(Protocol):
@@ -115,7 +136,11 @@ class Operator(Protocol):
         ...
 
     def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
-        """Yields the results that the new rows complete; `state` does not hold them yet."""
+        """Yields the results that the new rows complete; `state` does not hold them yet.
+
+        An operator that stores rows of its own making adds those to the state itself, as it makes
+        them: they may be many more than the new rows.
+        """
         ...
 
     def missing(
@@ -124,12 +149,18 @@ class Operator(Protocol):
         delta: Sequence[Sequence[Segment]],
         stats: OperatorStats,
         selectivity: dict[str, tuple[float, float]],
+        keeping: Keeping,
     ) -> Results:
         """Yields the results that are missing when `delta` is added to `base`.
 
         Of an additive operator, those that need rows of both; of a cumulative one, those of `delta`.
-        Returns what a cumulative operator keeps of `delta`.
+        Returns what a cumulative operator keeps of `delta`. An operator that stores rows of its own
+        making keeps those that need rows of both.
         """
+        ...
+
+    def fill(self, state: SlotState) -> int:
+        """Makes a bounded part of the rows that made streams lack; returns the rows it took."""
         ...
 
 
@@ -161,6 +192,7 @@ class Cumulative:
         delta: Sequence[Sequence[Segment]],
         stats: OperatorStats,
         selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
     ) -> Results:
         """The results of `delta`."""
         parts = [segment.batch() for segment in delta[0]]
@@ -168,6 +200,10 @@ class Cumulative:
             return (empty_rows(),)
         rows = RunData(self.together(parts), self.layouts[0].time_column)
         return (yield from self.results(base[0], rows, stats))
+
+    def fill(self, state: SlotState) -> int:  # noqa: ARG002
+        """Nothing is made."""
+        return 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
-from spillway.operators.base import Made, Operator, OperatorStats
+from spillway.operators.base import Keeping, Made, Operator, OperatorStats
 from spillway.operators.orders import Force, Pick
 from spillway.operators.turns import Turn, Waiting
 from spillway.state.groups import Floats, GroupTable, Ints
+from spillway.state.merging import Segment
+from spillway.state.run import RunData
 from spillway.state.slot import SlotState
 
 #: Room for files in memory, as a multiple of the limit: they keep rows that were cut out of them for
@@ -279,13 +281,15 @@ def made_whole(
     """Makes the parts of some groups one, and yields what they have not produced together.
 
     This is the cleanup of DCAPE-TR 4.2. Of an additive operator the parts are added up one by one,
-    oldest first; each step gives the combinations of what is there with what is added. Of a cumulative
-    one the results of all parts but the oldest are to be made. If the groups return to memory, their
-    rows may be followed by others in this batch: they are processed together with those, so that a
-    batch says a thing once.
+    oldest first; each step gives the combinations of what is there with what is added, also those that
+    the operator stores. Of a cumulative one the results of all parts but the oldest are to be made. If
+    the groups return to memory, their rows may be followed by others in this batch: they are processed
+    together with those, so that a batch says a thing once.
     """
     if not operator.cumulative:
-        yield from _between_parts(operator, state, groups, stats)
+        keep = state.keep if in_memory else state.keep_on_disk
+        keeping = Keeping(keep, state.gaps_between(groups))
+        yield from _between_parts(operator, state, groups, stats, keeping)
         state.settle(groups, in_memory=in_memory)
         return
     waiting = state.take_waiting(groups)
@@ -295,22 +299,36 @@ def made_whole(
             state.staging.add_segments(stream, segments)
         return
     base = state.frozen(groups)
-    kept = yield from operator.missing(base, waiting, stats, state.manifest.selectivity)
+    keeping = Keeping(state.keep, ())
+    kept = yield from operator.missing(base, waiting, stats, state.manifest.selectivity, keeping)
     for stream, rows in enumerate(kept):
         state.add(stream, rows)
     state.settle(groups, in_memory=False)
 
 
 def _between_parts(
-    operator: Operator, state: SlotState, groups: Sequence[int], stats: OperatorStats
+    operator: Operator,
+    state: SlotState,
+    groups: Sequence[int],
+    stats: OperatorStats,
+    keeping: Keeping,
 ) -> Iterator[pa.RecordBatch]:
     parts = state.parts(groups)
     if not parts:
         return
+    made: list[list[Segment]]
+
+    def kept(stream: int, rows: RunData) -> Segment:
+        segment = keeping.keep(stream, rows)
+        made[stream].append(segment)
+        return segment
+
     base = parts[0]
     for delta in parts[1:]:
-        yield from operator.missing(base, delta, stats, state.manifest.selectivity)
-        base = [[*old, *new] for old, new in zip(base, delta, strict=True)]
+        made = [[] for _ in base]
+        making = replace(keeping, keep=kept)
+        yield from operator.missing(base, delta, stats, state.manifest.selectivity, making)
+        base = [[*old, *new, *more] for old, new, more in zip(base, delta, made, strict=True)]
 
 
 def _turns(

@@ -71,9 +71,9 @@ def closed_groups(
     known = state.manifest.groups
     incoming = known.incoming if len(known) else np.zeros(state.groups)
     rows, sizes = state.spooler.sizes()
-    # As wide as those that wait, or else as those that are kept.
-    held_rows = int(rows.sum()) or int(known.rows.sum())
-    held_bytes = int(sizes.sum()) if rows.any() else int(known.bytes.sum())
+    # As wide as those that wait, or else as those of the input that are kept.
+    held_rows = int(rows.sum()) or int(known.rows[: state.inputs].sum())
+    held_bytes = int(sizes.sum()) if rows.any() else int(known.bytes[: state.inputs].sum())
     buffer_rows = budget.buffer_bytes * held_rows / max(held_bytes, 1)
     since_s = state.spooler.since_s
     return ~controller.opened(incoming, rows, since_s, budget.rows, buffer_rows)

@@ -20,7 +20,14 @@ import pyarrow as pa
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import profile
-from spillway.operators.base import Operator, OperatorStats, Sorted, StreamColumns, sort_input
+from spillway.operators.base import (
+    SAMPLED,
+    Operator,
+    OperatorStats,
+    Sorted,
+    StreamColumns,
+    sort_input,
+)
 from spillway.operators.control import Controller, Limits, MemoryKeeper
 from spillway.operators.gate import Budget, Gate, closed_groups
 from spillway.operators.intake import Deltas, Intake
@@ -164,6 +171,8 @@ def run_slot(
     yield from tally.counted(meter.metered("cleanup", cleaned))
     with meter.phase("store"):
         state.expire(job.watermark_us)
+    with meter.phase("fill"):
+        operator.fill(state)
     with meter.phase("spill"):
         for order in job.orders:
             if isinstance(order, Force):
@@ -219,6 +228,9 @@ def run_slot(
             state_rows=new.state_rows,
             state_bytes=new.state_bytes,
             layers=state.layer_counts,
+            made=new.made,
+            lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
+            sampled={key: seen for key, seen in new.selectivity.items() if SAMPLED in key},
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
             pending=_pending(new.groups),

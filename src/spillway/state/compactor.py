@@ -42,7 +42,8 @@ class Compactor:
         """Does the share of a batch that brought so many rows."""
         layout = self.shelf.layouts[self.stream]
         combining = layout.combine is not None
-        self.layers = begin_merges(self.layers, layout.window_us, combining=combining)
+        window = None if layout.made else layout.window_us
+        self.layers = begin_merges(self.layers, window, combining=combining)
         fuel = fuel_rows(delta_rows, combining=combining)
         for merge in merges(self.layers):
             self.merged_rows += self._advance(merge, fuel)

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.gaps import Gaps, all_gaps, gaps_inside
 from spillway.state.layers import Layer
 
 
@@ -28,6 +29,8 @@ class Generation:
     groups: tuple[int, ...]
     #: For each stream, its layers; all their runs are of the disk tier.
     streams: tuple[tuple[Layer, ...], ...]
+    #: Where made streams are not there.
+    gaps: Gaps = ()
 
     def split(
         self, chosen: Collection[int], total: int
@@ -42,7 +45,7 @@ class Generation:
 
     def _cut(self, groups: tuple[int, ...], ranges: Sequence[HashRange]) -> Generation:
         streams = tuple(cut_layers(layers, ranges) for layers in self.streams)
-        return Generation(self.number, groups, streams)
+        return Generation(self.number, groups, streams, gaps_inside(self.gaps, ranges))
 
 
 def cut_layers(layers: Iterable[Layer], ranges: Sequence[HashRange]) -> tuple[Layer, ...]:
@@ -52,12 +55,23 @@ def cut_layers(layers: Iterable[Layer], ranges: Sequence[HashRange]) -> tuple[La
 
 def united(number: int, parts: Sequence[Generation]) -> Generation:
     """Several parts as one: right only if no result between them is missing."""
-    streams = zip(*(part.streams for part in parts), strict=True)
-    return Generation(
-        number,
-        tuple(sorted({group for part in parts for group in part.groups})),
-        tuple(tuple(layer for layers in stream for layer in layers) for stream in streams),
+    stacks = zip(*(part.streams for part in parts), strict=True)
+    streams = tuple(tuple(layer for layers in stack for layer in layers) for stack in stacks)
+    gaps = all_gaps([part.gaps for part in parts])
+    groups = tuple(sorted({group for part in parts for group in part.groups}))
+    return Generation(number, groups, outside_gaps(streams, gaps), gaps)
+
+
+def outside_gaps(
+    streams: tuple[tuple[Layer, ...], ...], gaps: Gaps
+) -> tuple[tuple[Layer, ...], ...]:
+    """The streams without the made rows that are in gaps."""
+    inputs = len(streams) - len(gaps)
+    made = (
+        cut_layers(layers, outside(ranges)) if ranges else layers
+        for layers, ranges in zip(streams[inputs:], gaps, strict=True)
     )
+    return (*streams[:inputs], *made)
 
 
 def taken_out(

@@ -12,8 +12,8 @@ as FLUX does by the rows that a partition takes (section 5.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,22 @@ class GroupTable:
         """Groups whose rows are in more than one part, so that results may be missing."""
         return self.generations + (self.rows.sum(axis=0) > 0) > 1  # type: ignore[no-any-return]
 
+    @property
+    def here(self) -> NDArray[np.bool_]:
+        """Groups in which something happened."""
+        held = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
+        return held | (self.last_insert != NEVER) | (self.incoming > 0)  # type: ignore[no-any-return]
+
+    def arranged(self, order: Sequence[int | None]) -> GroupTable:
+        """The table with its streams in another order; None is one that has nothing."""
+        columns = {
+            name: np.stack(
+                [np.zeros(len(self), np.int64) if at is None else old[at] for at in order]
+            )
+            for name, old in (("rows", self.rows), ("bytes", self.bytes))
+        }
+        return replace(self, **columns)
+
     def productivity(self, *, amortised: bool = False) -> Floats:
         """Outputs per byte in memory; amortised, those of recent batches."""
         outputs = self.average if amortised else self.produced
@@ -125,9 +141,7 @@ class GroupTable:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: the groups in which something happened."""
-        here = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0) | (self.last_insert != NEVER)
-        here |= self.incoming > 0
-        ids = np.flatnonzero(here)
+        ids = np.flatnonzero(self.here)
         found = {f.name: getattr(self, f.name)[..., ids].tolist() for f in fields(self)}
         return {"count": len(self), "streams": len(self.rows), "ids": ids.tolist(), **found}
 

@@ -3,6 +3,9 @@
 A stream's state in memory is a list of layers (state/layers.py); what was moved out of memory is a list
 of generations (state/generations.py), which have layers too.
 
+Streams are the input streams and, after them, those that the operator makes, which have names: a state
+that was stored under another plan is matched by them (`arranged`).
+
 A manifest is small, immutable, and the only thing that gives run files a meaning. It also carries
 what the slot has learned: the statistics of its groups and the selectivities that order the probes.
 """
@@ -11,23 +14,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.routing.routing import HashRange, Routing, group_ranges
+from spillway.state.gaps import Gaps, all_gaps, gaps_inside
 from spillway.state.generations import Generation, by_number, cut_layers, taken_out
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
+from spillway.state.merging import WHOLE
 from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
 from spillway.state.spool import Spool
 from spillway.state.tiers import DurableTier
 
-#: 2 added what moves between slots, 3 rows that wait for a later batch.
-FORMAT = 3
+#: 2 added what moves between slots, 3 rows that wait for a later batch, 4 the names of made streams and
+#: their gaps.
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,9 @@ class Manifest:
     #: Groups that have left for another slot, and rows that came for groups on their way here.
     departures: tuple[Departure, ...] = ()
     parked: tuple[Parked, ...] = ()
+    #: The names of the made streams, which come after the input streams, and where they are not there.
+    made: tuple[str, ...] = ()
+    gaps: Gaps = ()
     #: Rows that wait for a later batch.
     spool: Spool = field(default_factory=Spool)
     #: Batches in a row that left memory below its low-water mark.
@@ -74,6 +85,10 @@ class Manifest:
     def encode(self) -> bytes:
         """The manifest as bytes, with a checksum in its first line."""
         return sealed(json.dumps(_to_json(self), separators=(",", ":")).encode())
+
+
+#: What has streams of layers and gaps in them.
+_Part = TypeVar("_Part", Manifest, Generation, Departure)
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,51 @@ def part_manifest(
     ranges = group_ranges(part.groups, len(groups))
     layers = tuple(cut_layers(stack, ranges) for stack in streams)
     return Manifest(
-        NO_VERSION, slot, layers, groups=groups.only(part.groups), generations=part.generations
+        NO_VERSION,
+        slot,
+        layers,
+        groups=groups.only(part.groups),
+        generations=part.generations,
+        made=part.made,
+        gaps=part.gaps,
+    )
+
+
+def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
+    """The same state with made streams of these names: the state matching of PLANS 4.1.
+
+    Those that match are kept, others dropped; one that is missing is a gap wherever there are groups.
+    """
+    if manifest.made == made:
+        return manifest
+    inputs, total = len(manifest.streams) - len(manifest.made), len(manifest.groups)
+    places = {name: inputs + at for at, name in enumerate(manifest.made)}
+    order = [*range(inputs), *(places.get(name) for name in made)]
+
+    def fitting(part: _Part, groups: Sequence[int] | None) -> _Part:
+        missing = (WHOLE,) if groups is None else group_ranges(groups, total) if groups else ()
+        gaps = tuple(
+            missing if at is None else part.gaps[at - inputs] if part.gaps else ()
+            for at in order[inputs:]
+        )
+        streams = tuple(() if at is None else part.streams[at] for at in order)
+        return replace(part, streams=streams, gaps=gaps)
+
+    table = manifest.groups
+    unknown = None if any(manifest.streams) else ()
+    here = np.flatnonzero(table.here).tolist() if total else unknown
+    departures = []
+    for one in manifest.departures:
+        sizes = tuple((0,) * len(one.groups) if at is None else one.sizes[at] for at in order)
+        frozen = tuple(fitting(part, part.groups) for part in one.generations)
+        whole = replace(fitting(one, one.groups), sizes=sizes, generations=frozen, made=made)
+        departures.append(whole)
+    return replace(
+        fitting(manifest, here),
+        groups=table.arranged(order) if total else table,
+        generations=tuple(fitting(part, part.groups) for part in manifest.generations),
+        departures=tuple(departures),
+        made=made,
     )
 
 
@@ -149,11 +208,16 @@ def combine(
     the number of lookups per hash does not grow with the number of former slots.
     """
     olds = list(manifests)
+    made = tuple(dict.fromkeys(name for old in olds for name in old.made))
+    olds = [arranged(old, made) for old in olds]
     ranges, owned = routing.ranges_of(slot), routing.groups_of(slot)
-    groups = GroupTable.empty(routing.groups, streams)
+    groups = GroupTable.empty(routing.groups, streams + len(made))
     for old in olds:
         groups = groups.merged(old.groups.only(owned))
-    stacks = [_combined([old.streams[stream] for old in olds], ranges) for stream in range(streams)]
+    stacks = [
+        _combined([old.streams[stream] for old in olds], ranges)
+        for stream in range(streams + len(made))
+    ]
     selectivity: dict[str, tuple[float, float]] = {}
     for old in olds:
         for pair, (probed, matched) in old.selectivity.items():
@@ -172,6 +236,8 @@ def combine(
                 for part in taken_out(old.generations, set(owned), routing.groups)[0]
             )
         ),
+        made=made,
+        gaps=all_gaps([gaps_inside(old.gaps, ranges) for old in olds]),
         spool=_combined_spool([old.spool for old in olds], ranges, set(owned)),
     )
 
@@ -226,6 +292,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
                 [_layers_to_json(layers, at) for layers in one.streams],
                 one.sizes,
                 _generations_to_json(one.generations, at),
+                list(one.made),
+                _gaps_to_json(one.gaps),
             ]
             for one in manifest.departures
         ],
@@ -233,6 +301,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             [one.move, [_layers_to_json(layers, at) for layers in one.streams]]
             for one in manifest.parked
         ],
+        "made": list(manifest.made),
+        "gaps": _gaps_to_json(manifest.gaps),
         "spool": [
             [_layers_to_json(layers, at) for layers in manifest.spool.streams],
             list(manifest.spool.since_s.items()),
@@ -251,9 +321,22 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _generations_to_json(generations: Sequence[Generation], at: dict[str, int]) -> list[Any]:
     return [
-        [g.number, list(g.groups), [_layers_to_json(layers, at) for layers in g.streams]]
+        [
+            g.number,
+            list(g.groups),
+            [_layers_to_json(layers, at) for layers in g.streams],
+            _gaps_to_json(g.gaps),
+        ]
         for g in generations
     ]
+
+
+def _gaps_to_json(gaps: Gaps) -> list[list[list[int]]]:
+    return [[[one.lo, one.hi] for one in ranges] for ranges in gaps]
+
+
+def _gaps_from_json(found: Sequence[Sequence[Sequence[int]]]) -> Gaps:
+    return tuple(tuple(HashRange(lo, hi) for lo, hi in ranges) for ranges in found)
 
 
 def _layers_to_json(layers: Sequence[Layer], at: dict[str, int]) -> list[Any]:
@@ -279,13 +362,16 @@ def _from_json(found: dict[str, Any]) -> Manifest:
                 tuple(_layers_from_json(x, runs) for x in streams),
                 tuple(tuple(column) for column in sizes),
                 _generations_from_json(generations, runs),
+                *_made_from_json(*more),
             )
-            for move, groups, streams, sizes, generations in found.get("departures", ())
+            for move, groups, streams, sizes, generations, *more in found.get("departures", ())
         ),
         parked=tuple(
             Parked(move, tuple(_layers_from_json(x, runs) for x in streams))
             for move, streams in found.get("parked", ())
         ),
+        made=tuple(found.get("made", ())),
+        gaps=_gaps_from_json(found.get("gaps", ())),
         spool=_spool_from_json(found["spool"], runs) if "spool" in found else Spool(),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
@@ -297,9 +383,20 @@ def _from_json(found: dict[str, Any]) -> Manifest:
 
 def _generations_from_json(found: Sequence[Any], runs: Sequence[Run]) -> tuple[Generation, ...]:
     return tuple(
-        Generation(number, tuple(groups), tuple(_layers_from_json(x, runs) for x in streams))
-        for number, groups, streams in found
+        Generation(
+            number,
+            tuple(groups),
+            tuple(_layers_from_json(x, runs) for x in streams),
+            *(_gaps_from_json(gaps) for gaps in more),
+        )
+        for number, groups, streams, *more in found
     )
+
+
+def _made_from_json(
+    made: Sequence[str] = (), gaps: Sequence[Sequence[Sequence[int]]] = ()
+) -> tuple[tuple[str, ...], Gaps]:
+    return tuple(made), _gaps_from_json(gaps)
 
 
 def _spool_from_json(found: Sequence[Any], runs: Sequence[Run]) -> Spool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from spillway.state.gaps import Gaps
 from spillway.state.generations import Generation
 from spillway.state.layers import Layer
 
@@ -28,6 +29,9 @@ class Departure:
     sizes: tuple[tuple[int, ...], ...] = ()
     #: What of the groups is on disk; it moves by name, and is fetched where it is needed next.
     generations: tuple[Generation, ...] = ()
+    #: The names of the made streams, and where they are not there.
+    made: tuple[str, ...] = ()
+    gaps: Gaps = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
         """All stacks of layers, of memory and of every generation."""
@@ -38,7 +42,7 @@ class Departure:
 
 @dataclass(frozen=True)
 class Parked:
-    """Rows that came for the groups of a move, for each stream in the order they came."""
+    """Rows that came for the groups of a move, for each input stream in the order they came."""
 
     move: int
     streams: tuple[tuple[Layer, ...], ...]

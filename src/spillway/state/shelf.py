@@ -49,6 +49,10 @@ class StreamLayout:
     window_us: int | None = None
     #: What merging makes of rows; None: it leaves them as they are.
     combine: Combine | None = None
+    #: Whether the operator makes the rows of those of other streams (state/gaps.py). Made rows that come
+    #: together expire at any time within the window, so layers cannot be kept narrow: they are merged
+    #: as they are without a window, and expired rows left out.
+    made: bool = False
 
 
 class Shelf:
@@ -65,6 +69,8 @@ class Shelf:
         attempt: str,
     ) -> None:
         self.layouts = tuple(layouts)
+        #: How many of the streams are input; those that are made come after them.
+        self.inputs = sum(not layout.made for layout in layouts)
         self.groups = groups
         #: Every run this attempt has written, also those it has merged away again.
         self.written: set[str] = set()
@@ -104,7 +110,8 @@ class Shelf:
         """Rows and bytes of each stream in some stacks of layers."""
         rows, sizes = [], []
         for stream in range(len(self.layouts)):
-            found = [s for stack in stacks for s in self.opened(stream, stack[stream])]
+            mine = [stack[stream] for stack in stacks if stream < len(stack)]
+            found = [s for layers in mine for s in self.opened(stream, layers)]
             rows.append(sum(s.rows for s in found))
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)

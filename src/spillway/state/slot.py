@@ -23,6 +23,7 @@ from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.compaction import finish_merges
 from spillway.state.compactor import Compactor
+from spillway.state.gaps import Gaps, all_gaps, gaps_inside, gaps_outside, without
 from spillway.state.generations import (
     Generation,
     by_number,
@@ -33,7 +34,7 @@ from spillway.state.generations import (
 )
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 from spillway.state.layers import SETTLED, Layer, side_by_side
-from spillway.state.manifest import Manifest, part_manifest
+from spillway.state.manifest import Manifest, arranged, part_manifest
 from spillway.state.merging import Segment
 from spillway.state.moving import Departure, Parked, of_move
 from spillway.state.run import RunData, Slice
@@ -62,8 +63,11 @@ class SlotState:
         attempt: str,
         now_s: float = 0.0,
     ) -> None:
-        self.manifest = manifest
         self.layouts = tuple(layouts)
+        #: The names of the made streams.
+        self.made = tuple(layout.name for layout in layouts if layout.made)
+        manifest = arranged(manifest, self.made)
+        self.manifest = manifest
         self.groups = groups
         self.version = version
         self.now_s = now_s
@@ -77,6 +81,7 @@ class SlotState:
         self._shelf = Shelf(
             store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
         )
+        self.inputs = self._shelf.inputs
         #: Rows whose results are made when the batch is whole.
         self.staging = Staging(self._shelf)
         #: Rows that wait for a later batch.
@@ -85,6 +90,10 @@ class SlotState:
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
         self._leaving: Generation | None = None
+        #: Where made streams are not there in memory.
+        self._gaps: Gaps = manifest.gaps or ((),) * len(self.made)
+        #: For each stream, what cleanup has made that belongs into the generation it ends in.
+        self._settling: list[list[Layer]] = [[] for _ in layouts]
         self._departures: tuple[Departure, ...] = manifest.departures
         self._parked: tuple[Parked, ...] = manifest.parked
         #: Whether groups have come or gone, so that the table of the manifest is out of date.
@@ -185,16 +194,46 @@ class SlotState:
         """Layers per stream, which is what a probe has to look into."""
         return tuple(len(layers) for layers in self._layers)
 
+    @property
+    def gaps(self) -> Gaps:
+        """For each made stream, where it is not there in what new rows meet."""
+        return all_gaps([self._gaps, self._leaving.gaps]) if self._leaving else self._gaps
+
+    def gaps_between(self, chosen: Sequence[int]) -> Gaps:
+        """For each made stream, where it is not there in one of the parts of some groups."""
+        parts = [g.gaps for g in self._generations]
+        return gaps_inside(all_gaps([self._gaps, *parts]), group_ranges(chosen, self.groups))
+
+    def fill(self, filled: Gaps) -> None:
+        """Notes that made streams are now there in memory, in these ranges."""
+        assert self._leaving is None, "what leaves memory keeps its gaps"
+        pairs = zip(self._gaps, filled, strict=True)
+        self._gaps = tuple(without(old, ranges) for old, ranges in pairs)
+
     # What a batch does
 
     def add(self, stream: int, data: RunData) -> None:
         """Adds the sorted rows of the batch as a new layer."""
-        if data.rows == 0:
-            return
+        if data.rows:
+            self.add_made(stream, data)
+
+    def add_made(self, stream: int, data: RunData) -> Segment:
+        """Adds sorted rows that the operator has made of the batch's, and opens them."""
+        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        return self.keep(stream, data)
+
+    def keep(self, stream: int, data: RunData) -> Segment:
+        """Adds sorted rows that were made of rows that are here already, and opens them."""
         piece = self._shelf.write(stream, data.batch)
         self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
-        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
         self.delta_rows[stream] += data.rows
+        return self._shelf.segment(stream, piece)
+
+    def keep_on_disk(self, stream: int, data: RunData) -> Segment:
+        """The same, of groups that `settle` is about to make one part on disk."""
+        piece = self._shelf.write(stream, data.batch, tier="disk")
+        self._settling[stream].append(Layer(0, (piece,)))
+        return self._shelf.segment(stream, piece)
 
     def expiring(self, watermark_us: int | None) -> list[int]:
         """The pending groups of which a frozen part can find no partner at or after the watermark.
@@ -262,10 +301,14 @@ class SlotState:
             self._shelf.moved(stream, layers, victims, tier="disk", waiting=waiting)
             for stream, layers in enumerate(self._cut_out(victims))
         )
+        ranges = group_ranges(victims, self.groups)
         if any(streams):
             number = next_number(self._generations)
-            more = Generation(number, tuple(sorted(victims)), streams)
+            gaps = gaps_inside(self._gaps, ranges)
+            more = Generation(number, tuple(sorted(victims)), streams, gaps)
             self._leaving = united(number, [self._leaving, more] if self._leaving else [more])
+        # A part that has no rows yet misses none.
+        self._gaps = gaps_outside(self._gaps, ranges)
         self.news.moved_out(victims)
 
     def seal(self) -> None:
@@ -307,9 +350,13 @@ class SlotState:
         if not in_memory:
             self.spill([group for group, rows in self._rows_by_group(chosen) if rows])
             self.seal()
+            self._settle_made(chosen)
         parts, self._generations = taken_out(self._generations, set(chosen), self.groups)
         if parts and in_memory:
-            whole = united(0, parts)
+            here = gaps_inside(self._gaps, group_ranges(chosen, self.groups))
+            no_rows = Generation(0, (), ((),) * len(self.layouts), here)
+            whole = united(0, [*parts, no_rows])
+            self._widen(whole.gaps)
             for stream, layers in enumerate(whole.streams):
                 for layer in self._shelf.moved(stream, layers, chosen, tier="memory"):
                     fitting = replace(layer, level=self._level_for(stream, layer))
@@ -325,6 +372,14 @@ class SlotState:
             self._generations.append(replace(whole, streams=streams))
         self.pending -= set(chosen)
 
+    def _settle_made(self, chosen: Sequence[int]) -> None:
+        """What was made for groups that end on disk is one more generation of them."""
+        if any(self._settling):
+            streams = tuple(tuple(layers) for layers in self._settling)
+            number = next_number(self._generations)
+            self._generations.append(Generation(number, tuple(sorted(chosen)), streams))
+            self._settling = [[] for _ in self.layouts]
+
     # What moves
 
     def depart(self, move: int, chosen: Collection[int]) -> None:
@@ -336,7 +391,12 @@ class SlotState:
             tuple(self._shelf.sizes(stream, layers)[1][list(groups)].tolist())
             for stream, layers in enumerate(streams)
         )
-        self._departures += (Departure(move, groups, streams, sizes, tuple(frozen)),)
+        ranges = group_ranges(groups, self.groups)
+        gaps = gaps_inside(self._gaps, ranges)
+        self._departures += (
+            Departure(move, groups, streams, sizes, tuple(frozen), self.made, gaps),
+        )
+        self._gaps = gaps_outside(self._gaps, ranges)
         self.pending -= set(chosen)
         self.moved = True
 
@@ -344,7 +404,7 @@ class SlotState:
         """Keeps rows for groups that are on their way, as they came."""
         if data.rows == 0:
             return
-        known = of_move(self._parked, move) or Parked(move, ((),) * len(self.layouts))
+        known = of_move(self._parked, move) or Parked(move, ((),) * self.inputs)
         more = known.with_layer(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
@@ -360,7 +420,14 @@ class SlotState:
         return found
 
     def install(self, part: Manifest) -> None:
-        """Takes groups over, with their rows, what they have on disk, and their statistics."""
+        """Takes groups over, with their rows, what they have on disk, and their statistics.
+
+        Of made streams only those are taken that are here too; others are gaps.
+        """
+        came = set(part.runs())
+        part = arranged(part, self.made)
+        ranges = group_ranges(np.flatnonzero(part.groups.here).tolist(), self.groups)
+        self._gaps = all_gaps([gaps_outside(self._gaps, ranges), part.gaps])
         for stream, layers in enumerate(part.streams):
             more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
             if len(more) == 1:
@@ -368,7 +435,7 @@ class SlotState:
                 more = [replace(more[0], level=self._level_for(stream, more[0]))]
             self._layers[stream] = side_by_side(self._layers[stream], more)
         self._generations = by_number([*self._generations, *part.generations])
-        self.arrived |= set(part.runs())
+        self.arrived |= came
         self._known = self._known.merged(part.groups)
         self.pending |= set(np.flatnonzero(self.table().pending).tolist())
         self.moved = True
@@ -414,6 +481,8 @@ class SlotState:
             generations=tuple(self._generations),
             departures=self._departures,
             parked=self._parked,
+            made=self.made,
+            gaps=self._gaps,
             spool=self.spooler.spool(),
             calm=calm,
             state_rows=rows,
@@ -423,6 +492,13 @@ class SlotState:
         )
 
     # How
+
+    def _widen(self, gaps: Gaps) -> None:
+        """Makes the gaps of memory as wide as these, too: the made rows in them go."""
+        self._gaps = all_gaps([self._gaps, gaps])
+        for at, ranges in enumerate(gaps, self.inputs):
+            if ranges:
+                _, self._layers[at] = self._shelf.parted(at, self._layers[at], ranges)
 
     def _bound(self, stream: int, watermark_us: int | None) -> int | None:
         """Rows up to this time find no partner any more."""

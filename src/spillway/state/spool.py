@@ -2,7 +2,8 @@
 
 Rows of a group that is closed (operators/gate.py) are kept as they come, in the form in which state is
 kept, in layers of the disk tier that no batch probes. When the group is opened, its waiting rows
-become rows of that batch. A `Spool` is what a manifest names of this, a `Spooler` changes it during
+become rows of that batch. What waits is input: what an operator makes of rows (state/gaps.py) it makes
+when they are processed. A `Spool` is what a manifest names of this, a `Spooler` changes it during
 one batch.
 
 A group's waiting rows are taken out all together, before or with newer ones, so the order of its rows is
@@ -30,7 +31,7 @@ from spillway.state.shelf import Shelf, slices
 class Spool:
     """The rows that wait at one version."""
 
-    #: For each stream, its layers; all their runs are of the disk tier. Empty: nothing waits.
+    #: For each input stream, its layers; all their runs are of the disk tier. Empty: nothing waits.
     streams: tuple[tuple[Layer, ...], ...] = ()
     #: For each group with waiting rows, since when the first of them waits, by the query's clock.
     since_s: Mapping[int, float] = field(default_factory=dict)
@@ -45,9 +46,9 @@ class Spooler:
     def __init__(self, shelf: Shelf, spool: Spool, now_s: float) -> None:
         self._shelf = shelf
         self._now_s = now_s
-        self._layers = list(spool.streams) or [() for _ in shelf.layouts]
+        self._layers = list(spool.streams) or [()] * shelf.inputs
         self._since_s = dict(spool.since_s)
-        self._new_rows = [0] * len(shelf.layouts)
+        self._new_rows = [0] * shelf.inputs
 
     @property
     def groups(self) -> NDArray[np.bool_]:

@@ -33,13 +33,13 @@ STAGED_BYTES = 64 << 20
 
 
 class Staging:
-    """The staged rows of all streams of one slot."""
+    """The staged rows of all input streams of one slot."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._held: list[list[RunData]] = [[] for _ in shelf.layouts]
+        self._held: list[list[RunData]] = [[] for _ in range(shelf.inputs)]
         self._held_bytes = 0
-        self._written: list[list[Slice]] = [[] for _ in shelf.layouts]
+        self._written: list[list[Slice]] = [[] for _ in range(shelf.inputs)]
         #: For each group, whether it has rows here.
         self.groups: NDArray[np.bool_] = np.zeros(shelf.groups, np.bool_)
 

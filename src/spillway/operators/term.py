@@ -1,0 +1,295 @@
+"""One term of a join: rows of one side against given rows of all the others.
+
+A term is a depth-first expansion. A block of partial combinations probes the next side; the pairs
+found, at most a block of them, are the next block, and are expanded to the end before the next pairs
+are made. So memory holds one block per side, however many combinations a hot key has. Rows are carried
+as positions and gathered once, when a combination is complete.
+
+A side is a stream, or combinations of several that are stored (operators/tree.py).
+
+Windows (PSP section 2): a combination stands when T - t_i < W_i for all its rows, T being its largest
+time; that is T < min(t_i + W_i). A block carries both sides of this, so each probe also discards partial
+combinations that no further row can save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.equality import equal_pairs
+from spillway.kernels.probe import expand
+from spillway.operators.base import OperatorStats
+from spillway.operators.lookup import Positions, candidates
+from spillway.state.merging import Segment
+from spillway.state.run import RunData, as_numpy
+
+#: Rows of a part that drive a term at a time.
+_DRIVE_ROWS = 262_144
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a term needs to know of the rows of one side."""
+
+    #: What it is called where matches are counted.
+    label: str
+    #: Positions of the keys among the stored columns.
+    keys: tuple[int, ...]
+    #: Positions of the event times of the rows that a row is made of; none without a window.
+    times: tuple[int, ...] = ()
+    #: How long a row finds partners, from the time by which it expires; None without a window.
+    window_us: int | None = None
+
+    def latest(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
+        """The largest event time of some rows."""
+        latest: NDArray[np.int64] | None = None
+        for column in self.times:
+            found = as_numpy(data.batch.column(1 + column), np.int64)[at]
+            latest = found if latest is None else np.maximum(latest, found)
+        return latest
+
+    def deadline(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
+        """The time from which on some rows find no partner: the least t_i + W_i of each."""
+        times = data.times
+        return None if times is None or self.window_us is None else times[at] + self.window_us
+
+
+@dataclass(frozen=True)
+class _Refs:
+    """Rows of one side: which segment, and which row of it."""
+
+    segment: Positions
+    row: Positions
+
+    def take(self, at: Positions) -> _Refs:
+        return _Refs(self.segment[at], self.row[at])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Partial combinations, in the order of their source rows (so ascending by hash)."""
+
+    source: Positions
+    found: dict[int, _Refs]
+    #: The largest time so far, and the least t_i + W_i; None without a window.
+    latest: NDArray[np.int64] | None
+    deadline: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    left: Positions
+    refs: _Refs
+    latest: NDArray[np.int64] | None
+    deadline: NDArray[np.int64] | None
+
+
+class Term:
+    """Rows of one side, the source, against given rows of the others."""
+
+    def __init__(
+        self,
+        sides: Sequence[Side],
+        source: int,
+        driving: RunData,
+        rows: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        pair_rows: int,
+    ) -> None:
+        self.driving = driving
+        self._sides = sides
+        self._source = source
+        self._rows = rows
+        self._stats = stats
+        #: Pairs made at a time: what is held and what is added are at most twice as many.
+        self._pair_rows = pair_rows
+        self._keys = [driving.payload.column(at) for at in sides[source].keys]
+
+    def blocks(self, selectivity: dict[str, tuple[float, float]]) -> Iterator[Block]:
+        """All combinations, the sides probed in the order of what was measured of them."""
+        if all(rows for side, rows in enumerate(self._rows) if side != self._source):
+            order = probe_order(self._source, [side.label for side in self._sides], selectivity)
+            yield from self._expanded(self._first_block(), order)
+
+    def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
+        """Columns of the rows that complete combinations have of one side."""
+        if side == self._source:
+            rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
+            return list(rows.columns)
+        return _gather(self._rows[side], block.found[side], wanted)
+
+    def _first_block(self) -> Block:
+        side, rows = self._sides[self._source], slice(None)
+        latest, deadline = side.latest(self.driving, rows), side.deadline(self.driving, rows)
+        return Block(np.arange(self.driving.rows, dtype=np.int32), {}, latest, deadline)
+
+    def _expanded(self, block: Block, order: tuple[int, ...]) -> Iterator[Block]:
+        if not order:
+            yield block
+            return
+        target, rest = order[0], order[1:]
+        matched = 0
+        for pairs in self._blocks_of_pairs(block, target):
+            matched += len(pairs.left)
+            yield from self._expanded(_extended(block, target, pairs, sort=bool(rest)), rest)
+        source, other = self._sides[self._source].label, self._sides[target].label
+        self._stats.probed(source, other, len(block.source), matched)
+
+    def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
+        """The pairs of a block with all segments of a side, collected into full blocks."""
+        held: list[_Pairs] = []
+        size = 0
+        probe = self.driving.h[block.source]
+        for number, segment in enumerate(self._rows[target]):
+            for pairs in self._pairs(block, probe, target, number, segment):
+                held.append(pairs)
+                size += len(pairs.left)
+                if size >= self._pair_rows:
+                    yield _together(held)
+                    held, size = [], 0
+        if held:
+            yield _together(held)
+
+    def _pairs(
+        self,
+        block: Block,
+        probe: NDArray[np.uint32],
+        target: int,
+        number: int,
+        segment: Segment,
+    ) -> Iterator[_Pairs]:
+        """The pairs of a block with one segment, a bounded number at a time."""
+        data = segment.data
+        which, start, count = candidates(probe, segment)
+        at, offset = 0, 0
+        while at < len(which):
+            left, right, at, offset = expand(which, start, count, at, offset, self._pair_rows)
+            pairs = self._confirmed(block, target, number, data, left, right)
+            if len(pairs.left):
+                yield pairs
+
+    def _confirmed(
+        self,
+        block: Block,
+        target: int,
+        number: int,
+        data: RunData,
+        left: Positions,
+        right: Positions,
+    ) -> _Pairs:
+        """The candidates whose keys are really equal and whose times fit together."""
+        source = block.source[left]
+        side = self._sides[target]
+        same = np.ones(len(left), np.bool_)
+        for mine, theirs in zip(self._keys, side.keys, strict=True):
+            same &= equal_pairs(mine, source, data.payload.column(theirs), right)
+        latest, deadline = side.latest(data, right), side.deadline(data, right)
+        if block.latest is None or block.deadline is None or latest is None or deadline is None:
+            latest = deadline = None
+        else:
+            latest = np.maximum(block.latest[left], latest)
+            deadline = np.minimum(block.deadline[left], deadline)
+            same &= latest < deadline
+        if not same.all():
+            left, right = left[same], right[same]
+            latest = None if latest is None else latest[same]
+            deadline = None if deadline is None else deadline[same]
+        return _Pairs(left, _Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+
+
+def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
+    """The rows of segments, as many at a time as may drive a term."""
+    for segment in segments:
+        for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
+            yield segment.data.part(begin, min(begin + _DRIVE_ROWS, segment.end))
+
+
+def mixed(
+    base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
+) -> Iterator[list[list[Segment]]]:
+    """The rows that a row of `delta` in side `source` is joined with, as disjoint cases.
+
+    Together, over all sources, they give the combinations that have rows of both `base` and `delta`:
+    the terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without what `delta` gives alone.
+    Before the last side Equation 1 mixes by itself: the last one is of `base`. For the last, the cases
+    are told apart by the first side that is of `base`.
+    """
+    sides = range(len(base))
+    both = [[*base[j], *delta[j]] for j in sides]
+    if source < sides[-1]:
+        yield [both[j] if j < source else list(base[j]) for j in sides]
+        return
+    for first in sides[:-1]:
+        yield [
+            list(delta[j]) if j < first else list(base[j]) if j == first else both[j] for j in sides
+        ]
+
+
+def probe_order(
+    source: int, labels: Sequence[str], selectivity: dict[str, tuple[float, float]]
+) -> tuple[int, ...]:
+    """The other sides, the one in which a row finds the fewest partners first.
+
+    Example:
+        >>> probe_order(0, "012", {"0>1": (10.0, 40.0), "0>2": (10.0, 5.0)})
+        (2, 1)
+    """
+
+    def partners(target: int) -> float:
+        probed, matched = selectivity.get(f"{labels[source]}>{labels[target]}", (0.0, 0.0))
+        return matched / probed if probed else 0.0
+
+    others = (side for side in range(len(labels)) if side != source)
+    return tuple(sorted(others, key=lambda side: (partners(side), side)))
+
+
+def _together(held: Sequence[_Pairs]) -> _Pairs:
+    if len(held) == 1:
+        return held[0]
+    timed = held[0].latest is not None
+    return _Pairs(
+        np.concatenate([p.left for p in held]),
+        _Refs(
+            np.concatenate([p.refs.segment for p in held]),
+            np.concatenate([p.refs.row for p in held]),
+        ),
+        np.concatenate([p.latest for p in held if p.latest is not None]) if timed else None,
+        np.concatenate([p.deadline for p in held if p.deadline is not None]) if timed else None,
+    )
+
+
+def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
+    """The block with one more side found; sorted again where it will be probed with."""
+    left, refs, latest, deadline = pairs.left, pairs.refs, pairs.latest, pairs.deadline
+    if sort:
+        order = np.argsort(left, kind="stable").astype(np.int32)
+        left, refs = left[order], refs.take(order)
+        latest = None if latest is None else latest[order]
+        deadline = None if deadline is None else deadline[order]
+    found = {number: there.take(left) for number, there in block.found.items()}
+    return Block(block.source[left], found | {target: refs}, latest, deadline)
+
+
+def _gather(segments: Sequence[Segment], refs: _Refs, wanted: Sequence[int]) -> list[pa.Array]:
+    """The referenced rows in order, gathered segment by segment."""
+    order = None
+    where, row = refs.segment, refs.row
+    if len(where) > 1 and np.any(np.diff(where) < 0):
+        order = np.argsort(where, kind="stable")
+        where, row = where[order], row[order]
+    starts = np.flatnonzero(np.diff(where, prepend=-1))
+    parts = []
+    for start, end in zip(starts, [*starts[1:], len(where)], strict=True):
+        payload = segments[where[start]].data.payload
+        parts.append(payload.select(list(wanted)).take(pa.array(row[start:end])))
+    arrays = [pa.concat_arrays([p.column(c) for p in parts]) for c in range(len(wanted))]
+    if order is None:
+        return arrays
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return [array.take(pa.array(back)) for array in arrays]

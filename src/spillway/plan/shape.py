@@ -1,0 +1,168 @@
+"""Shapes: in which order streams are joined, and what is stored on the way.
+
+A shape is a tree. Its leaves are streams, every inner node joins its children, and what an inner node
+below the root gives is an intermediate state, stored. So `((A B) (C D))` stores A+B and C+D, and
+`((A B C) D)` stores A+B+C, while `(A B C D)` is the n-way join, which stores nothing but its streams.
+
+A state's name says which rows its combinations are of, and nothing else: two shapes that have a state of
+the same name have the same state (PLANS 4.1, state matching). For the same reason the order of children
+means nothing; they are kept in the order of their first names, so that equal plans are equal values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from spillway.errors import QueryError
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A join of streams and of what smaller shapes give.
+
+    Example:
+        >>> str(Shape(("C", Shape(("B", "A")))))
+        '((A B) C)'
+    """
+
+    children: tuple[Shape | str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.children) < 2:
+            raise QueryError(f"a shape joins at least two things, not {len(self.children)}")
+        names = [name for child in self.children for name in streams_of(child)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise QueryError(f"stream {twice[0]} is in a shape twice")
+        ordered = sorted(self.children, key=lambda child: streams_of(child)[0])
+        object.__setattr__(self, "children", tuple(ordered))
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that are joined, sorted."""
+        return tuple(sorted(name for child in self.children for name in streams_of(child)))
+
+    @property
+    def name(self) -> str:
+        """What its state is called."""
+        return state_name(self.streams)
+
+    def inner(self) -> Iterator[Shape]:
+        """The intermediate states, the smaller ones first."""
+        for child in self.children:
+            if isinstance(child, Shape):
+                yield from child.inner()
+                yield child
+
+    def dissolved(self, names: Collection[str]) -> Shape:
+        """The shape without some of its intermediate states: what they join is joined above them.
+
+        Example:
+            >>> str(parse("(((A B) C) D)").dissolved(["A+B+C"]))
+            '((A B) C D)'
+        """
+        children: list[Shape | str] = []
+        for child in self.children:
+            if isinstance(child, str):
+                children.append(child)
+            else:
+                less = child.dissolved(names)
+                children += less.children if child.name in names else [less]
+        return Shape(tuple(children))
+
+    def __str__(self) -> str:
+        return f"({' '.join(str(child) for child in self.children)})"
+
+
+def streams_of(child: Shape | str) -> tuple[str, ...]:
+    """The streams of a child of a shape."""
+    return child.streams if isinstance(child, Shape) else (child,)
+
+
+def state_name(streams: Iterable[str]) -> str:
+    """The name of the state of some streams.
+
+    Example:
+        >>> state_name(["B", "A"])
+        'A+B'
+    """
+    return "+".join(sorted(streams))
+
+
+def flat(streams: Iterable[str]) -> Shape:
+    """The shape of the n-way join."""
+    return Shape(tuple(streams))
+
+
+def parse(text: str) -> Shape:
+    """A shape from its text.
+
+    Example:
+        >>> [state.name for state in parse("((C D) (A B))").inner()]
+        ['A+B', 'C+D']
+    """
+    tokens = _TOKEN.findall(text)
+    shape, rest = _parsed(tokens, text)
+    if rest or isinstance(shape, str):
+        raise _unreadable(text)
+    return shape
+
+
+def _parsed(tokens: Sequence[str], text: str) -> tuple[Shape | str, Sequence[str]]:
+    if not tokens or tokens[0] == ")":
+        raise _unreadable(text)
+    if tokens[0] != "(":
+        return tokens[0], tokens[1:]
+    children, rest = [], tokens[1:]
+    while rest and rest[0] != ")":
+        child, rest = _parsed(rest, text)
+        children.append(child)
+    if not rest:
+        raise _unreadable(text)
+    return Shape(tuple(children)), rest[1:]
+
+
+def _unreadable(text: str) -> QueryError:
+    return QueryError(
+        f"{text!r} is no shape of a join",
+        hint='write streams in brackets, two or more in each, for example "((A B) (C D))"',
+    )
+
+
+def with_states(streams: Sequence[str], names: Iterable[str]) -> Shape:
+    """The shape that stores the states of these names, and no others.
+
+    Example:
+        >>> str(with_states("ABCD", ["A+B+C", "A+B"]))
+        '(((A B) C) D)'
+    """
+    nodes: list[Shape | str] = list(streams)
+    for name in sorted(names, key=lambda one: one.count("+")):
+        members = set(name.split("+"))
+        inside = [node for node in nodes if members.issuperset(streams_of(node))]
+        nodes = [*(node for node in nodes if node not in inside), Shape(tuple(inside))]
+    return Shape(tuple(nodes))
+
+
+def binary_shapes(streams: Sequence[str]) -> Iterator[Shape | str]:
+    """All binary trees over some streams, each once: (2n - 3)!! of them.
+
+    Example:
+        >>> [str(shape) for shape in binary_shapes("ABC")]
+        ['(A (B C))', '((A B) C)', '((A C) B)']
+    """
+    if len(streams) == 1:
+        yield streams[0]
+        return
+    # The first stream is on the left, so that no tree comes twice.
+    first, *others = streams
+    for chosen in range(2 ** len(others) - 1):
+        left = [first, *(one for at, one in enumerate(others) if chosen >> at & 1)]
+        right = [one for at, one in enumerate(others) if not chosen >> at & 1]
+        for a in binary_shapes(left):
+            for b in binary_shapes(right):
+                yield Shape((a, b))

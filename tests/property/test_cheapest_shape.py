@@ -1,0 +1,62 @@
+"""The dynamic programme over sets of streams finds what trying every shape finds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillway.plan.shape import Shape, flat
+from spillway.policies.plans import Costs, Estimate, JoinRates, StreamRates, cheapest
+
+
+def family(streams: tuple[str, ...]) -> Iterator[Shape | str]:
+    """Every shape whose nodes have two children, or join streams at once."""
+    if len(streams) == 1:
+        yield streams[0]
+        return
+    if len(streams) > 2:
+        yield flat(streams)
+    first, *others = streams
+    for size in range(len(others)):
+        for more in itertools.combinations(others, size):
+            rest = tuple(one for one in others if one not in more)
+            for pair in itertools.product(family((first, *more)), family(rest)):
+                yield Shape(pair)
+
+
+positive = st.floats(0.01, 1e4)
+
+
+@st.composite
+def measured(draw) -> JoinRates:
+    names = tuple("ABCDE"[: draw(st.integers(2, 5))])
+    streams = tuple(StreamRates(n, draw(positive), draw(positive), draw(positive)) for n in names)
+    pairs = itertools.combinations(names, 2)
+    return JoinRates(streams, {pair: draw(st.floats(1e-6, 1.0)) for pair in pairs})
+
+
+@settings(max_examples=150, deadline=None)
+@given(measured(), st.builds(Costs, *([st.floats(0.01, 100.0)] * 4), st.floats(0, 1e-3)))
+def test_no_shape_is_cheaper_than_the_one_found(rates: JoinRates, costs: Costs) -> None:
+    estimate = Estimate(rates, costs)
+    found = estimate.cost(cheapest(rates, costs)).work
+    least = min(estimate.cost(shape).work for shape in family(rates.names))
+    assert found == pytest.approx(least, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(measured(), st.floats(0, 1e9))
+def test_states_of_the_shape_found_fit_into_the_room(rates: JoinRates, room: float) -> None:
+    shape = cheapest(rates, room_bytes=room)
+    assert Estimate(rates).cost(shape).memory_bytes <= room
+
+
+def test_eight_streams_are_compared() -> None:
+    names = "ABCDEFGH"
+    streams = tuple(StreamRates(n, 10.0 + at, 100.0 + at) for at, n in enumerate(names))
+    pairs = dict.fromkeys(itertools.combinations(names, 2), 0.01)
+    assert sorted(cheapest(JoinRates(streams, pairs)).streams) == list(names)

@@ -1,0 +1,157 @@
+"""Made streams by name: what matches is kept, what is missing is a gap, and both survive a manifest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from spillway.ids import HASH_END, NO_VERSION, SlotId
+from spillway.kernels.checksum import sealed, unsealed
+from spillway.routing.routing import HashRange, Routing, group_ranges
+from spillway.state.gaps import all_gaps, both, either, without
+from spillway.state.generations import Generation, united
+from spillway.state.groups import GroupTable
+from spillway.state.layers import Layer
+from spillway.state.manifest import Manifest, arranged, combine, decode_manifest
+from spillway.state.merging import WHOLE
+from spillway.state.moving import Departure
+from spillway.state.run import Run, Slice
+from spillway.state.spool import Spool
+
+GROUPS = 4
+LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)
+
+
+def layer(name: str, within: HashRange = WHOLE) -> tuple[Layer, ...]:
+    return (Layer(0, (Slice(Run(name, 1, 8, 1, None, None), within),)),)
+
+
+def table(groups: range, streams: int) -> GroupTable:
+    found = GroupTable.empty(GROUPS, streams)
+    found.rows[:, list(groups)] = 1
+    return found
+
+
+def manifest(
+    made: tuple[str, ...], *, slot: int = 0, groups: range = range(GROUPS), name: str = "r"
+) -> Manifest:
+    """Two input streams and made ones, with rows in some groups; each has one layer."""
+    streams = tuple(layer(f"{name}{at}", WHOLE) for at in range(2 + len(made)))
+    return Manifest(
+        NO_VERSION,
+        SlotId(slot),
+        streams,
+        groups=table(groups, len(streams)),
+        made=made,
+        gaps=((),) * len(made),
+    )
+
+
+def test_ranges_are_sets_of_hashes() -> None:
+    a, b = (HashRange(0, 4), HashRange(8, 12)), (HashRange(2, 9),)
+    sets = [{h for r in ranges for h in range(r.lo, r.hi)} for ranges in (a, b)]
+    for found, wanted in (
+        (both(a, b), sets[0] & sets[1]),
+        (either(a, b), sets[0] | sets[1]),
+        (without(a, b), sets[0] - sets[1]),
+        (without(a, ()), sets[0]),
+    ):
+        assert {h for r in found for h in range(r.lo, r.hi)} == wanted
+    assert all_gaps([(), (a, ()), ((), b)]) == (a, b)
+
+
+def test_streams_that_match_by_name_are_kept_and_missing_ones_are_gaps() -> None:
+    old = manifest(("A+B", "C+D"), groups=range(2))
+    new = arranged(old, ("B+C", "A+B"))
+    assert new.made == ("B+C", "A+B")
+    assert new.streams == (*old.streams[:2], (), old.streams[2])
+    assert new.gaps == (group_ranges(range(2), GROUPS), ())
+    assert new.groups.rows.tolist()[2:] == [[0, 0, 0, 0], [1, 1, 0, 0]]
+    assert arranged(old, old.made) is old
+
+
+def test_what_is_on_disk_and_what_departs_is_matched_too() -> None:
+    frozen = Generation(3, (1,), tuple(layer(f"g{at}") for at in range(3)), ((),))
+    sizes = ((5,), (6,), (7,))
+    gone = Departure(9, (0,), frozen.streams, sizes, (frozen,), ("A+B",), ((HIGH,),))
+    old = Manifest(
+        NO_VERSION,
+        SlotId(0),
+        ((), (), ()),
+        groups=table(range(2), 3),
+        generations=(frozen,),
+        departures=(gone,),
+        made=("A+B",),
+        gaps=((LOW,),),
+    )
+    new = arranged(old, ("X", "A+B"))
+    assert new.gaps == (group_ranges(range(2), GROUPS), (LOW,))
+    assert new.generations[0].streams == (*frozen.streams[:2], (), frozen.streams[2])
+    assert new.generations[0].gaps == (group_ranges([1], GROUPS), ())
+    [departure] = new.departures
+    assert departure.made == ("X", "A+B")
+    assert departure.sizes == ((5,), (6,), (0,), (7,))
+    assert departure.gaps == (group_ranges([0], GROUPS), (HIGH,))
+    assert departure.generations[0].gaps == (group_ranges([1], GROUPS), ())
+    assert decode_manifest(new.encode(), "m").departures == new.departures
+    assert decode_manifest(new.encode(), "m").generations == new.generations
+    assert decode_manifest(new.encode(), "m").gaps == new.gaps
+
+
+def test_a_manifest_without_rows_lacks_nothing() -> None:
+    nothing = Manifest(NO_VERSION, SlotId(0), ((), ()))
+    assert arranged(nothing, ("A+B",)).gaps == ((),)
+    unknown = Manifest(NO_VERSION, SlotId(0), (layer("r"), ()))
+    assert arranged(unknown, ("A+B",)).gaps == ((WHOLE,),)
+
+
+def test_slots_with_different_plans_are_put_together() -> None:
+    olds = [
+        manifest(("A+B",), slot=0, groups=range(2), name="x"),
+        manifest(("B+C",), slot=1, groups=range(2, 4), name="y"),
+    ]
+    whole = combine(olds, SlotId(0), Routing.even(GROUPS, 1), 2)
+    assert whole.made == ("A+B", "B+C")
+    assert whole.gaps == ((HIGH,), (LOW,))
+    assert len(whole.groups.rows) == 4
+
+
+def test_rows_that_wait_are_put_together_whatever_the_plans_store() -> None:
+    olds = [
+        replace(
+            manifest(made, slot=slot, groups=groups, name="x"),
+            spool=Spool((layer(f"w{slot}", half), ()), {slot * 2: 1.0}, 1, 8),
+        )
+        for slot, made, groups, half in ((0, ("A+B",), range(2), LOW), (1, (), range(2, 4), HIGH))
+    ]
+    whole = combine(olds, SlotId(0), Routing.even(GROUPS, 1), 2)
+    assert whole.spool.streams == ((layer("w0", LOW)[0].beside(layer("w1", HIGH)[0]),), ())
+    assert whole.spool.since_s == {0: 1.0, 2: 1.0}
+    assert arranged(whole, ("B+C", "A+B")).spool == whole.spool
+
+
+def test_parts_that_become_one_have_the_gaps_of_both_and_no_rows_in_them() -> None:
+    one = Generation(0, (0,), (layer("a"), layer("ab")), ((),))
+    other = Generation(1, (0,), (layer("b"), ()), ((LOW,),))
+    whole = united(1, [one, other])
+    assert whole.gaps == ((LOW,),)
+    assert len(whole.streams[0]) == 2
+    assert [piece.range for piece in whole.streams[1][0].slices] == [HIGH]
+
+
+@pytest.mark.parametrize("format_", [2, 3])
+def test_manifests_from_before_there_were_made_streams_are_read(format_: int) -> None:
+    frozen = Generation(3, (1,), (layer("g"),))
+    spool = Spool((layer("w"),), {1: 0.5}, 1, 8) if format_ == 3 else Spool()
+    old = Manifest(NO_VERSION, SlotId(0), (layer("r"),), generations=(frozen,), spool=spool)
+    found = json.loads(unsealed(old.encode()) or b"")
+    found["format"] = format_
+    del found["made"], found["gaps"]
+    if format_ == 2:
+        del found["spool"]
+    found["generations"] = [one[:3] for one in found["generations"]]
+    read = decode_manifest(sealed(json.dumps(found).encode()), "m")
+    assert read.generations == (frozen,)
+    assert (read.made, read.gaps, read.spool) == ((), (), spool)

@@ -1,0 +1,151 @@
+"""When a slot gets another shape of its join, and which."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from spillway.errors import QueryError
+from spillway.plan.shape import flat, parse, streams_of
+from spillway.policies.plans import (
+    Costs,
+    Estimate,
+    JoinRates,
+    ShapeRules,
+    StreamRates,
+    Wish,
+    cheapest,
+    pair_selectivities,
+    propose,
+)
+
+RULES = ShapeRules(margin=0.2, evaluations=2)
+
+
+def measured(rates: dict[str, float], window_s: float = 30.0, **pairs: float) -> JoinRates:
+    """Streams of these rates; selectivity 0.01 but for the pairs that are named."""
+    streams = tuple(StreamRates(name, rate, rate * window_s) for name, rate in rates.items())
+    found = {pair: pairs.get("".join(pair), 0.01) for pair in itertools.combinations(rates, 2)}
+    return JoinRates(streams, found)
+
+
+#: The streams of PLANS section 5.2 before and after second 30.
+BEFORE = measured({"A": 100.0, "B": 100.0, "C": 100.0}, AB=0.001)
+AFTER = measured({"A": 100.0, "B": 5.0, "C": 5.0})
+
+
+def test_the_join_that_gives_the_fewest_combinations_comes_first() -> None:
+    assert cheapest(BEFORE) == parse("((A B) C)")
+    assert cheapest(AFTER) == parse("((B C) A)")
+
+
+def test_where_memory_is_dear_nothing_is_stored() -> None:
+    equal = measured(dict.fromkeys("ABC", 100.0))
+    assert cheapest(equal, Costs(byte=0.0)) != flat("ABC")
+    assert cheapest(equal, Costs(byte=1.0)) == flat("ABC")
+
+
+def test_bushy_trees_are_found() -> None:
+    rates = measured(dict.fromkeys("ABCD", 100.0), AB=1e-5, CD=1e-5, AC=0.1, AD=0.1, BC=0.1, BD=0.1)
+    assert cheapest(rates) == parse("((A B) (C D))")
+
+
+def test_states_that_do_not_fit_are_not_stored() -> None:
+    without = cheapest(BEFORE)
+    needed = Estimate(BEFORE).cost(without).memory_bytes
+    assert cheapest(BEFORE, room_bytes=needed) == without
+    assert Estimate(BEFORE).cost(cheapest(BEFORE, room_bytes=needed / 2)).memory_bytes <= needed / 2
+    assert cheapest(BEFORE, room_bytes=0) == flat("ABC")
+
+
+def test_a_shape_must_be_cheaper_for_several_evaluations() -> None:
+    current = parse("((A B) C)")
+    first, wish = propose(3, AFTER, current, Wish(), RULES)
+    assert first is None
+    assert wish.times == 1
+    change, wish = propose(3, AFTER, current, wish, RULES)
+    assert change is not None
+    assert change.slot == 3
+    assert change.shape == wish.shape or wish == Wish()
+    assert change.reason == (
+        f"{change.shape} costs {_ratio(AFTER, change.shape, current)} of ((A B) C) "
+        "in 2 evaluations, margin 0.2"
+    )
+
+
+def test_one_evaluation_of_another_mind_starts_the_count_again() -> None:
+    current = cheapest(BEFORE)
+    _, wish = propose(0, AFTER, current, Wish(), RULES)
+    change, wish = propose(0, BEFORE, current, wish, RULES)
+    assert change is None
+    assert wish == Wish()
+
+
+def test_a_slot_keeps_a_shape_that_is_nearly_the_best() -> None:
+    best = cheapest(AFTER)
+    worse = parse("((A B) C)")
+    gain = 1 - Estimate(AFTER).cost(best).work / Estimate(AFTER).cost(worse).work
+    wish = Wish()
+    for _ in range(5):
+        change, wish = propose(0, AFTER, worse, wish, ShapeRules(margin=gain + 0.01))
+        assert change is None
+    assert propose(0, AFTER, worse, Wish(best, 1), ShapeRules(margin=gain - 0.01))[0] is not None
+
+
+def test_a_shape_that_does_not_last_long_enough_to_pay_is_not_taken() -> None:
+    rates, current = measured({"A": 100.0, "B": 5.0, "C": 5.0}), parse("((A B) C)")
+    wish = Wish(cheapest(rates), 1)
+    assert wish.shape == parse("((B C) A)")
+    assert propose(0, rates, current, wish, RULES)[0] is not None
+    assert propose(0, rates, current, wish, ShapeRules(lasts_s=1e-6))[0] is None
+
+
+def test_a_slot_without_rows_keeps_its_shape() -> None:
+    nothing = measured(dict.fromkeys("ABC", 0.0))
+    change, wish = propose(0, nothing, flat("ABC"), Wish(), RULES)
+    assert (change, wish) == (None, Wish())
+
+
+def test_more_streams_than_can_be_compared_are_refused() -> None:
+    with pytest.raises(QueryError, match="up to 8 streams, not 9"):
+        measured(dict.fromkeys("ABCDEFGHI", 1.0))
+
+
+def test_estimates_are_what_random_streams_have() -> None:
+    """Rows with random keys, one per stream and tick: what is stored and comes is as estimated."""
+    rng, keys, window, ticks = np.random.default_rng(7), 6, [40, 60, 50], 4000
+    rows = [rng.integers(0, keys, ticks) for _ in window]
+    stored, new = 0.0, 0.0
+    counts = [np.zeros(keys) for _ in window]
+    for tick in range(ticks):
+        for at, length in enumerate(window):
+            counts[at][rows[at][tick]] += 1
+            if tick >= length:
+                counts[at][rows[at][tick - length]] -= 1
+        if tick >= max(window):
+            stored += float(np.prod(counts, axis=0).sum())
+            before = [c - (np.arange(keys) == rows[at][tick]) for at, c in enumerate(counts)]
+            new += float((np.prod(counts, axis=0) - np.prod(before, axis=0)).sum())
+    steps = ticks - max(window)
+    streams = tuple(StreamRates(n, 1.0, float(w)) for n, w in zip("ABC", window, strict=True))
+    pairs = dict.fromkeys(itertools.combinations("ABC", 2), 1 / keys)
+    estimate = Estimate(JoinRates(streams, pairs))
+    assert estimate.stored(7) == pytest.approx(stored / steps, rel=0.05)
+    assert estimate.flow(7, 7) == pytest.approx(new / steps, rel=0.05)
+
+
+def test_selectivities_come_from_samples_of_both_directions() -> None:
+    found = pair_selectivities("BA", {"0~1": (1000.0, 20.0), "1~0": (6000.0, 79.5)})
+    assert found == {("A", "B"): 100.0 / 7000.0}
+    assert pair_selectivities("AB", {}) == {("A", "B"): 1.0}
+
+
+def test_children_of_a_proposed_shape_are_the_streams() -> None:
+    assert sorted(streams_of(cheapest(AFTER))) == ["A", "B", "C"]
+
+
+def _ratio(rates: JoinRates, shape, current) -> str:
+    estimate = Estimate(rates)
+    return f"{estimate.cost(shape).work / estimate.cost(current).work:.2f}"

@@ -1,0 +1,224 @@
+"""Join trees: what is stored, when it goes, and how much is held at a time."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spillway.errors import QueryError
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators import ascent
+from spillway.operators import tree as tree_module
+from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.intermediate import combined_stored
+from spillway.operators.join import JoinOperator
+from spillway.operators.slot import SlotJob, run_slot
+from spillway.operators.tree import TreeOperator
+from spillway.plan.shape import flat, parse, with_states
+from spillway.policies.plans import join_rates
+from spillway.policies.spill import SpillPolicy
+from spillway.state.manifest import Manifest, empty_manifest, read_manifest
+from spillway.state.store import OpenRuns, Store
+from spillway.state.tiers import DurableTier, LocalTier
+
+NAMES = "ABCD"
+
+#: A row: its stream, key and time.
+Rows = Sequence[tuple[int, int, int]]
+
+
+def streams(windows: Sequence[int | None]) -> tuple[StreamColumns, ...]:
+    """Streams with a value that is seen, and a key and a time that are not."""
+    return tuple(
+        StreamColumns(name, ("v",), (0, 1, 2), (1,), None if window is None else 2, window)
+        for name, window in zip(NAMES, windows, strict=False)
+    )
+
+
+class Slot:
+    """One slot that is given batches."""
+
+    def __init__(self, folder: Path, columns: tuple[StreamColumns, ...]) -> None:
+        self.columns = columns
+        self.manifest: Manifest = empty_manifest(SlotId(0), len(columns))
+        self.watermark: int | None = None
+        self.record: SlotRecord
+        self.largest = 0
+        self._folder, self._opened = folder, OpenRuns()
+        self._durable = DurableTier(str(folder / "durable"))
+        self._batch, self._value = itertools.count(), itertools.count()
+
+    def batch(self, operator: Operator, rows: Rows) -> Counter:
+        """The values of the results of a batch."""
+        number, taken = next(self._batch), []
+        local = [LocalTier(kind, self._folder / kind) for kind in ("memory", "disk")]
+        store = Store(local[0], local[1], self._durable, self._opened, number)
+        job = SlotJob(
+            number, SlotId(0), 8, self.columns, self.watermark, 1 << 30, str(number), "test"
+        )
+        found: Counter = Counter()
+        for batch in run_slot(
+            [self._exchanged(rows)] if rows else [],
+            job,
+            self.manifest,
+            operator,
+            SpillPolicy(),
+            store,
+            taken.append,
+        ):
+            self.largest = max(self.largest, batch.num_rows)
+            found.update(tuple(row[s.name]["v"] for s in self.columns) for row in batch.to_pylist())
+        [self.record] = taken
+        self.manifest = read_manifest(self._durable, self.record.manifest)
+        return found
+
+    def _exchanged(self, rows: Rows) -> pa.RecordBatch:
+        hashes = np.array([key * 2654435761 % 2**32 for _, key, _ in rows], np.uint32)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([stream for stream, _, _ in rows], pa.int8()),
+                pa.array(hashes.view(np.int32)),
+                pa.array([next(self._value) for _ in rows], pa.int64()),
+                pa.array([key for _, key, _ in rows], pa.int64()),
+                pa.array([time for _, _, time in rows], pa.timestamp("us")),
+            ],
+            names=["_stream", "_h", "lane0", "lane1", "lane2"],
+        )
+
+    def made(self) -> dict[str, int]:
+        """Rows of the intermediate states."""
+        rows = self.manifest.state_rows[len(self.columns) :]
+        return dict(zip(self.manifest.made, rows, strict=True))
+
+
+@pytest.fixture
+def folder():
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_a_combination_is_stored_with_its_keys_once_and_what_is_seen_of_the_others() -> None:
+    state = combined_stored([2, 0], streams([9, 9, 5]))
+    assert state.name == "A+C"
+    # Of A value, key, time; of C value, time; then the time by which it expires.
+    assert state.at == {0: {0: 0, 1: 1, 2: 2}, 2: {0: 3, 2: 4}}
+    assert state.side.keys == (1,)
+    assert state.side.times == (2, 4)
+    assert (state.layout.time_column, state.layout.window_us, state.layout.made) == (5, 5, True)
+
+
+def test_every_shape_gives_what_the_n_way_join_gives(folder: Path) -> None:
+    rng = np.random.default_rng(3)
+    columns = streams([30, 20, 40, 30])
+    shapes = [flat(NAMES), parse("((A B) (C D))"), parse("(((A D) B) C)"), parse("((A B D) C)")]
+    operators = [JoinOperator(columns), *(TreeOperator(columns, shape) for shape in shapes)]
+    slots = [Slot(folder / str(at), columns) for at in range(len(operators))]
+    for clock in range(12):
+        drawn = rng.integers(0, 4, 40), rng.integers(0, 6, 40), clock * 10 + rng.integers(0, 10, 40)
+        rows = list(zip(*(column.tolist() for column in drawn), strict=True))
+        found = [
+            slot.batch(operator, rows) for slot, operator in zip(slots, operators, strict=True)
+        ]
+        assert found.count(found[0]) == len(found)
+        for slot in slots:
+            slot.watermark = clock * 10 - 20
+    assert sum(found[0].values()) > 0
+
+
+def test_an_intermediate_state_expires_with_the_first_of_its_rows(folder: Path) -> None:
+    columns = streams([100, 10, 100])
+    slot, tree = Slot(folder, columns), TreeOperator(streams([100, 10, 100]), parse("((A B) C)"))
+    slot.batch(tree, [(0, 1, 0), (0, 2, 0), (1, 1, 5)])
+    assert slot.made() == {"A+B": 1}
+    slot.watermark = 14
+    slot.batch(tree, [(0, 3, 14)])
+    assert slot.made() == {"A+B": 1}
+    slot.watermark = 15
+    assert slot.batch(tree, [(2, 1, 15)]) == Counter()
+    assert slot.made() == {"A+B": 0}
+    assert slot.record.state_rows == (3, 0, 1, 0)
+
+
+def test_layers_of_an_intermediate_state_stay_few_and_expired_rows_go(folder: Path) -> None:
+    """Combinations of a batch expire at any time in the window, so they are merged without it."""
+    rng = np.random.default_rng(1)
+    columns = streams([200, 200, 200])
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"))
+    for clock in range(60):
+        keys = rng.integers(0, 40, 60)
+        rows = [(at % 2, int(key), clock * 10 + at % 10) for at, key in enumerate(keys)]
+        slot.watermark = clock * 10 - 1
+        slot.batch(tree, rows)
+    # 20 batches of 30 rows each live; of the pairs, half of those that the window has seen.
+    living = 600 * 600 / 40
+    assert living / 2 < slot.made()["A+B"] < 2.5 * living
+    assert slot.record.layers[3] <= 24
+
+
+def test_a_hot_key_is_kept_in_pieces_and_joined_in_blocks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ascent, "PIECE_BYTES", 20_000)
+    columns = streams([None] * 3)
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"), block_rows=128)
+    found = slot.batch(tree, [(stream, 7, 0) for stream in (0, 1, 2) for _ in range(30)])
+    assert sum(found.values()) == len(found) == 30**3
+    assert slot.largest <= 128
+    assert slot.made() == {"A+B": 900}
+    sizes = [piece.run.size_bytes for layer in slot.manifest.streams[3] for piece in layer.slices]
+    assert len(sizes) > 1
+    assert max(sizes) < 40_000
+
+
+def test_intermediate_states_are_accounted_like_any_other(folder: Path) -> None:
+    columns = streams([None] * 3)
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"))
+    slot.batch(tree, [(stream, key, 0) for stream in (0, 1) for key in range(10)])
+    assert slot.record.state_rows == (10, 10, 0, 10)
+    # The hash, the three columns of A, and the value of B.
+    assert slot.record.state_bytes[3] == 10 * (4 + 3 * 8 + 8)
+    assert slot.manifest.groups.rows[3].sum() == 10
+    assert slot.manifest.groups.load.sum() > 0
+
+
+def test_partners_in_all_streams_are_sampled_whatever_is_joined(folder: Path) -> None:
+    columns = streams([None] * 3)
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"))
+    slot.batch(tree, [(2, key % 5, 0) for key in range(10)])
+    slot.batch(tree, [(1, key, 0) for key in range(10)])
+    assert slot.record.sampled["1~2"] == (100.0, 10.0)
+    assert slot.record.sampled["1~0"] == (0.0, 0.0)
+    rates = join_rates("ABC", slot.record, 2.0)
+    assert [(s.rate, s.rows) for s in rates.streams] == [(0.0, 0.0), (5.0, 10.0), (0.0, 10.0)]
+    assert rates.streams[1].row_bytes == 4 + 3 * 8
+    assert rates.selectivity["B", "C"] == pytest.approx(10.5 / 100)
+
+
+def test_the_record_names_states_and_those_that_are_still_being_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "FILL_ROWS", 4)
+    columns = streams([None] * 3)
+    slot = Slot(folder, columns)
+    slot.batch(TreeOperator(columns, flat("ABC")), [(s, k, 0) for s in (0, 1) for k in range(20)])
+    assert (slot.record.made, slot.record.lacking) == ((), ())
+    tree = TreeOperator(columns, parse("((A B) C)"))
+    slot.batch(tree, [])
+    assert (slot.record.made, slot.record.lacking) == (("A+B",), ("A+B",))
+    while slot.record.lacking:
+        slot.batch(tree, [])
+    assert slot.made() == {"A+B": 20}
+    assert with_states("ABC", slot.record.made) == tree.shape
+
+
+def test_a_shape_of_other_streams_is_refused() -> None:
+    with pytest.raises(QueryError, match=r"\(A B\) joins A, B, the streams are A, B, C"):
+        TreeOperator(streams([None] * 3), parse("(A B)"))
