@@ -35,7 +35,6 @@ CHOSEN: dict[str, dict[str, Any]] = {
     "fixed": {"shape": "((a c) b)"},
 }
 HOW: dict[str, dict[str, Any]] = {
-    "plain": {},
     "spill": {"memory": 7000},
     "moving": {
         "slots": 3,
