@@ -60,14 +60,15 @@ class Side:
 
 
 @dataclass(frozen=True)
-class _Refs:
+class Refs:
     """Rows of one side: which segment, and which row of it."""
 
     segment: Positions
     row: Positions
 
-    def take(self, at: Positions) -> _Refs:
-        return _Refs(self.segment[at], self.row[at])
+    def take(self, at: Positions) -> Refs:
+        """Some of the rows."""
+        return Refs(self.segment[at], self.row[at])
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Block:
     """Partial combinations, in the order of their source rows (so ascending by hash)."""
 
     source: Positions
-    found: dict[int, _Refs]
+    found: dict[int, Refs]
     #: The largest time so far, and the least t_i + W_i; None without a window.
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
@@ -84,7 +85,7 @@ class Block:
 @dataclass(frozen=True)
 class _Pairs:
     left: Positions
-    refs: _Refs
+    refs: Refs
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
 
@@ -121,7 +122,7 @@ class Term:
         if side == self._source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
-        return _gather(self._rows[side], block.found[side], wanted)
+        return gather(self._rows[side], block.found[side], wanted)
 
     def _first_block(self) -> Block:
         side, rows = self._sides[self._source], slice(None)
@@ -199,7 +200,7 @@ class Term:
             left, right = left[same], right[same]
             latest = None if latest is None else latest[same]
             deadline = None if deadline is None else deadline[same]
-        return _Pairs(left, _Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+        return _Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
 
 
 def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
@@ -254,7 +255,7 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
     timed = held[0].latest is not None
     return _Pairs(
         np.concatenate([p.left for p in held]),
-        _Refs(
+        Refs(
             np.concatenate([p.refs.segment for p in held]),
             np.concatenate([p.refs.row for p in held]),
         ),
@@ -275,7 +276,7 @@ def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
     return Block(block.source[left], found | {target: refs}, latest, deadline)
 
 
-def _gather(segments: Sequence[Segment], refs: _Refs, wanted: Sequence[int]) -> list[pa.Array]:
+def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> list[pa.Array]:
     """The referenced rows in order, gathered segment by segment."""
     order = None
     where, row = refs.segment, refs.row
