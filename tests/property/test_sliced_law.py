@@ -84,7 +84,8 @@ class Sliced:
 
     def __post_init__(self) -> None:
         self.streams = tuple(
-            StreamColumns(f"s{i}", NAMES, (0, 1, 2, 3), (), 1, w) for i, w in enumerate(self.windows)
+            StreamColumns(f"s{i}", NAMES, (0, 1, 2, 3), (), 1, w)
+            for i, w in enumerate(self.windows)
         )
         columns = {stream.name: NAMES for stream in self.streams}
         self.predicates = [
