@@ -1,7 +1,8 @@
 """The time-sliced join under the law: any history gives the brute-force cross join with its predicates.
 
-The histories are those of all other operators (test_slot_law.py): restarts, lost hosts, spilling, moves of
-groups that take several batches, budgets, attempts that die. Rounds go over lists in place of exchanges.
+The histories are those of all other operators (test_slot_law.py): restarts, lost hosts, spilling,
+moves of groups that take several batches, budgets, attempts that die. Rounds go over lists in place of
+exchanges.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ def sliced(draw, copies=1):
 
 @pytest.mark.parametrize("copies", [1, 2, 4])
 @settings(
-    max_examples=20,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -280,7 +281,9 @@ def test_slices_that_move_and_spill_are_probed_wherever_they_are(streams: int, c
     pairs = [("band", at - 1, at) for at in range(1, streams)]
     subject = Sliced([6] * streams, pairs, False, [2] * streams, copies)
     with small() as folder:
-        cluster = SlicedCluster(folder, subject, 2, 3, 1500, SpillPolicy("inactive", False))
+        cluster = SlicedCluster(
+            folder, subject, 2, 3, 1500, SpillPolicy("inactive", False), block_rows=40
+        )
         for clock in range(30):
             drawn = zip(
                 rng.integers(0, streams, 10),

@@ -1,9 +1,10 @@
 """Which copy of each slice is probed, where slices are stored several times (CTR).
 
-A probing row must meet every slice once, in one of its copies. The fewer slots have all the chosen copies, the
-fewer it visits: a minimum set cover, which is approached greedily as in the paper that CTR is from (PSP
-section 7, its reference [9]). The choice is made for a whole batch, from the routing alone, so all slots and
-rounds of a batch agree on it: that is the synchronisation between hops which PSP finds missing there.
+A probing row must meet every slice once, in one of its copies. The fewer slots have all the chosen
+copies, the fewer it visits: a minimum set cover, which is approached greedily as in the paper that CTR
+is from (PSP section 7, its reference [9]). The choice is made for a whole batch, from the routing
+alone, so all slots and rounds of a batch agree on it: that is the synchronisation between hops which
+PSP finds missing there.
 """
 
 from __future__ import annotations
