@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
 }
 #: What sqlglot calls them, where that is another name.
 _SAME = {"pow": "power", "ceiling": "ceil", "signum": "sign", "char_length": "length"}
-_BINARY: dict[type[sql.Expression], str] = {
+_BINARY: dict[type[sql.Expr], str] = {
     sql.Add: "+", sql.Sub: "-", sql.Mul: "*", sql.Div: "/", sql.Mod: "%",
     sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">=", sql.EQ: "=", sql.NEQ: "!=",
     sql.And: "and", sql.Or: "or", sql.Pow: "power",
@@ -107,7 +107,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def read(self, node: sql.Expression) -> Expression:
+    def read(self, node: sql.Expr) -> Expression:
         if (name := _BINARY.get(type(node))) is not None:
             return Call(name, (self.read(node.this), self.read(node.expression)))
         match node:
@@ -165,14 +165,14 @@ class _Reader:
         return Call(known, tuple(self.read(one) for one in of))
 
 
-def _arguments(node: sql.Func) -> Sequence[sql.Expression]:
+def _arguments(node: sql.Func) -> Sequence[sql.Expr]:
     """What a function is given, in order."""
     if isinstance(node, sql.Anonymous):
         return list(node.expressions)
-    found: list[sql.Expression] = []
+    found: list[sql.Expr] = []
     for value in node.args.values():
         found += [one for one in (value if isinstance(value, list) else [value]) if one is not None]
-    return [one for one in found if isinstance(one, sql.Expression)]
+    return [one for one in found if isinstance(one, sql.Expr)]
 
 
 def _number(text: str) -> int | float:
