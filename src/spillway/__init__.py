@@ -18,6 +18,7 @@ from spillway.errors import (
     SpillwayError,
     StateError,
 )
+from spillway.operators.predicates import predicate, scalar
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import simulate
 from spillway.spark.aggregations import (
@@ -67,6 +68,8 @@ __all__ = [
     "last",
     "max",
     "min",
+    "predicate",
+    "scalar",
     "simulate",
     "stddev",
     "stream",

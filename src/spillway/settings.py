@@ -26,6 +26,9 @@ STRATEGIES = (
     *("flux-load", "flux-memory", "flux-hybrid"),
 )
 
+#: How a join without equal keys is spread over slots; see spillway/spark/matching.py.
+DISTRIBUTIONS = ("psp", "atr", "ctr")
+
 #: The value of a setting that is found while the query runs; see spillway/policies/tuning.py.
 AUTO = "auto"
 
@@ -128,12 +131,21 @@ class Adapt:
     block_rows: int = 65_536
     #: Input of one slot that is processed at a time, in bytes; larger batches go in pieces.
     piece_bytes: int | str = 256 * 1024 * 1024
+    #: How a join without equal keys is spread over the slots: "psp", every row is stored once and visits
+    #: all slots; "ctr", with several copies of each row; "atr", by segments of the first stream's time.
+    distribute: str = "psp"
+    #: Copies of a row ("ctr"), and the length of a segment ("atr"; None: three of the longest windows).
+    copies: int = 2
+    segment: str | timedelta | None = None
+    #: Rows of a batch that visit a slot at the same time (the interleaving of PSP-I); 1: one after the
+    #: other.
+    interleave: int = 65_536
     #: Keep each slot on its executor: "auto" does where there is more than one.
     anchor: str = "auto"
 
     def __post_init__(self) -> None:
         counts = ("slots", "groups", "block_rows", "inactive_batches", "calm_batches")
-        for name in (*counts, "relocation_batches"):
+        for name in (*counts, "relocation_batches", "copies", "interleave"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise SettingsError(
@@ -153,6 +165,9 @@ class Adapt:
         _one_of("victims", self.victims, VICTIMS)
         _one_of("spill_mode", self.spill_mode, SPILL_MODES)
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
+        _one_of("distribute", self.distribute, DISTRIBUTIONS)
+        if self.segment is not None:
+            _seconds("segment", self.segment, '"30 seconds"')
         if self.strategy is not None:
             _one_of("strategy", self.strategy, STRATEGIES)
         for name in _FRACTIONS:

@@ -73,23 +73,30 @@ def assert_same_rows(actual: DataFrame, expected: DataFrame) -> None:
 
 def oracle(
     frames: Mapping[str, DataFrame],
-    keys: Mapping[str, Sequence[str]],
+    keys: Mapping[str, Sequence[str]] | None = None,
     windows: Mapping[str, tuple[str, int]] | None = None,
+    condition: str | Column | None = None,
 ) -> DataFrame:
     """The join of batch frames by Spark itself: one struct column per stream, as a query gives.
 
-    `keys` names the key columns of each stream; they are compared by SQL equality. `windows` gives
-    the time column and the window in microseconds of each: a combination stands when its largest
-    time is less than a window after each of its times.
+    `keys` names the key columns of each stream; they are compared by SQL equality; without them all
+    combinations are candidates. `windows` gives the time column and the window in microseconds of each:
+    a combination stands when its largest time is less than a window after each of its times, and when
+    the condition holds, if there is one.
     """
     first, *others = frames
     joined = _as_struct(first, frames[first])
     for name in others:
+        if keys is None:
+            joined = joined.crossJoin(_as_struct(name, frames[name]))
+            continue
         pairs = zip(keys[first], keys[name], strict=True)
         equal = [
             F.col(_quoted(first))[mine] == F.col(_quoted(name))[theirs] for mine, theirs in pairs
         ]
         joined = joined.join(_as_struct(name, frames[name]), equal, "inner")
+    if condition is not None:
+        joined = joined.where(condition)
     if windows is None:
         return joined
     times = {name: _micros(frames[name], name, windows[name][0]) for name in frames}

@@ -40,7 +40,7 @@ from spillway.protocols.messages import Received, ReceivePartitions, SendFailed,
 from spillway.protocols.relocation import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.state.manifest import empty_manifest, part_manifest
+from spillway.state.manifest import Manifest, empty_manifest, part_manifest
 from spillway.state.moving import of_move
 from spillway.state.shipping import laid_out, packed, parcels, unpacked
 from spillway.state.store import OpenRuns, Store
@@ -364,11 +364,8 @@ class Cluster:
             batch,
         )
 
-    def attempt(self, plan, rows, slot_of, slot, report):
-        store, attempt = self.store(plan.batch), next(ATTEMPTS)
-        for name in plan.garbage:
-            store.forget(name)
-        job = SlotJob(
+    def job(self, plan, slot: int, attempt: int) -> SlotJob:
+        return SlotJob(
             batch=plan.batch,
             slot=SlotId(slot),
             groups=GROUPS,
@@ -390,12 +387,21 @@ class Cluster:
             budget=plan.budget_of(slot),
             now_s=plan.clock_s,
         )
+
+    def opened_store(self, plan) -> Store:
+        store = self.store(plan.batch)
+        for name in plan.garbage:
+            store.forget(name)
+        return store
+
+    def manifest(self, plan, slot: int) -> Manifest:
         name = plan.manifests[slot]
-        manifest = (
-            self.checkpoint.manifest(name)
-            if name
-            else empty_manifest(SlotId(slot), len(self.streams))
-        )
+        none = empty_manifest(SlotId(slot), len(self.streams))
+        return self.checkpoint.manifest(name) if name else none
+
+    def attempt(self, plan, rows, slot_of, slot, report):
+        store, attempt = self.opened_store(plan), next(ATTEMPTS)
+        job, manifest = self.job(plan, slot, attempt), self.manifest(plan, slot)
         operator = self.operator(slot)
         mine = exchanged(rows, slot_of, slot, attempt)
         return run_slot(mine, job, manifest, operator, self.policy, store, report)

@@ -47,6 +47,9 @@ _SAMPLED_DECAY = 0.5
 _FORGOTTEN = 1e-6
 #: What is between two streams where partners were counted of a few rows.
 SAMPLED = "~"
+#: What comes before the name of a predicate where its pairs and those that passed are counted, and where
+#: its pairs and their seconds are.
+MATCHED, SPENT = "match ", "cost "
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,12 @@ class OperatorStats:
         """Counts how many pairs of rows of two streams were looked at, and how many matched."""
         self._count(f"{source}{SAMPLED}{target}", pairs, matched)
 
-    def _count(self, key: str, rows: int, matched: int) -> None:
+    def judged(self, predicate: str, pairs: int, passed: int, seconds: float) -> None:
+        """Counts the pairs that a predicate decided on, and how long it took."""
+        self._count(MATCHED + predicate, pairs, passed)
+        self._count(SPENT + predicate, pairs, seconds)
+
+    def _count(self, key: str, rows: int, matched: float) -> None:
         before = self.selectivity.get(key, (0.0, 0.0))
         self.selectivity[key] = (before[0] + rows, before[1] + matched)
 

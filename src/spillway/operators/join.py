@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.predicates import Predicate
+from spillway.operators.residual import Residual
 from spillway.operators.term import Block, Side, Term, driven, mixed
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
@@ -26,12 +28,19 @@ from spillway.state.slot import SlotState
 
 
 class JoinOperator:
-    """Joins any number of streams on equal keys, optionally within windows."""
+    """Joins any number of streams on equal keys, optionally within windows and on predicates."""
 
     cumulative = False
 
-    def __init__(self, streams: Sequence[StreamColumns], block_rows: int = 65_536) -> None:
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        block_rows: int = 65_536,
+        predicates: Sequence[Predicate] = (),
+    ) -> None:
+        """`predicates` are asked of rows with equal keys."""
         self.streams = tuple(streams)
+        self.residual = Residual(streams, predicates) if predicates else None
         self.block_rows = block_rows
         #: Pairs made at a time: what is held and what is added are at most a block together.
         self.pair_rows = max(1, block_rows // 2)
@@ -96,7 +105,7 @@ class JoinOperator:
         stats: OperatorStats,
         selectivity: dict[str, tuple[float, float]],
     ) -> Iterator[pa.RecordBatch]:
-        term = Term(self.sides, source, driving, sides, stats, self.pair_rows)
+        term = Term(self.sides, source, driving, sides, stats, self.pair_rows, self.residual)
         for block in term.blocks(selectivity):
             stats.produced(driving.h[block.source])
             yield self._gathered(term, block)

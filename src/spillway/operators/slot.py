@@ -8,11 +8,11 @@ anywhere before, leaves files that nobody names and no record: the attempt has n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,10 @@ from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import profile
 from spillway.operators.base import (
+    MATCHED,
     SAMPLED,
+    SPENT,
+    Made,
     Operator,
     OperatorStats,
     Sorted,
@@ -69,6 +72,28 @@ class SlotJob:
     now_s: float = 0.0
     #: The shape that is joined in, for the record; empty where the operator has only one.
     shape: str = ""
+
+
+class Guests(Protocol):
+    """Rows that come to a slot to look for partners in its state, and not all to stay (PSP)."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether what they find are results."""
+        ...
+
+    def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
+        """Takes rows of the batch; gives those that stay."""
+        ...
+
+    def results(self, state: SlotState, stats: OperatorStats) -> Made:
+        """What they find, when all rows that stay are in the state."""
+        ...
+
+
+def manifest_name(job: SlotJob) -> str:
+    """What the manifest of an attempt is called."""
+    return f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
 
 
 _T = TypeVar("_T")
@@ -144,10 +169,12 @@ def run_slot(
     store: Store,
     report: Callable[[SlotRecord], None],
     reach: Callable[[str], None] = lambda _: None,
+    guests: Guests | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Processes one batch of one slot: yields results, then commits and reports.
 
-    `reach` is told the points of the work that are passed; tests place faults there.
+    `reach` is told the points of the work that are passed; tests place faults there. With `guests`, the
+    rows are theirs, and what they find is yielded last.
     """
     meter = _Meter()
     state = SlotState(
@@ -198,6 +225,7 @@ def run_slot(
         yield from processed(ready)
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
+            batches = guests.admitted(batches, state) if guests else batches  # noqa: PLW2901
             piece = sort_input(batches, job.streams, job.watermark_us)
             tally.add(piece)
             arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
@@ -211,9 +239,12 @@ def run_slot(
     with meter.phase("compact"):
         merged = state.compact(job.watermark_us)
     reach("after-runs")
+    if guests is not None:
+        found = meter.metered("operator", guests.results(state, stats))
+        yield from tally.counted(found) if guests.complete else found
     with meter.phase("commit"):
         new = state.next_manifest(stats.blended(manifest.selectivity), keeper.after_batch())
-        name = f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
+        name = manifest_name(job)
         store.durable.write(name, new.encode())
     reach("after-manifest")
     before, after = set(manifest.runs()), set(new.runs())
@@ -233,7 +264,11 @@ def run_slot(
             shape=job.shape,
             made=new.made,
             lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
-            sampled={key: seen for key, seen in new.selectivity.items() if SAMPLED in key},
+            sampled={
+                key: seen
+                for key, seen in new.selectivity.items()
+                if SAMPLED in key or key.startswith((MATCHED, SPENT))
+            },
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
             pending=_pending(new.groups),

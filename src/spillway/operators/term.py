@@ -14,8 +14,9 @@ combinations that no further row can save.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.operators.base import OperatorStats
 from spillway.operators.lookup import Positions, candidates
+from spillway.operators.residual import Column, Residual
 from spillway.state.merging import Segment
 from spillway.state.run import RunData, as_numpy
 
@@ -60,14 +62,15 @@ class Side:
 
 
 @dataclass(frozen=True)
-class _Refs:
+class Refs:
     """Rows of one side: which segment, and which row of it."""
 
     segment: Positions
     row: Positions
 
-    def take(self, at: Positions) -> _Refs:
-        return _Refs(self.segment[at], self.row[at])
+    def take(self, at: Positions) -> Refs:
+        """Some of the rows."""
+        return Refs(self.segment[at], self.row[at])
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Block:
     """Partial combinations, in the order of their source rows (so ascending by hash)."""
 
     source: Positions
-    found: dict[int, _Refs]
+    found: dict[int, Refs]
     #: The largest time so far, and the least t_i + W_i; None without a window.
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
@@ -84,9 +87,14 @@ class Block:
 @dataclass(frozen=True)
 class _Pairs:
     left: Positions
-    refs: _Refs
+    refs: Refs
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
+
+    def take(self, at: Positions) -> _Pairs:
+        latest = None if self.latest is None else self.latest[at]
+        deadline = None if self.deadline is None else self.deadline[at]
+        return _Pairs(self.left[at], self.refs.take(at), latest, deadline)
 
 
 class Term:
@@ -100,6 +108,7 @@ class Term:
         rows: Sequence[Sequence[Segment]],
         stats: OperatorStats,
         pair_rows: int,
+        residual: Residual | None = None,
     ) -> None:
         self.driving = driving
         self._sides = sides
@@ -108,10 +117,14 @@ class Term:
         self._stats = stats
         #: Pairs made at a time: what is held and what is added are at most twice as many.
         self._pair_rows = pair_rows
+        #: What more is asked of pairs; sides are streams then.
+        self._residual = residual
+        self._measured: Mapping[str, tuple[float, float]] = {}
         self._keys = [driving.payload.column(at) for at in sides[source].keys]
 
     def blocks(self, selectivity: dict[str, tuple[float, float]]) -> Iterator[Block]:
         """All combinations, the sides probed in the order of what was measured of them."""
+        self._measured = selectivity
         if all(rows for side, rows in enumerate(self._rows) if side != self._source):
             order = probe_order(self._source, [side.label for side in self._sides], selectivity)
             yield from self._expanded(self._first_block(), order)
@@ -121,7 +134,7 @@ class Term:
         if side == self._source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
-        return _gather(self._rows[side], block.found[side], wanted)
+        return gather(self._rows[side], block.found[side], wanted)
 
     def _first_block(self) -> Block:
         side, rows = self._sides[self._source], slice(None)
@@ -170,6 +183,8 @@ class Term:
         while at < len(which):
             left, right, at, offset = expand(which, start, count, at, offset, self._pair_rows)
             pairs = self._confirmed(block, target, number, data, left, right)
+            if self._residual is not None and len(pairs.left):
+                pairs = self._passed(self._residual, block, target, data, pairs)
             if len(pairs.left):
                 yield pairs
 
@@ -199,7 +214,31 @@ class Term:
             left, right = left[same], right[same]
             latest = None if latest is None else latest[same]
             deadline = None if deadline is None else deadline[same]
-        return _Pairs(left, _Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+        return _Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+
+    def _passed(
+        self, residual: Residual, block: Block, target: int, data: RunData, pairs: _Pairs
+    ) -> _Pairs:
+        """The pairs that satisfy the predicates which the side completes."""
+
+        def columns(some: Positions) -> Mapping[int, Column]:
+            left = pairs.left[some]
+            found: dict[int, Column] = {
+                self._source: (self.driving.payload.column, block.source[left]),
+                target: (data.payload.column, pairs.refs.row[some]),
+            }
+            for side, refs in block.found.items():
+                mine, segments = refs.take(left), self._rows[side]
+                found[side] = (partial(_gathered_column, segments, mine), None)
+            return found
+
+        count = len(pairs.left)
+        keep = residual.passed(target, columns, count, self._stats, self._measured)
+        return pairs if keep is None else pairs.take(keep)
+
+
+def _gathered_column(segments: Sequence[Segment], refs: Refs, column: int) -> pa.Array:
+    return gather(segments, refs, [column])[0]
 
 
 def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
@@ -254,7 +293,7 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
     timed = held[0].latest is not None
     return _Pairs(
         np.concatenate([p.left for p in held]),
-        _Refs(
+        Refs(
             np.concatenate([p.refs.segment for p in held]),
             np.concatenate([p.refs.row for p in held]),
         ),
@@ -265,17 +304,14 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
 
 def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
     """The block with one more side found; sorted again where it will be probed with."""
-    left, refs, latest, deadline = pairs.left, pairs.refs, pairs.latest, pairs.deadline
     if sort:
-        order = np.argsort(left, kind="stable").astype(np.int32)
-        left, refs = left[order], refs.take(order)
-        latest = None if latest is None else latest[order]
-        deadline = None if deadline is None else deadline[order]
+        pairs = pairs.take(np.argsort(pairs.left, kind="stable").astype(np.int32))
+    left = pairs.left
     found = {number: there.take(left) for number, there in block.found.items()}
-    return Block(block.source[left], found | {target: refs}, latest, deadline)
+    return Block(block.source[left], found | {target: pairs.refs}, pairs.latest, pairs.deadline)
 
 
-def _gather(segments: Sequence[Segment], refs: _Refs, wanted: Sequence[int]) -> list[pa.Array]:
+def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> list[pa.Array]:
     """The referenced rows in order, gathered segment by segment."""
     order = None
     where, row = refs.segment, refs.row

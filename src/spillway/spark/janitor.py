@@ -65,7 +65,8 @@ class Upkeep:
     ) -> None:
         """Lets go of what a committed batch does not name, and of what its other attempts wrote."""
         self.references, gone = self.references.updated(list(records.values()))
-        repeated = [record for record in attempts if record is not records[record.slot]]
+        kept = {record.manifest for record in records.values()}
+        repeated = [record for record in attempts if record.manifest not in kept]
         unnamed = {name for record in repeated for name in record.added}
         gone = (*gone, *sorted(unnamed - set(self.references.counts)))
         # A slot that is not there any more was drained, so what is left of it names no run.

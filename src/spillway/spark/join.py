@@ -13,6 +13,7 @@ from spillway.duration import Duration
 from spillway.errors import PlanError
 from spillway.operators.join import JoinOperator
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.plan.sliced import MatchedPlan
 from spillway.policies.shaping import Shaping
 from spillway.settings import Adapt
 from spillway.spark.checks import (
@@ -24,6 +25,7 @@ from spillway.spark.checks import (
     window_of,
 )
 from spillway.spark.lanes import assign_lanes, common_type, result_schema
+from spillway.spark.matching import Conditions, Test, planned_matching, predicates_of
 from spillway.spark.result import Planned, Result
 from spillway.spark.stream import Grouped, results_of
 
@@ -65,6 +67,7 @@ class Join(Result):
     keys: Mapping[str, tuple[str, ...]] | None = None
     windows: Mapping[str, WindowPlan] | None = None
     shaping: Shaping | None = None
+    conditions: Conditions = ()
 
     def on(self, *columns: str, **per_stream: str | Sequence[str]) -> Join:
         """The equal keys: names all streams have, or the names in each stream.
@@ -134,6 +137,22 @@ class Join(Result):
         """
         return replace(self, shaping=Shaping.asked(tuple(self.frames), kind, shape))
 
+    def match(self, condition: Test, *streams: str) -> Join:
+        """A condition that combinations must meet: any predicate, over two streams or more.
+
+        `condition` is a vectorised function, which is called with one object for each stream, whose
+        attributes are arrays with a value for each candidate pair, and returns an array of booleans; a
+        function of single rows in `sw.scalar(fn)`; or Spark SQL text like "abs(a.x - b.x) < 3". Without
+        names of streams, text is over those that it names, and a function over all. With several
+        conditions all must hold. A join without equal keys needs a window.
+
+        Example:
+            >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP
+        """
+        conditions = (*self.conditions, (condition, streams))
+        predicates_of(self.frames, conditions)
+        return replace(self, conditions=conditions)
+
     def group_by(self, *keys: str) -> Grouped:
         """The results by key, to be aggregated in the same Spark job.
 
@@ -149,12 +168,15 @@ class Join(Result):
 
     def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
         """The checked join."""
+        if self.keys is None and self.conditions:
+            return planned_matching(self.frames, self.conditions, self.windows, adapt)
         if self.keys is None:
             shared = set.intersection(*({*frame.columns} for frame in self.frames.values()))
             raise PlanError(
                 f"the join of {', '.join(self.frames)} has no keys",
                 detail=f"columns all of them have: {', '.join(sorted(shared)) or 'none'}",
-                hint='add .on("column"), or .on(stream="column", ...) where the names differ',
+                hint='add .on("column"), or .on(stream="column", ...) where the names differ; or '
+                ".match(...) for a condition other than equal keys",
             )
         types = self._key_types(self.keys)
         streams = tuple(
@@ -166,10 +188,18 @@ class Join(Result):
             )
             for name, frame in self.frames.items()
         )
-        plan = JoinPlan(streams, tuple(kind.simpleString() for kind in types))
+        predicates = predicates_of(self.frames, self.conditions)
+        kinds = tuple(kind.simpleString() for kind in types)
+        labels = tuple(one.label for one in predicates)
+        plan = MatchedPlan(streams, kinds, labels) if labels else JoinPlan(streams, kinds)
         lanes = assign_lanes(plan, self.frames, types)
-        operator = JoinOperator(lanes.streams, adapt.block_rows)
+        operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
         shaping = self.shaping or Shaping(tuple(self.frames))
+        if predicates and self.shaping is not None:
+            raise PlanError(
+                "a join with match() has no plan() of its own",
+                hint="leave plan() out, or put the condition into where()",
+            )
         return Planned(plan, lanes, self.frames, operator, shaping=shaping)
 
     def _columns_to_name(self) -> str:

@@ -12,7 +12,7 @@ nothing (a NULL key of a join, a NULL event time) do not travel at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -82,15 +82,26 @@ class Lanes:
             lanes[lane] = value
         return frame.where(present).select(
             F.lit(number).cast("tinyint").alias(STREAM),
-            F.shiftright(F.xxhash64(*keys), 32).cast("int").alias(HASH),
+            _hash(keys).alias(HASH),
             *(value.alias(f"lane{at}") for at, value in enumerate(lanes)),
         )
 
 
+def _hash(keys: Sequence[Column]) -> Column:
+    """The upper half of a hash; rows without a key get their place where they are stored."""
+    return F.shiftright(F.xxhash64(*keys), 32).cast("int") if keys else F.lit(0)
+
+
 def assign_lanes(
-    plan: Plan, frames: Mapping[str, DataFrame], key_types: Sequence[DataType]
+    plan: Plan,
+    frames: Mapping[str, DataFrame],
+    key_types: Sequence[DataType],
+    hidden: Collection[str] = (),
 ) -> Lanes:
-    """Gives every stored column of every stream a lane of its type."""
+    """Gives every stored column of every stream a lane of its type.
+
+    The columns in `hidden` are the last ones, and not part of the results.
+    """
     types: list[DataType] = []
     keys_of_lanes: list[str] = []
     streams: list[StreamColumns] = []
@@ -111,7 +122,7 @@ def assign_lanes(
                 keys_of_lanes.append(wanted)
             taken.add(lane)
             lanes.append(lane)
-        names = tuple(frame.columns)
+        names = tuple(name for name in frame.columns if name not in hidden)
         streams.append(
             StreamColumns(
                 stream.name,

@@ -44,6 +44,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.operators.intermediate import time_columns
+from spillway.operators.sliced import SlicedJoin
 from spillway.plan.join import Plan
 from spillway.policies.rotation import Gaps
 from spillway.policies.shaping import Shaping
@@ -58,6 +59,7 @@ from spillway.spark.mover import Mover
 from spillway.spark.pace import Pace
 from spillway.spark.session import cloned
 from spillway.spark.task import Records, SlotTask
+from spillway.spark.visits import VisitTask, answered, in_rounds, probing_of
 
 #: Steps of a move (DCAPE-TR 5.1) that a batch is the answer to, by the phase it ran in; and those that
 #: are due when it is committed, by the phase after it.
@@ -249,19 +251,31 @@ class Stage:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
         if self._renumbers and noteworthy(self.state, plan):
             rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
+        spec = self.spec
+        sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
+        if (join := self._sliced) is not None:
+            probing = probing_of(join, plan, self._last)
+            return in_rounds(
+                rows,
+                spec.schema,
+                partial(self._exchanged, plan),
+                lambda number: VisitTask(*sent, join=join, probing=probing, round=number),
+                self._records,
+            )
+        task = SlotTask(*sent)
+        placed = self._exchanged(plan, rows, slot)
+        return placed.mapInArrow(task.function(self._records), spec.schema)
+
+    def _exchanged(self, plan: BatchPlan, rows: DataFrame, slot: Column) -> DataFrame:
         if self.anchors is None:
-            placed = rows.repartitionById(plan.routing.slots, slot)
-        else:
-            placed = self.anchors.exchange(rows, slot)
-        task = SlotTask(
-            self.home,
-            plan,
-            self.spec.lanes.streams,
-            self.spec.operator,
-            self.spec.identity,
-            self.spec.faults,
-        )
-        return placed.mapInArrow(task.function(self._records), self.spec.schema)
+            return rows.repartitionById(plan.routing.slots, slot)
+        return self.anchors.exchange(rows, slot)
+
+    @property
+    def _sliced(self) -> SlicedJoin | None:
+        """The operator, if rows visit it in rounds."""
+        operator = self.spec.operator
+        return operator if isinstance(operator, SlicedJoin) and not self.spec.identity else None
 
     def answers(self, results: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
         """One record per slot, evaluating the slots that the sink left out."""
@@ -281,7 +295,8 @@ class Stage:
         state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
-        attempts = [record for same in self._records.value.values() for record in same]
+        said = [record for same in self._records.value.values() for record in same]
+        attempts = [record for record in said if isinstance(record, SlotRecord)]
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
         if self._skew is not None:
@@ -296,10 +311,12 @@ class Stage:
     def _arrived(self, batch: int, *, by_place: bool) -> dict[int, SlotRecord]:
         """The first record of each slot that was sure of itself; of others, if places are right."""
         chosen = {}
+        rounds = len(self._sliced.streams) - 1 if self._sliced else 1
         for (at, slot), attempts in self._records.value.items():
-            sure = [record for record in attempts if record.sure]
-            if at == batch and (sure or by_place):
-                chosen[slot] = (sure or attempts)[0]
+            if at != batch or (record := answered(attempts, rounds)) is None:
+                continue
+            if record.sure or by_place:
+                chosen[slot] = record
         return chosen
 
     # Between two batches

@@ -26,6 +26,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
 from spillway.operators.faults import Faults, executor_pid
+from spillway.operators.rounds import RoundRecord
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.operators.tree import TreeOperator
 from spillway.policies.spill import SpillPolicy
@@ -75,13 +76,30 @@ class SlotTask:
         slot, rows, sure = self._found(rows, slot)
         if slot >= self.plan.routing.slots:
             return
-        adapt, store = self.home.adapt, self.home.store(self.plan.batch)
+        store = self._store()
+        yield from run_slot(
+            map(in_utc, rows),
+            self._job(slot, sure=sure),
+            self._manifest(store.durable, slot),
+            self._operator(slot),
+            self._policy(slot),
+            store,
+            lambda record: records.add({(record.batch, record.slot): (record,)}),
+            self.faults.bound(self.plan.batch, slot),
+        )
+
+    def _store(self) -> Store:
+        """The tiers of the host, without what is known to be garbage."""
+        store = self.home.store(self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
         if self.plan.sweep:
             self._sweep(store)
-        orders = self.plan.orders.get(slot, ())
-        job = SlotJob(
+        return store
+
+    def _job(self, slot: SlotId, *, sure: bool) -> SlotJob:
+        adapt, orders = self.home.adapt, self.plan.orders.get(slot, ())
+        return SlotJob(
             batch=self.plan.batch,
             slot=slot,
             groups=self.plan.routing.groups,
@@ -106,21 +124,14 @@ class SlotTask:
             now_s=self.plan.clock_s,
             shape=str(self.plan.shape_of(slot) or ""),
         )
-        policy = SpillPolicy(
+
+    def _policy(self, slot: SlotId) -> SpillPolicy:
+        adapt = self.home.adapt
+        return SpillPolicy(
             adapt.victims,
             adapt.amortised,
             adapt.inactive_batches,
             adapt.seed + slot,
-        )
-        yield from run_slot(
-            map(_in_utc, rows),
-            job,
-            self._manifest(store.durable, slot),
-            self._operator(slot),
-            policy,
-            store,
-            lambda record: records.add({(record.batch, record.slot): (record,)}),
-            self.faults.bound(self.plan.batch, slot),
         )
 
     def _operator(self, slot: SlotId) -> Operator:
@@ -159,8 +170,8 @@ class SlotTask:
             return place, (), False
         h = as_numpy(first.column(1), np.uint32)[:1]
         group = int(group_of(h, self.plan.routing.groups)[0])
-        unmarked = map(_unmarked, chain([first], rows))
-        return SlotId(self.plan.routing.table[group]), filter(len, unmarked), True
+        mine = map(unmarked, chain([first], rows))
+        return SlotId(self.plan.routing.table[group]), filter(len, mine), True
 
     def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
@@ -170,7 +181,7 @@ class SlotTask:
 
 
 #: For each batch and slot, the records of all attempts, in the order they arrived.
-Attempts = dict[tuple[int, int], tuple[SlotRecord, ...]]
+Attempts = dict[tuple[int, int], tuple[SlotRecord | RoundRecord, ...]]
 
 
 class Records(AccumulatorParam[Attempts]):
@@ -187,13 +198,14 @@ class Records(AccumulatorParam[Attempts]):
         }
 
 
-def _unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
+def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of streams, without those that only tell the slot."""
     stream = as_numpy(batch.column(0), np.int8)
     return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
 
 
-def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same instants, labelled as they are stored."""
     wanted = [stored_in_utc(one.type) for one in batch.schema]
     if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
         return batch

@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.errors import PlanError, SettingsError
 from spillway.operators.faults import Faults
+from spillway.operators.sliced import SlicedJoin
 from spillway.routing.routing import Routing
+from spillway.routing.slices import interleaved
 from spillway.settings import Adapt
 from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop
@@ -243,6 +245,9 @@ def _stage(
     slots = adapt.slots or default_slots(spark)
     groups, shares = adapt.groups, adapt.shares
     new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
+    if isinstance(spec.operator, SlicedJoin) and not shares:
+        # Neighbouring slices are in different slots, so that all have some of any window.
+        new = Routing(0, slots, interleaved(groups, slots, spec.operator.slicing.copies))
     state, references = checkpoint.recover(len(spec.plan.streams), new)
     anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
     # A function of the user's may renumber the tasks of the stage that it evaluates.

@@ -11,6 +11,7 @@ lives in that process, a byte and a half per row.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -78,6 +79,7 @@ class RunData:
         #: The last answers of `bytes_in`, asked for again in every batch.
         self._bytes: dict[tuple[int, int], int] = {}
         self._group_rows: dict[int, NDArray[np.int64]] = {}
+        self._derived: dict[Hashable, Any] = {}
         #: The last answers of `group_sizes`; a slice rarely changes between batches.
         self._group_sizes: dict[
             tuple[int, int, int], tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -99,6 +101,18 @@ class RunData:
         if self.time_column is None:
             return None
         return as_numpy(self.batch.column(1 + self.time_column), np.int64)
+
+    @cached_property
+    def time_span(self) -> tuple[int, int]:
+        """The least and the largest event time; of rows with times."""
+        assert self.times is not None
+        return int(self.times.min()), int(self.times.max())
+
+    def derived(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What an operator makes of the rows once, an order of them say; kept as they are."""
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
 
     @cached_property
     def index(self) -> Index:

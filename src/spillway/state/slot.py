@@ -84,6 +84,8 @@ class SlotState:
         self.inputs = self._shelf.inputs
         #: Rows whose results are made when the batch is whole.
         self.staging = Staging(self._shelf)
+        #: Rows that only look for partners here, in this batch.
+        self.visiting = Staging(self._shelf)
         #: Rows that wait for a later batch.
         self.spooler = Spooler(self._shelf, manifest.spool, now_s)
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
@@ -109,6 +111,15 @@ class SlotState:
         """Everything of the stream that new rows meet: memory, and what leaves it in this batch."""
         leaving = self._leaving.streams[stream] if self._leaving else ()
         return self._shelf.opened(stream, (*self._layers[stream], *leaving))
+
+    def everything(self, stream: int) -> list[Segment]:
+        """All rows of the stream that the slot names: in memory, on disk, leaving, or waiting."""
+        stacks = [self._layers, *(generation.streams for generation in self._all_generations())]
+        for part in self._departures:
+            stacks += [part.streams, *(generation.streams for generation in part.generations)]
+        stacks += [part.streams for part in self._parked] + [self.spooler.layers]
+        found = [self._shelf.opened(stream, stack[stream]) for stack in stacks]
+        return [segment for some in found for segment in some if segment.rows]
 
     def parts(self, chosen: Sequence[int]) -> list[list[list[Segment]]]:
         """The parts of some groups, oldest first, memory last: for each, the streams' segments.

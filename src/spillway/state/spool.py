@@ -64,6 +64,11 @@ class Spooler:
         found[list(self._since_s)] = list(self._since_s.values())
         return found
 
+    @property
+    def layers(self) -> tuple[tuple[Layer, ...], ...]:
+        """For each input stream, what waits."""
+        return tuple(self._layers)
+
     def sizes(self) -> tuple[Ints, Ints]:
         """Rows and bytes of each group that wait."""
         rows, sizes = (np.zeros(self._shelf.groups, np.int64) for _ in range(2))

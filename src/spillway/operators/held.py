@@ -1,0 +1,44 @@
+"""Rows that wait in a task until it knows what to do with them; more than a bound wait in a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import pyarrow as pa
+
+
+class Held:
+    """Batches of one schema, given back in the order in which they came."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+        self._file: IO[bytes] | None = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch."""
+        if self._held_bytes + batch.nbytes <= self._limit_bytes and self._writer is None:
+            self._held.append(batch)
+            self._held_bytes += batch.nbytes
+            return
+        if self._writer is None:
+            # The file has no name, so nothing is left of it when the task ends in any way.
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+            self._writer = pa.ipc.new_stream(self._file, batch.schema)
+        self._writer.write_batch(batch)
+
+    def then(self, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What was taken, and then what follows."""
+        yield from self._held
+        self._held = []
+        if self._file is not None and self._writer is not None:
+            self._writer.close()
+            self._file.seek(0)
+            with pa.ipc.open_stream(self._file) as reader:
+                yield from reader
+            self._file.close()
+        yield from rest

@@ -1,0 +1,219 @@
+"""Predicates of a join: any condition over rows of two or more streams.
+
+A condition is a function over columns of candidate pairs that gives a boolean array, a function of one
+row of each stream (`scalar`), or SQL text. `predicate` adds what is known of it: a cheap necessary
+condition that is looked at first, and what a pair costs. A `Predicate` is a condition with the streams
+it is over; it is evaluated when the last of them joins a combination.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.errors import PlanError, QueryError, SpillwayError
+from spillway.operators.base import OperatorStats
+from spillway.operators.columns import Rows
+from spillway.operators.evaluation import holds
+from spillway.plan.bands import Band, bands_of
+from spillway.plan.expression import Expression, columns_of, parse
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A function or SQL text, with what is known of it."""
+
+    test: Callable[..., Any] | str
+    prefilter: str | None = None
+    #: Microseconds of one pair, until it has been measured.
+    cost_us: float | None = None
+
+
+class Scalar:
+    """A function of one row of each stream, called for one pair after the other."""
+
+    def __init__(self, test: Callable[..., Any]) -> None:
+        self._test = test
+        self.__name__ = getattr(test, "__name__", "a function")
+
+    def __call__(self, *rows: Rows) -> Mask:
+        """Whether it holds, for each pair."""
+        each = [_OneRow(one) for one in rows]
+        held = np.empty(len(rows[0]), np.bool_)
+        for at in range(len(held)):
+            for one in each:
+                one.at = at
+            held[at] = bool(self._test(*each))
+        return held
+
+
+class _OneRow:
+    """The row of one pair: the values of its columns."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._lists: dict[str, list[Any]] = {}
+        self.at = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._lists:
+            self._lists[name] = self._rows.arrow(name).to_pylist()
+        return self._lists[name][self.at]
+
+    __getitem__ = __getattr__
+
+
+def scalar(test: Callable[..., Any]) -> Scalar:
+    """Makes a condition of a function of one row of each stream; warns that it is slow."""
+    found = Scalar(test)
+    warnings.warn(
+        f"{found.__name__} is called for every candidate pair, at a microsecond or more each; "
+        "a function over whole columns takes a hundredth of that",
+        stacklevel=2,
+    )
+    return found
+
+
+def predicate(
+    test: Callable[..., Any] | str, prefilter: str | None = None, cost: float | None = None
+) -> Condition:
+    """A condition with a cheap SQL condition that must hold wherever it does, and µs per pair."""
+    return Condition(test, prefilter, cost)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition over given streams."""
+
+    #: What it is called where it is counted.
+    label: str
+    streams: tuple[str, ...]
+    test: Callable[..., Any] | Expression
+    prefilter: Expression | None = None
+    cost_us: float | None = None
+    #: What a sorted order can answer of it.
+    bands: tuple[Band, ...] = field(default=())
+
+    def passed(self, rows: Mapping[str, Rows], count: int) -> Mask:
+        """For each candidate pair, whether it stands; the prefilter has been looked at."""
+        if not callable(self.test):
+            return holds(self.test, rows, count)
+        mine = [rows[stream] for stream in self.streams]
+        try:
+            found = np.asarray(self.test(*mine))
+        except SpillwayError:
+            raise
+        except Exception as problem:
+            raise QueryError(
+                f"the predicate {self.label} failed: {type(problem).__name__}: {problem}",
+                hint="it is called with one object per stream whose attributes are columns, "
+                "arrays with one value per candidate pair",
+            ) from problem
+        if found.shape != (count,) or found.dtype != np.bool_:
+            raise QueryError(
+                f"the predicate {self.label} gave {found.dtype} of shape {found.shape}, not "
+                f"{count} booleans",
+                hint="return one boolean per candidate pair, or wrap it: sw.scalar(fn)",
+            )
+        for one in mine:
+            if (valid := one.valid()) is not None:
+                found = found & valid
+        return found
+
+
+def judged(
+    predicate: Predicate,
+    rows: Callable[[Mask | None], tuple[Mapping[str, Rows], int]],
+    count: int,
+    considered: int,
+    stats: OperatorStats,
+) -> Mask | None:
+    """Which of some candidates stand, counted and timed; None: all do.
+
+    `rows` gives the columns of those candidates that a mask has left. `considered` are the pairs that
+    these were found among.
+    """
+    since = time.perf_counter()
+    left: Mask | None = None
+    if predicate.prefilter is not None:
+        left = holds(predicate.prefilter, *rows(None))
+        left = None if left.all() else left
+    found, some = rows(left)
+    held = predicate.passed(found, some) if some else np.empty(0, np.bool_)
+    if left is None:
+        left = None if held.all() else held
+    else:
+        left = left.copy()
+        left[left] = held
+    seconds = time.perf_counter() - since
+    passed = count if left is None else int(np.count_nonzero(left))
+    stats.judged(predicate.label, considered, passed, seconds)
+    return left
+
+
+def bound(
+    condition: Condition | Callable[..., Any] | str,
+    over: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    number: int = 0,
+) -> Predicate:
+    """A condition as a predicate over streams with given columns; refused if it does not fit them.
+
+    Without streams, SQL is over those that it names, and a function over all.
+    """
+    if not isinstance(condition, Condition):
+        condition = Condition(condition)
+    unknown = [stream for stream in over if stream not in columns]
+    if unknown or len(set(over)) < len(over) or len(over) == 1:
+        why = f"there is no stream {unknown[0]}" if unknown else "it needs two streams or more"
+        raise PlanError(f"match(..., {', '.join(map(repr, over))}): {why}", hint=_streams(columns))
+    test = parse(condition.test) if isinstance(condition.test, str) else condition.test
+    prefilter = None if condition.prefilter is None else parse(condition.prefilter)
+    if not callable(test) and not over:
+        named = {column.stream for column in columns_of(test)}
+        over = [stream for stream in columns if stream in named]
+    over = tuple(over) or tuple(columns)
+    name = condition.test if isinstance(condition.test, str) else _name(condition.test)
+    for expression in (test, prefilter):
+        if expression is not None and not callable(expression):
+            _fitting(expression, str(name), over, columns)
+    if not callable(test) and len(over) < 2:
+        raise PlanError(
+            f"the condition {name!r} is over one stream", hint="use where() on that stream instead"
+        )
+    bands = [b for e in (test, prefilter) if e is not None and not callable(e) for b in bands_of(e)]
+    label = f"{number}:{name}"
+    return Predicate(label, over, test, prefilter, condition.cost_us, tuple(bands))
+
+
+def _fitting(
+    expression: Expression, name: str, over: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> None:
+    for column in columns_of(expression):
+        if column.stream not in columns or column.stream not in over:
+            raise PlanError(
+                f"the condition {name!r} names {column.stream}.{column.name}, but it is over "
+                f"{', '.join(over) or 'no streams'}",
+                hint=_streams(columns),
+            )
+        if column.name not in columns[column.stream]:
+            raise PlanError(
+                f"the condition {name!r}: stream {column.stream} has no column {column.name}",
+                hint=f"its columns are {', '.join(columns[column.stream])}",
+            )
+
+
+def _streams(columns: Mapping[str, Sequence[str]]) -> str:
+    return f"the streams are {', '.join(columns)}"
+
+
+def _name(test: Callable[..., Any]) -> str:
+    return str(getattr(test, "__name__", type(test).__name__))

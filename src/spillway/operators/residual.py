@@ -1,0 +1,76 @@
+"""Predicates beside equal keys: what is left to decide of the pairs that an equi-join finds.
+
+A pair of an n-way join has equal keys and fitting times; each predicate is evaluated when the last of
+its streams joins the combination, on columns gathered for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.columns import Rows
+from spillway.operators.predicates import Predicate, judged
+from spillway.operators.probing import Measured, in_order
+
+Positions = NDArray[np.int32]
+#: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
+Column = tuple[Callable[[int], pa.Array], Positions | None]
+
+
+class Residual:
+    """The predicates of an n-way join."""
+
+    def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
+        self._streams = tuple(streams)
+        self._predicates = tuple(predicates)
+
+    def passed(
+        self,
+        target: int,
+        columns: Callable[[Positions], Mapping[int, Column]],
+        count: int,
+        stats: OperatorStats,
+        measured: Mapping[str, tuple[float, float]],
+    ) -> Positions | None:
+        """Which of the candidates that a stream has joined pass; None: all do.
+
+        `columns` gives those of the streams that are there, for some of the candidates.
+        """
+        at = np.arange(count, dtype=np.int32)
+        for predicate in self._due(target, columns(at[:0]), measured):
+            if not len(at):
+                break
+
+            def rows(
+                keep: NDArray[np.bool_] | None, of: Positions = at
+            ) -> tuple[Mapping[str, Rows], int]:
+                some = of if keep is None else of[keep]
+                found = {
+                    self._streams[number].name: self._rows(number, column, len(some))
+                    for number, column in columns(some).items()
+                }
+                return found, len(some)
+
+            keep = judged(predicate, rows, len(at), len(at), stats)
+            at = at if keep is None else at[keep]
+        return None if len(at) == count else at
+
+    def _due(
+        self,
+        target: int,
+        there: Mapping[int, Column],
+        measured: Mapping[str, tuple[float, float]],
+    ) -> list[Predicate]:
+        known = {self._streams[number].name for number in there}
+        name = self._streams[target].name
+        due = [p for p in self._predicates if name in p.streams and known >= set(p.streams)]
+        return in_order(due, Measured(measured))
+
+    def _rows(self, number: int, column: Column, count: int) -> Rows:
+        stream = self._streams[number]
+        return Rows(stream.name, stream.visible, column[0], column[1], count)

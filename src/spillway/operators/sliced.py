@@ -1,0 +1,192 @@
+"""The time-sliced join (PSP): any number of streams, any predicate, within windows.
+
+There is no key, so nothing says where partners are but their times. The state of every stream is cut
+into slices of time, each in one slot (routing/slices.py), and every new row visits every slot. With
+S_j the rows of stream j before the batch and D_j its new rows, a new row of stream i meets
+
+    S_j + D_j for every j < i    and    S_j for every j > i
+
+which is Equation 1 of DCAPE-TR: every combination has exactly one last stream whose row is new. A row
+is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
+merged, spilled or moved to since.
+
+This is what a slot stores, as an `Operator`; what rows do when they visit is a step
+(operators/visit.py), and steps follow upon each other in rounds (operators/rounds.py). Since visitors
+look into all that a slot names, on disk too, no result is ever missing, and cleanup has nothing to
+make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.errors import PlanError
+from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.combinations import Combinations, complete, travelling
+from spillway.operators.predicates import Predicate
+from spillway.operators.probing import Measured, in_order
+from spillway.operators.visit import Visit
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import HashRange
+from spillway.routing.slices import Slicing
+from spillway.state.merging import Segment
+from spillway.state.run import RunData
+from spillway.state.shelf import StreamLayout
+from spillway.state.slot import SlotState
+
+#: Combinations that are on a visit at a time.
+VISITING_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How the new rows of one batch look for partners: the same for all its slots and rounds."""
+
+    #: For each stream that begins, the others in the order in which they are visited.
+    orders: tuple[tuple[int, ...], ...]
+    #: The groups that are looked into, where slices are stored more than once; None: all.
+    chosen: tuple[int, ...] | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many times slots are visited in a batch."""
+        return len(self.orders) - 1
+
+
+class SlicedJoin:
+    """Joins any number of streams on any predicates, within windows."""
+
+    cumulative = False
+
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        types: Sequence[Sequence[pa.DataType]],
+        predicates: Sequence[Predicate],
+        slicing: Slicing,
+        block_rows: int = 65_536,
+    ) -> None:
+        """`types` are those of each stream's visible columns."""
+        for stream in streams:
+            if stream.window_us is None:
+                raise PlanError(
+                    f"stream {stream.name} has no window, and a join without equal keys needs one",
+                    detail="every row would have to be compared with all rows of all time",
+                    hint='add .within("10 minutes", time="..."), or .on(...) for equal keys',
+                )
+        self.streams = tuple(streams)
+        self.types = tuple(tuple(some) for some in types)
+        self.predicates = tuple(predicates)
+        self.slicing = slicing
+        #: Pairs made at a time: what is held and what is added are at most a block together.
+        self.pair_rows = max(1, block_rows // 2)
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Rows are stored as they come, with the number of their batch after them."""
+        return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows with the number of their batch."""
+        return tuple(delta if delta.rows == 0 else _marked(delta, batch) for delta in deltas)
+
+    def process(
+        self,
+        state: SlotState,  # noqa: ARG002
+        deltas: Sequence[RunData],
+        stats: OperatorStats,  # noqa: ARG002
+    ) -> Results:
+        """New rows are stored; what they complete is found when they visit."""
+        yield from ()
+        return tuple(deltas)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],  # noqa: ARG002
+        delta: Sequence[Sequence[Segment]],  # noqa: ARG002
+        stats: OperatorStats,  # noqa: ARG002
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
+        """Nothing is missing between parts: visitors look into all of them."""
+        yield from ()
+        return ()
+
+    def fill(self, state: SlotState) -> int:  # noqa: ARG002
+        """Nothing is made."""
+        return 0
+
+    def step(
+        self,
+        left: Combinations,
+        state: SlotState,
+        probing: Probing,
+        stats: OperatorStats,
+        measured: Mapping[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Combinations visit the next stream: yields those that found partners, as they go on."""
+        done = len(left.columns)
+        target = probing.orders[left.source][done - 1]
+        segments = list(self._looked_into(state.everything(target), probing.chosen))
+        known = {self.streams[at].name for at in (*left.columns, target)}
+        name = self.streams[target].name
+        due = [p for p in self.predicates if name in p.streams and known >= set(p.streams)]
+        due = in_order(due, Measured(measured))
+        before = int(state.version) if target > left.source else None
+        for begin in range(0, left.count, VISITING_ROWS):
+            some = left.slice(begin, min(VISITING_ROWS, left.count - begin))
+            visit = Visit(
+                self.streams,
+                self.slicing,
+                due,
+                some,
+                target,
+                segments,
+                stats,
+                self.pair_rows,
+                before,
+            )
+            for columns in visit.blocks():
+                if done + 1 == len(self.streams):
+                    yield complete(columns, self.streams)
+                else:
+                    count = len(columns[target][0])
+                    yield travelling(left.source, columns, count, self.streams, self.types)
+
+    def _looked_into(
+        self, segments: Sequence[Segment], chosen: tuple[int, ...] | None
+    ) -> Iterator[Segment]:
+        """What of some segments is probed: those of one plane at a time, and chosen groups alone."""
+        if chosen is None:
+            yield from segments
+            return
+        bounds = group_bounds(self.slicing.groups).tolist()
+        ranges = _runs_of(chosen, self.slicing.slices)
+        for segment in segments:
+            for first, last in ranges:
+                met = segment.range.meet(HashRange(bounds[first], bounds[last + 1]))
+                if met is not None:
+                    part = Segment(segment.data, *segment.data.rows_in(met), met)
+                    if part.rows:
+                        yield part
+
+
+def _runs_of(chosen: Sequence[int], slices: int) -> list[tuple[int, int]]:
+    """Neighbouring groups of one plane, as first and last."""
+    found: list[tuple[int, int]] = []
+    for group in sorted(chosen):
+        if found and found[-1][1] == group - 1 and group % slices:
+            found[-1] = (found[-1][0], group)
+        else:
+            found.append((group, group))
+    return found
+
+
+def _marked(delta: RunData, batch: int) -> RunData:
+    marks = pa.array(np.full(delta.rows, batch, np.int32))
+    rows = delta.batch.append_column(f"c{delta.batch.num_columns - 1}", marks)
+    return RunData(rows, delta.time_column)

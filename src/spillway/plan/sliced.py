@@ -1,0 +1,53 @@
+"""The plan of a join on predicates: streams, windows, conditions, and how it is spread over slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from spillway.plan.join import StreamPlan, streams_fingerprint
+
+
+@dataclass(frozen=True)
+class SlicedPlan:
+    """A join of streams that are cut into slices of time (PSP, or CTR with several copies)."""
+
+    OPERATOR: ClassVar[str] = "time-sliced join"
+
+    streams: tuple[StreamPlan, ...]
+    #: What the conditions are called.
+    conditions: tuple[str, ...]
+    #: How often a row is stored.
+    copies: int = 1
+    key_types: tuple[str, ...] = ()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The plan as plain data, for the checkpoint's metadata."""
+        return {
+            "operator": self.OPERATOR,
+            **streams_fingerprint(self),
+            "conditions": list(self.conditions),
+            "copies": self.copies,
+        }
+
+
+@dataclass(frozen=True)
+class MatchedPlan:
+    """A join on equal keys with conditions beside them; ATR has segments of time as keys."""
+
+    OPERATOR: ClassVar[str] = "join with conditions"
+
+    streams: tuple[StreamPlan, ...]
+    key_types: tuple[str, ...]
+    conditions: tuple[str, ...]
+    #: Microseconds of a segment, and the stream that is cut into them (ATR).
+    segment: tuple[int, str] | None = None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The plan as plain data, for the checkpoint's metadata."""
+        return {
+            "operator": self.OPERATOR,
+            **streams_fingerprint(self),
+            "conditions": list(self.conditions),
+            "segment": None if self.segment is None else list(self.segment),
+        }

@@ -1,0 +1,76 @@
+"""Segments of time: how a join on any predicate becomes an equi-join (ATR, aligned tuple routing).
+
+One stream is the *master*. Its times are cut into segments of a length T, and a row of another stream
+is copied to every segment in which a row of the master can be its partner. All rows of a combination
+are then in the segment of its master row, and in no other are they all; so the join of equal segment
+numbers, with the predicates as residual conditions, gives every combination once (PSP section 7).
+
+A combination stands when T_max - t_i < W_i for all its rows. So a row at t with window W has its
+partners in the master, with window M, in the times between t - M and t + W, both excluded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.errors import SettingsError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments of the master stream, and to which of them rows are copied.
+
+    Example:
+        >>> segments = Segments(length_us=10, master=0, windows_us=(5, 5))
+        >>> [one.tolist() for one in segments.copies(1, np.array([3, 13, 17]))]
+        [[0, 0, 1, 1, 2, 2], [-1, 0, 0, 1, 1, 2]]
+        >>> [one.tolist() for one in segments.copies(0, np.array([3, 13]))]
+        [[0, 1], [0, 1]]
+    """
+
+    length_us: int
+    master: int
+    windows_us: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.length_us < 1:
+            raise SettingsError("a segment needs a length", hint='use segment="30 seconds", say')
+
+    def copies(self, stream: int, times: Ints) -> tuple[Ints, Ints]:
+        """Rows with these times as their copies: which row, and in which segment."""
+        first, last = self._span(stream, np.asarray(times, np.int64))
+        count = last - first + 1
+        which = np.repeat(np.arange(len(first)), count)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+        return which, first[which] + within
+
+    def copies_of_each(self, stream: int) -> int:
+        """The most segments a row of a stream is in."""
+        if stream == self.master:
+            return 1
+        reach = self.windows_us[stream] + self.windows_us[self.master] - 2
+        return reach // self.length_us + 2
+
+    def sql(self, stream: int, micros: str) -> str:
+        """The segments of a row as a Spark SQL expression of type array<bigint>, to be exploded."""
+
+        def number(time: str) -> str:
+            return f"(({time} - pmod({time}, {self.length_us}L)) div {self.length_us}L)"
+
+        before, after = self._reach(stream)
+        first, last = f"({micros} - {before}L)", f"({micros} + {after}L)"
+        return f"sequence({number(first)}, {number(last)})"
+
+    def _span(self, stream: int, times: Ints) -> tuple[Ints, Ints]:
+        before, after = self._reach(stream)
+        return (times - before) // self.length_us, (times + after) // self.length_us
+
+    def _reach(self, stream: int) -> tuple[int, int]:
+        if stream == self.master:
+            return 0, 0
+        return self.windows_us[self.master] - 1, self.windows_us[stream] - 1

@@ -1,0 +1,178 @@
+"""The rounds of a time-sliced join in one Spark job: every row visits every slot.
+
+    round 1   the new rows of the batch go to all slots; each stores those whose slices it has
+    round k   what was found so far goes to all slots again, and is joined with one stream more
+
+A round is an exchange and a stage of slot tasks (operators/rounds.py). Between two rounds a slot sends
+itself the name of the manifest that it wrote in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, StructType
+
+from spillway.coordinator.coordinator import BatchPlan
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import StreamColumns
+from spillway.operators.combinations import MANIFEST, SLOT, SOURCE
+from spillway.operators.probing import probe_orders, together
+from spillway.operators.rounds import RoundRecord, completed, first_round, later_round
+from spillway.operators.sliced import Probing, SlicedJoin
+from spillway.policies.covering import cover, visited
+from spillway.routing.slices import Slicing
+from spillway.spark.task import SlotTask, in_utc, unmarked
+from spillway.state.run import as_numpy
+
+#: Puts rows where the slots are that a column names.
+Exchange = Callable[[DataFrame, Column], DataFrame]
+
+
+@dataclass(frozen=True)
+class VisitTask(SlotTask):
+    """Everything the tasks of one round are sent."""
+
+    #: The operator, by its kind.
+    join: SlicedJoin = field(kw_only=True)
+    probing: Probing = field(kw_only=True)
+    round: int = field(kw_only=True)
+
+    def _run(
+        self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
+    ) -> Iterator[pa.RecordBatch]:
+        slot, rows, sure = self._found(rows, slot)
+        if slot >= self.plan.routing.slots:
+            return
+        owned = self.plan.routing.groups_of(slot)
+        job, store = replace(self._job(slot, sure=sure), owned=owned), self._store()
+
+        def report(record: SlotRecord | RoundRecord) -> None:
+            records.add({(record.batch, record.slot): (record,)})
+
+        if self.round > 1:
+            utc = map(in_utc, rows)
+            yield from later_round(self.round, utc, job, self.join, self.probing, store, report)
+            return
+        yield from first_round(
+            map(self._placed, map(in_utc, rows)),
+            job,
+            self._manifest(store.durable, slot),
+            self.join,
+            self.probing,
+            self._policy(slot),
+            store,
+            report,
+            self.faults.bound(self.plan.batch, slot),
+        )
+
+    def _found(
+        self, rows: Iterable[pa.RecordBatch], place: SlotId
+    ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
+        """The slot of the rows, which all of them name."""
+        rows = iter(rows)
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is None:
+            return place, (), False
+        slot, whole = SlotId(first.column(0)[0].as_py()), chain([first], rows)
+        if self.round > 1:
+            return slot, whole, True
+        mine = (unmarked(batch.select(batch.schema.names[1:])) for batch in whole)
+        return slot, filter(len, mine), True
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with their places in time."""
+        h = places(batch, self.streams, self.join.slicing)
+        return batch.set_column(1, batch.schema.names[1], pa.array(h.view(np.int32)))
+
+
+def places(
+    batch: pa.RecordBatch, streams: Iterable[StreamColumns], slicing: Slicing
+) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Where the rows of a batch are in time, each by the slices of its stream."""
+    which = as_numpy(batch.column(0), np.int8)
+    found = np.zeros(batch.num_rows, np.uint32)
+    for number, stream in enumerate(streams):
+        mine = which == number
+        if mine.any():
+            assert stream.time is not None
+            times = as_numpy(batch.column(2 + stream.lanes[stream.time]), np.int64)
+            found[mine] = slicing.places(number, times[mine])
+    return found
+
+
+def probing_of(join: SlicedJoin, plan: BatchPlan, last: Mapping[int, SlotRecord]) -> Probing:
+    """In which order the rows of a batch visit, by what the last one has measured."""
+    names = [stream.name for stream in join.streams]
+    rows = [float(sum(one.state_rows[at] for one in last.values())) for at in range(len(names))]
+    measured = together([one.sampled for one in last.values()])
+    chosen = None
+    if join.slicing.copies > 1:
+        chosen = cover(plan.routing.table, join.slicing.copies)
+    return Probing(probe_orders(names, rows, join.predicates, measured), chosen)
+
+
+def in_rounds(
+    rows: DataFrame,
+    schema: StructType,
+    exchange: Exchange,
+    task: Callable[[int], VisitTask],
+    records: Any,
+) -> DataFrame:
+    """The results of a batch, in as many rounds as it takes; `schema` is theirs."""
+    first = task(1)
+    # Who has slices that are looked into; those that store rows are among all.
+    slots, rounds = range(first.plan.routing.slots), first.probing.rounds
+    everywhere = F.explode(F.array(*(F.lit(slot) for slot in slots)))
+    placed = exchange(rows.select(everywhere.alias(SLOT), "*"), F.col(SLOT))
+    between = between_schema(schema)
+    for number in range(1, rounds + 1):
+        made = placed.mapInArrow(
+            task(number).function(records), schema if number == rounds else between
+        )
+        if number == rounds:
+            return made
+        others = [column for column in between.names if column != SLOT]
+        looked_into = F.array(*(F.lit(slot) for slot in _holders(first)))
+        going = F.explode(F.when(F.col(MANIFEST).isNull(), looked_into).otherwise(F.array(SLOT)))
+        placed = exchange(made.select(going.alias(SLOT), *others), F.col(SLOT))
+    raise AssertionError("a join has two streams or more")
+
+
+def _holders(task: VisitTask) -> tuple[int, ...]:
+    """The slots that have groups that are looked into; those on their way are with both sides."""
+    taking_part = {slot: move.groups for move in task.plan.moves for slot in move.slots}
+    return visited(task.plan.routing.table, task.probing.chosen, taking_part)
+
+
+def between_schema(results: StructType) -> StructType:
+    """The schema of what travels between two rounds: see operators/combinations.py."""
+    return StructType(
+        [
+            StructField(SLOT, IntegerType()),
+            StructField(SOURCE, ByteType()),
+            StructField(MANIFEST, StringType()),
+            *results.fields,
+        ]
+    )
+
+
+def answered(attempts: Iterable[SlotRecord | RoundRecord], rounds: int) -> SlotRecord | None:
+    """The record of a slot of all its rounds; None: some have not ended."""
+    said = list(attempts)
+    later: dict[int, RoundRecord] = {}
+    for one in said:
+        if isinstance(one, RoundRecord):
+            later.setdefault(one.round, one)
+    first = sorted((one for one in said if isinstance(one, SlotRecord)), key=lambda r: not r.sure)
+    if not first or len(later) < rounds - 1:
+        return None
+    return completed(first[0], list(later.values()))
