@@ -47,6 +47,12 @@ def test_slice_with_rows_stays() -> None:
     assert smoothed((0, 0, 0), (9.0, 9.0, 9.0), [0, 1, 2], 9.0, 2) is None
 
 
+def test_slice_takes_the_place_of_the_one_that_expires() -> None:
+    found = smoothed((0, 1, 1, 1), (4.0, 4.0, 0.0, 0.0), [2, 3], 4.0, 2, behind=[0, 1])
+    assert found is not None
+    assert found.to == {2: 0}
+
+
 def test_slow_slot_gets_fewer_slices() -> None:
     found = smoothed((0, 1, 0, 1, 0, 1), (0.0,) * 6, range(6), 1.0, 2, slowness=(3.0, 1.0))
     assert found is not None
@@ -76,8 +82,8 @@ def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
     doubled = at_rate(join(), 2)
     found = resize(doubled, COSTS, 9, RingRules(most=19))
     assert found is not None
-    assert (found.slots, found.aggressive) == (14, True)
-    assert found.reason == "9 slots are 120% busy, the best length is 14"
+    assert (found.slots, found.aggressive) == (16, True)
+    assert found.reason == "9 slots are 120% busy, the best length is 16"
     assert utilisation(doubled, COSTS, found.slots) <= 0.8
 
 
@@ -92,7 +98,7 @@ def test_adjustment_says_whether_slices_move(adjustment: str, aggressive: bool) 
 
 def test_length_near_the_best_one_is_kept() -> None:
     assert resize(join(), COSTS, 9, RingRules(19)) is None
-    assert resize(join(), COSTS, 10, RingRules(19, margin=0.2)) is None
+    assert resize(join(), COSTS, 10, RingRules(19)) is None
 
 
 def test_ring_that_is_far_too_long_is_made_shorter() -> None:

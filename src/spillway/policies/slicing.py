@@ -52,6 +52,7 @@ def smoothed(
     ahead: Iterable[int],
     expected: float,
     slots: int,
+    behind: Sequence[int] = (),
     slowness: Sequence[float] | None = None,
 ) -> Reroute | None:
     """Routes slices to come to the slots that have the least work; None where all is well.
@@ -62,6 +63,8 @@ def smoothed(
         ahead: Groups in the order in which they will be built; those with rows stay.
         expected: Rows that a slice to come will have.
         slots: Only the slots below get slices.
+        behind: Groups in the order in which they will be empty, one for each that is built; what they
+            have is no work any more for slices after that.
         slowness: Seconds of a row in each slot, where they differ.
 
     Example:
@@ -74,7 +77,9 @@ def smoothed(
         if slot < slots:
             work[slot] += count * cost[slot]
     to: dict[int, int] = {}
-    for group in ahead:
+    for number, group in enumerate(ahead):
+        if number < len(behind) and table[gone := behind[number]] < slots:
+            work[table[gone]] -= rows[gone] * cost[table[gone]]
         if rows[group] > 0:
             continue
         now = table[group]
@@ -127,10 +132,11 @@ class RingRules:
 
     #: Slots that there are.
     most: int
-    #: No slot is to be busier than this.
+    #: Busier than this is too busy, and then the ring is made so long that slots are this busy.
     busy: float = 0.8
-    #: Part of the response that another length must save, unless slots are too busy.
-    margin: float = 0.1
+    aim: float = 0.7
+    #: Part of the response that another length must save where slots are not too busy.
+    margin: float = 0.2
     #: Whether slices may move: "passive" never, "aggressive" always, "auto" where a slot falls behind.
     adjustment: str = "auto"
 
@@ -157,7 +163,7 @@ def resize(
 
 
 def _enough(sources: Sequence[Source], costs: HopCosts, rules: RingRules) -> int:
-    return least_length(sources, costs, rules.busy, rules.most)
+    return least_length(sources, costs, rules.aim, rules.most)
 
 
 def _saves(
