@@ -68,7 +68,7 @@ class Exchange:
     link_rows: float = 25.6
 
     def __post_init__(self) -> None:
-        _one_of("kind", self.kind, EXCHANGES)
+        one_of("kind", self.kind, EXCHANGES)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Workload:
     results: float = 1.0
 
     def __post_init__(self) -> None:
-        _one_of("shape", self.shape, SHAPES)
+        one_of("shape", self.shape, SHAPES)
         if self.warm and self.history_rows is None:
             raise SettingsError(
                 "a group that keeps all rows cannot begin with all of them",
@@ -160,7 +160,7 @@ class Scenario:
     noise: bool = True
 
     def __post_init__(self) -> None:
-        _one_of("spill_mode", self.spill_mode, SPILL_MODES)
+        one_of("spill_mode", self.spill_mode, SPILL_MODES)
         for name in ("seconds", "slots", "groups", "step_s", "batch_s", "sample_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(
@@ -213,7 +213,8 @@ class Scenario:
         return _made(cls, found, "scenario")
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is no choice."""
     if value not in choices:
         raise SettingsError(
             f"{name}={value!r} is not one of {', '.join(map(repr, choices))}",

@@ -1,0 +1,125 @@
+"""In which order a row of each stream probes the others, by measured selectivity and cost of predicates.
+
+A step from a set of streams to the next one meets rows_j rows for each partial combination. Predicates
+between the set and the stream apply together; they are evaluated from the lowest rank on, rank being
+(selectivity - 1) / cost, so that each further one sees the pairs that those before it let pass. The work
+of a step so depends on the set alone, not on the order in it, and dynamic programming over sets finds
+the cheapest order. Where steps are independent it is the order by rank, (found - 1) / work.
+
+A stream that no predicate connects with the set is a cross product: it comes only where no other is
+left. Equal costs keep the streams in the order given, so the same measurements give the same orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillway.policies.ring import Source, Step
+
+#: Streams up to which all orders are compared; beyond it the best next step is taken.
+MOST_STREAMS = 12
+#: A pair that nothing compares is still made: seconds, as a vectorised copy takes.
+_CROSS_S = 2e-8
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is measured of a stream."""
+
+    name: str
+    rate: float
+    #: Rows in its window.
+    rows: float
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """What is measured of a predicate between two streams."""
+
+    left: str
+    right: str
+    selectivity: float
+    pair_s: float
+
+    @property
+    def rank(self) -> float:
+        """Those with a low one go first: they drop many pairs at little cost."""
+        return (self.selectivity - 1.0) / max(self.pair_s, 1e-12)
+
+    def joins(self, streams: frozenset[str], other: str) -> bool:
+        """Whether it is between one of the streams and another one."""
+        return (self.left in streams and self.right == other) or (
+            self.right in streams and self.left == other
+        )
+
+
+def step(
+    streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str], name: str
+) -> Step:
+    """The step from some streams to the next one.
+
+    Example:
+        >>> a, b = Stream("a", 1, 10), Stream("b", 1, 10)
+        >>> cheap, dear = Predicate("a", "b", 0.5, 1.0), Predicate("a", "b", 0.5, 3.0)
+        >>> found = step([a, b], [dear, cheap], frozenset("a"), "b")
+        >>> found.selectivity, found.pair_s
+        (0.25, 2.5)
+    """
+    [stream] = [one for one in streams if one.name == name]
+    passed, pair_s = 1.0, 0.0
+    between = [one for one in predicates if one.joins(there, name)]
+    for one in sorted(between, key=lambda one: one.rank):
+        pair_s += passed * one.pair_s
+        passed *= one.selectivity
+    return Step(name, stream.rows, passed, pair_s if between else _CROSS_S)
+
+
+def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> tuple[Source, ...]:
+    """The cheapest order for each stream's rows, as the sources of the cost model."""
+    find = _cheapest if len(streams) <= MOST_STREAMS else _by_rank
+    return tuple(Source(one.name, one.rate, find(streams, predicates, one.name)) for one in streams)
+
+
+def _nexts(
+    streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str]
+) -> list[str]:
+    """The streams that may come next: connected ones, or any where none is."""
+    others = [one.name for one in streams if one.name not in there]
+    joined = [name for name in others if any(one.joins(there, name) for one in predicates)]
+    return joined or others
+
+
+def _cheapest(
+    streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
+) -> tuple[Step, ...]:
+    """Dynamic programming over the sets that contain the source, by size."""
+    #: Of a set: the least work to come to it, the combinations there, and the steps taken.
+    best: dict[frozenset[str], tuple[float, float, tuple[Step, ...]]] = {
+        frozenset([source]): (0.0, 1.0, ())
+    }
+    for _ in range(len(streams) - 1):
+        longer: dict[frozenset[str], tuple[float, float, tuple[Step, ...]]] = {}
+        for there, (work_s, coming, steps) in best.items():
+            for name in _nexts(streams, predicates, there):
+                taken = step(streams, predicates, there, name)
+                total, grown = work_s + coming * taken.work_s, there | {name}
+                if total < longer.get(grown, (math.inf, 0.0, ()))[0]:
+                    longer[grown] = total, coming * taken.found, (*steps, taken)
+        best = longer
+    return next(iter(best.values()))[2]
+
+
+def _by_rank(
+    streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
+) -> tuple[Step, ...]:
+    """The step with the lowest rank, again and again."""
+    there, steps = frozenset([source]), []
+    while len(there) < len(streams):
+        ready = [
+            step(streams, predicates, there, name) for name in _nexts(streams, predicates, there)
+        ]
+        steps.append(min(ready, key=lambda one: (one.found - 1.0) / max(one.work_s, 1e-12)))
+        there |= {steps[-1].stream}
+    return tuple(steps)

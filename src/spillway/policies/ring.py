@@ -1,0 +1,270 @@
+"""What a join of time slices costs on a ring of slots, and how long the ring should be (PSP 5.1 to 5.4).
+
+A row of a source stream probes the other streams one after the other. Step k of its order meets
+rows_k = λW rows of the next stream; of these pairs the part `selectivity` matches, and each takes T_j.
+So coming_k partial combinations come to step k, coming_1 = 1 being the row itself, and
+
+    probing     Σ coming_k rows_k T_j                                              in L_C of Equation 1
+    passing on  T_s N Σ coming_k: all that comes to a step goes round the ring     in L_PSP of Equation 1
+
+The paper prints Equation 1 with the selectivity of step k in its own term, so with matches in the place
+of pairs. Its Equation 2 follows only from pairs, and every pair is compared: so pairs it is, and
+Equation 2 is then exact for any mixture of steps. `Source` is a stream with its order; what is said of a
+join is the mean over its sources, by their rates.
+
+All is pure: measured costs in, seconds and lengths out. Time decides on speed here, never on results.
+
+Known limitation: Equation 5 knows no queues. It is the response of a ring that has time for all that
+comes; `utilisation` says whether it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+#: Lengths that are compared at most, where no limit is given.
+MOST_SLOTS = 1024
+
+
+@dataclass(frozen=True)
+class HopCosts:
+    """What a row costs beside comparing it: T_s, T_n, T_i and T_p of Table 1."""
+
+    #: Processor time of receiving a row or partial combination and passing it on.
+    send_s: float
+    #: Time that it is on its way to the next slot.
+    hop_s: float
+    insert_s: float = 0.0
+    purge_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a probe order: what a row or partial combination meets in the next stream."""
+
+    stream: str
+    rows: float
+    selectivity: float
+    pair_s: float
+
+    @property
+    def found(self) -> float:
+        """Matches of one row or partial combination."""
+        return self.rows * self.selectivity
+
+    @property
+    def work_s(self) -> float:
+        """Processor time of comparing it with all rows."""
+        return self.rows * self.pair_s
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream whose rows probe the others in an order."""
+
+    name: str
+    #: Rows a second.
+    rate: float
+    steps: tuple[Step, ...]
+
+    @property
+    def coming(self) -> tuple[float, ...]:
+        """What comes to each step for one row; the last number is its results.
+
+        Example:
+            >>> Source("a", 1.0, (Step("b", 10, 0.2, 1.0), Step("c", 10, 0.3, 1.0))).coming
+            (1.0, 2.0, 6.0)
+        """
+        found = [1.0]
+        for step in self.steps:
+            found.append(found[-1] * step.found)
+        return tuple(found)
+
+    @property
+    def probing_s(self) -> float:
+        """Processor time of all comparisons of one row: the third part of L_C."""
+        return sum(n * step.work_s for n, step in zip(self.coming, self.steps, strict=False))
+
+    @property
+    def passed(self) -> float:
+        """What goes round the ring for one row, itself included."""
+        return sum(self.coming[:-1])
+
+
+def central_s(source: Source, costs: HopCosts) -> float:
+    """Equation 1, L_C: the work of one row where all state is in one place."""
+    return costs.insert_s + costs.purge_s + source.probing_s
+
+
+def ring_s(source: Source, costs: HopCosts, slots: int) -> float:
+    """Equation 1, L_PSP: the work of one row on a ring, of all slots together."""
+    return central_s(source, costs) + costs.send_s * slots * source.passed
+
+
+def overhead(source: Source, costs: HopCosts, slots: int) -> float:
+    """Equation 2: what passing on adds, as a part of the probing; T_s N / (λ W T_j) for equal steps."""
+    return costs.send_s * slots * source.passed / source.probing_s
+
+
+def service_rate(source: Source, costs: HopCosts, slots: int) -> float:
+    """Equation 3, μ: rows a second of a ring whose slots have one row at a time among them."""
+    return 1.0 / ring_s(source, costs, slots)
+
+
+def output_rate(source: Source, costs: HopCosts, slots: int, alone: float = 1.0) -> float:
+    """Equation 4: results a second of a ring that is always busy; one slot alone has `alone`."""
+    return alone * slots / (1.0 + overhead(source, costs, slots))
+
+
+def response_s(source: Source, costs: HopCosts, lengths: int | Mapping[str, int]) -> float:
+    """Equation 5: how long a result takes on average, on a ring that has time for all that comes.
+
+    With a ring of its own for every stream (5.4), a step has the length of the ring it goes round: M N
+    hops are one way round each ring, and the result is made on the last one.
+    """
+    rings = [_length(lengths, step.stream) for step in source.steps]
+    steps = zip(source.coming, source.steps, rings, strict=False)
+    busy_s = sum(n * (step.work_s / ring + costs.send_s) for n, step, ring in steps)
+    hops = sum(rings) + _length(lengths, source.name)
+    return (rings[-1] - 1) / 2 * costs.hop_s + max(busy_s, hops * costs.hop_s)
+
+
+def _length(lengths: int | Mapping[str, int], stream: str) -> int:
+    return lengths if isinstance(lengths, int) else lengths[stream]
+
+
+def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
+    """N_1 and N_2 of 5.2: where hops take as long as work, and where waiting for them does.
+
+    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and N_2
+    (N - 1) T_n / 2 = L_C/N; both are where a parabola is 0.
+    """
+    streams, sent_s = len(source.steps) + 1, costs.send_s * source.passed
+    work_s, hop_s = source.probing_s, costs.hop_s
+    if hop_s <= 0:
+        return math.inf, math.inf
+    first = (sent_s + math.sqrt(sent_s**2 + 4 * streams * hop_s * work_s)) / (2 * streams * hop_s)
+    return first, (1 + math.sqrt(1 + 8 * work_s / hop_s)) / 2
+
+
+def mean(sources: Sequence[Source], of: Callable[[Source], float]) -> float:
+    """The mean of something over the rows of all sources."""
+    rate = sum(source.rate for source in sources)
+    return sum(source.rate * of(source) for source in sources) / rate
+
+
+def best_length(sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLOTS) -> int:
+    """The length with the least response by Equation 5; of equal ones the shortest.
+
+    Example:
+        >>> step = Step("b", 500, 0.0002, 30e-6)
+        >>> rows = Source("a", 50, (step, replace(step, stream="c")))
+        >>> best_length([rows], HopCosts(send_s=10e-6, hop_s=70e-6))
+        9
+    """
+    return min(
+        range(1, most + 1),
+        key=lambda slots: mean(sources, lambda source: response_s(source, costs, slots)),
+    )
+
+
+def utilisation(sources: Sequence[Source], costs: HopCosts, slots: int) -> float:
+    """The part of its time that a slot of the ring works; above 1 it falls behind."""
+    return sum(source.rate * ring_s(source, costs, slots) for source in sources) / slots
+
+
+def least_length(
+    sources: Sequence[Source], costs: HopCosts, busy: float = 0.8, most: int = MOST_SLOTS
+) -> int:
+    """The shortest ring that is no busier than that; the longest one where none is."""
+    fits = (n for n in range(1, most + 1) if utilisation(sources, costs, n) <= busy)
+    return next(fits, most)
+
+
+def bandwidth(source: Source, slots: int, row_bytes: float) -> float:
+    """Equation 6: bytes a second of a link on which no slot waits for the next row."""
+    return row_bytes / min(step.work_s / slots for step in source.steps)
+
+
+def ring_lengths(
+    sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLOTS
+) -> dict[str, int]:
+    """The heuristic of 5.4: a length for each stream's ring, where rates and windows are unequal.
+
+    Streams are taken by their rows times their mean selectivity, the least first, since later ones
+    matter more and know more of the others. A stream whose length is not known yet has that of the
+    stream in question.
+    """
+    known: dict[str, int] = {}
+    names = [source.name for source in sources]
+    for name in sorted(names, key=lambda name: (_weight(sources, name), names.index(name))):
+
+        def took_s(length: int, name: str = name) -> float:
+            rings = {other: known.get(other, length) for other in names} | {name: length}
+            return mean(sources, lambda source: response_s(source, costs, rings))
+
+        known[name] = min(range(1, most + 1), key=took_s)
+    return {name: known[name] for name in names}
+
+
+def _weight(sources: Sequence[Source], name: str) -> float:
+    """λ W S of 5.4: rows of a stream in the window, times the mean selectivity of probing it."""
+    steps = [step for source in sources for step in source.steps if step.stream == name]
+    return sum(step.found for step in steps) / max(1, len(steps))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model says of one length."""
+
+    slots: int
+    response_s: float
+    #: Results a second at most, over those of a single slot.
+    output: float
+    utilisation: float
+    #: What a link must carry, in bytes a second.
+    bandwidth: float
+
+
+def forecast(
+    sources: Sequence[Source], costs: HopCosts, slots: int, row_bytes: float = 0.0
+) -> Forecast:
+    """All that the model says of a length."""
+    return Forecast(
+        slots,
+        mean(sources, lambda source: response_s(source, costs, slots)),
+        mean(sources, lambda source: output_rate(source, costs, slots)),
+        utilisation(sources, costs, slots),
+        max(bandwidth(source, slots, row_bytes) for source in sources),
+    )
+
+
+def explained(
+    sources: Sequence[Source], costs: HopCosts, slots: int, row_bytes: float = 0.0
+) -> str:
+    """The model as a table for `query.explain()`: lengths around the one in use, and the best one."""
+    best = best_length(sources, costs)
+    lengths = sorted({1, max(1, slots // 2), slots, 2 * slots, best})
+    lines = [f"{'slots':>5} {'response ms':>12} {'output x':>9} {'busy':>6} {'link MB/s':>10}"]
+    for one in (forecast(sources, costs, length, row_bytes) for length in lengths):
+        marks = [text for text, n in (("in use", slots), ("best", best)) if n == one.slots]
+        lines.append(
+            f"{one.slots:>5} {one.response_s * 1e3:>12.3f} {one.output:>9.2f} "
+            f"{one.utilisation:>6.0%} {one.bandwidth / 1e6:>10.3f}  {', '.join(marks)}".rstrip()
+        )
+    orders = (" -> ".join((s.name, *(step.stream for step in s.steps))) for s in sources)
+    return "\n".join([*lines, f"probe orders: {'; '.join(orders)}"])
+
+
+def at_rate(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
+    """The same join with so many times the rows: more come, and each meets more."""
+    return tuple(
+        replace(
+            source,
+            rate=source.rate * times,
+            steps=tuple(replace(step, rows=step.rows * times) for step in source.steps),
+        )
+        for source in sources
+    )

@@ -1,0 +1,292 @@
+"""`simulate_ring`: a join without equal keys on some slots; response time and state over virtual time.
+
+Three ways to share it are simulated on the same rows: PSP, where slices are on a ring and every row
+goes round (simulator/ring_flow.py); CTR, where every row is in several slots and each step goes to a
+cover of them; and ATR, where a slot has a segment of time for itself (simulator/segments.py). What
+must be true of a run is checked when it is done: every row met its whole window in every step, no pair
+twice.
+
+Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state is
+counted once, where the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint
+sets of slots that each have every slice, which is the least there is; how the paper finds its own
+costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spillway.policies.slicing import ATR, CTR
+from spillway.simulator.arrivals import poisson_times
+from spillway.simulator.ring_flow import BEGUN, DONE, RESULTS, hops_run, ring_run
+from spillway.simulator.ring_scenario import RingScenario
+from spillway.simulator.segments import finished, jobs, kept, window
+from spillway.simulator.slices import Placement, fixed, placed
+from spillway.state.groups import Floats, Ints
+
+NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
+
+
+@dataclass(frozen=True)
+class RingResult:
+    """What a simulation gave; see `Result` of simulator/simulation.py."""
+
+    scenario: RingScenario
+    series: Mapping[str, tuple[float, ...]]
+    totals: Mapping[str, float]
+    violations: tuple[str, ...]
+
+    def mean(self, name: str, since_s: float = 0.0, until_s: float = float("inf")) -> float:
+        """The mean of a series over a stretch of virtual time."""
+        pairs = zip(self.series["second"], self.series[name], strict=True)
+        values = [value for at, value in pairs if since_s < at <= until_s + 1e-9]
+        return float(np.mean(values)) if values else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "scenario": self.scenario.to_json(),
+            "totals": dict(self.totals),
+            "violations": list(self.violations),
+            "series": {name: list(values) for name, values in self.series.items()},
+        }
+
+
+def simulate_ring(scenario: RingScenario) -> RingResult:
+    """Runs a scenario in virtual time; the same seed gives the same numbers.
+
+    Example:
+        >>> found = simulate_ring(RingScenario(seconds=20.0))
+        >>> found.violations, bool(found.totals["response_s"] > 0)
+        ((), True)
+    """
+    rng = np.random.default_rng([scenario.seed, 0])
+    times = [poisson_times(scenario.rates, scenario.seconds, rng) for _ in range(scenario.streams)]
+    if scenario.distribution == ATR:
+        return _segments(scenario, times, rng)
+    return _slices(scenario, Rows.of(scenario, times), times)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a run by time, and the windows that they meet."""
+
+    comes_s: Floats
+    source: Ints
+    #: By row and stream: the first row that is met, and one after the last.
+    low: Ints
+    high: Ints
+
+    @classmethod
+    def of(cls, scenario: RingScenario, times: list[Floats]) -> Rows:
+        """The rows of some streams."""
+        comes = np.concatenate(times)
+        source = np.repeat(np.arange(len(times)), [len(one) for one in times])
+        by_time = np.argsort(comes, kind="stable")
+        comes, source = comes[by_time], source[by_time]
+        ranges = [window(one, comes, scenario.window_s) for one in times]
+        low, high = (np.stack([r[side] for r in ranges], axis=1) for side in (0, 1))
+        return cls(comes, source, low, high)
+
+    def met(self, order: Ints) -> Ints:
+        """By row and step, the rows of the next stream in its window."""
+        streams = order[self.source]
+        return np.take_along_axis(self.high - self.low, streams, axis=1)
+
+
+def held_by_slot(place: Placement, times: list[Floats], slots: int) -> Ints:
+    """By epoch, stream and number, how many of the first rows each slot has."""
+    longest = max(len(one) for one in times)
+    held = np.zeros((len(place.homes), len(times), longest + 1, slots), np.int64)
+    for epoch, home in enumerate(place.homes):
+        for stream, one in enumerate(times):
+            at = home[place.bucket(one)]
+            held[epoch, stream, np.arange(1, len(one) + 1), at] = 1
+            np.cumsum(held[epoch, stream], axis=0, out=held[epoch, stream])
+    return held
+
+
+def _order(scenario: RingScenario) -> Ints:
+    """By stream, the streams that its rows probe, as the policy says."""
+    sources = scenario.sources(scenario.rate)
+    return np.array([[int(step.stream) for step in source.steps] for source in sources], np.int64)
+
+
+def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResult:
+    """PSP and CTR."""
+    ctr = scenario.distribution == CTR
+    place = fixed(scenario, scenario.slots // scenario.copies) if ctr else placed(scenario, times)
+    slots = int(place.ring.max())
+    held, order = held_by_slot(place, times, slots), _order(scenario)
+    keep_s = scenario.insert_s + scenario.purge_s
+    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s])
+    samples = int(np.ceil(scenario.seconds / scenario.sample_s))
+    by_sample, busy_s = np.zeros((samples + 1, 2)), np.zeros(slots)
+    if ctr:
+        found, pairs = hops_run(
+            rows.comes_s,
+            rows.source,
+            rows.low,
+            rows.high,
+            held,
+            order,
+            scenario.part,
+            costs,
+            scenario.seconds,
+            scenario.seed,
+            by_sample,
+            scenario.sample_s,
+            busy_s,
+        )
+    else:
+        epoch, bucket = place.epoch(rows.comes_s), place.bucket(rows.comes_s)
+        found, pairs = ring_run(
+            rows.comes_s,
+            np.maximum(rows.comes_s, place.since_s[epoch] + place.pauses_s[epoch]),
+            rows.source,
+            place.homes[epoch, bucket],
+            place.ring[bucket],
+            epoch,
+            rows.low,
+            rows.high,
+            held,
+            order,
+            scenario.part,
+            costs,
+            scenario.interleave,
+            scenario.seconds,
+            scenario.seed,
+            by_sample,
+            scenario.sample_s,
+            busy_s,
+        )
+    copies = scenario.copies if ctr else 1
+    seconds = _seconds(scenario)
+    state, fullest, ring = _kept(rows, place, held, found, seconds)
+    violations = _wrong(rows.met(order), found, pairs)
+    return _result(
+        scenario,
+        by_sample,
+        {
+            "rows": state * copies,
+            "fullest_rows": fullest,
+            "slots": ring if not ctr else ring * copies,
+        },
+        {
+            "results": float(found[:, RESULTS].sum()),
+            "pairs": float(pairs[:, : scenario.streams - 1].sum()),
+            "moves": place.moves,
+            "rows_waiting": float((found[:, DONE] == 0).sum()),
+            "utilisation": float(busy_s.max() / scenario.seconds),
+        },
+        violations,
+    )
+
+
+def _seconds(scenario: RingScenario) -> Floats:
+    samples = int(np.ceil(scenario.seconds / scenario.sample_s))
+    return np.arange(1, samples + 1, dtype=np.float64) * scenario.sample_s
+
+
+def _kept(
+    rows: Rows, place: Placement, held: Ints, found: Floats, seconds: Floats
+) -> tuple[Ints, Ints, Ints]:
+    """At some times: rows of state, those of the fullest slot, and the length of the ring.
+
+    A row is kept from when it is begun, until the oldest row that is not done needs it no more.
+    """
+    begun = found[:, BEGUN][found[:, BEGUN] > 0]
+    done = found[:, DONE][: len(begun)].copy()
+    done[done == 0] = np.inf
+    newest = np.maximum(np.searchsorted(begun, seconds, side="right") - 1, 0)
+    # Done times do not fall by much; the first that is not done yet is found in their running maximum.
+    oldest = np.minimum(np.searchsorted(np.maximum.accumulate(done), seconds, side="right"), newest)
+    epoch = place.epoch(rows.comes_s[newest])
+    by_slot = np.zeros((len(seconds), held.shape[3]), np.int64)
+    for stream in range(held.shape[1]):
+        high = rows.high[newest, stream] + (rows.source[newest] == stream)
+        by_slot += held[epoch, stream, high] - held[epoch, stream, rows.low[oldest, stream]]
+    ring = place.ring[place.bucket(rows.comes_s[newest])]
+    return by_slot.sum(axis=1), by_slot.max(axis=1), ring
+
+
+def _wrong(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
+    """Rows that are done must have met their windows, all that came to each step and no pair twice."""
+    steps, done = met.shape[1], found[:, DONE] > 0
+    compared, coming = pairs[done, :steps], pairs[done, steps:]
+    wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))
+    if not len(wrong):
+        return ()
+    first = wrong[0]
+    return (
+        f"{len(wrong)} rows did not meet their windows: row {first} compared {compared[first]} pairs, "
+        f"{coming[first]} came to {met[done][first]} rows",
+    )
+
+
+def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
+    """ATR."""
+    todo = jobs(scenario, times, rng)
+    done = finished(todo, scenario.slots)
+    seconds = _seconds(scenario)
+    states = np.stack(
+        [kept(todo, done, slot, scenario.window_s, seconds) for slot in range(scenario.slots)]
+    )
+    ends = done <= scenario.seconds
+    sample = (done[ends] / scenario.sample_s).astype(np.int64)
+    by_sample = np.zeros((len(seconds) + 1, 2))
+    np.add.at(by_sample[:, 0], sample, todo.results[ends])
+    late = todo.results * (done - todo.comes_s)
+    np.add.at(by_sample[:, 1], sample, late[ends])
+    busy = np.bincount(todo.slot[ends], todo.work_s[ends], minlength=scenario.slots)
+    met = Rows.of(scenario, times).met(_order(scenario))[:, 0]
+    lost = int(met.sum() - todo.pairs[:, 0].sum())
+    violations = (f"{lost} pairs of first steps were not compared, or twice",) if lost else ()
+    return _result(
+        scenario,
+        by_sample,
+        {
+            "rows": states.sum(axis=0),
+            "fullest_rows": states.max(axis=0),
+            "slots": np.full(len(seconds), scenario.slots),
+        },
+        {
+            "results": float(todo.results[ends].sum()),
+            "pairs": float(todo.pairs.sum()),
+            "moves": 0,
+            "rows_waiting": float((~ends).sum()),
+            "utilisation": float(busy.max() / scenario.seconds),
+        },
+        violations,
+    )
+
+
+def _result(
+    scenario: RingScenario,
+    by_sample: Floats,
+    states: Mapping[str, Ints],
+    totals: Mapping[str, float],
+    violations: tuple[str, ...],
+) -> RingResult:
+    seconds = _seconds(scenario)
+    results, late_s = by_sample[: len(seconds)].T
+    series = {
+        "second": seconds,
+        "response_s": np.where(results > 0, late_s / np.maximum(results, 1e-300), 0.0),
+        **states,
+    }
+    response = float(late_s.sum() / max(results.sum(), 1e-300))
+    return RingResult(
+        scenario,
+        {name: tuple(round(float(v), 9) for v in series[name]) for name in NAMES},
+        {
+            "response_s": round(response, 9),
+            "rows": round(float(states["rows"].mean()), 3),
+            **{name: round(value, 6) for name, value in totals.items()},
+        },
+        violations,
+    )

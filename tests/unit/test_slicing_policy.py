@@ -1,0 +1,131 @@
+"""Where slices to come go, when a ring changes its length, and which distribution is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spillway.metrics.view import ClusterView, SlotView
+from spillway.policies.ring import HopCosts, Source, Step, at_rate, utilisation
+from spillway.policies.slicing import (
+    ATR,
+    CTR,
+    PSP,
+    RingRules,
+    aggressive_moves,
+    distribution,
+    emptied,
+    offers,
+    resize,
+    smoothed,
+)
+
+COSTS = HopCosts(send_s=10e-6, hop_s=70e-6)
+
+
+def join(pair_s: float = 30e-6, rate: float = 50.0, rows: float = 500.0) -> tuple[Source, ...]:
+    step = Step("", rows, 0.0002, pair_s)
+    return tuple(
+        Source(name, rate, tuple(replace(step, stream=other) for other in "abc" if other != name))
+        for name in "abc"
+    )
+
+
+def test_slices_to_come_are_routed_to_the_slot_with_the_least_work() -> None:
+    found = smoothed((0, 1, 0, 1), (9.0, 2.0, 0.0, 0.0), [2, 3], 2.0, 2)
+    assert found is not None
+    assert found.to == {2: 1}
+    assert found.reason == "1 slices to come, 2 rows each: slots will have 6 to 9 of work"
+
+
+def test_nothing_is_rerouted_where_slots_are_even() -> None:
+    assert smoothed((0, 1, 0, 1), (5.0, 5.0, 0.0, 0.0), [2, 3], 5.0, 2) is None
+
+
+def test_slice_with_rows_stays() -> None:
+    assert smoothed((0, 0, 0), (9.0, 9.0, 9.0), [0, 1, 2], 9.0, 2) is None
+
+
+def test_slice_takes_the_place_of_the_one_that_expires() -> None:
+    found = smoothed((0, 1, 1, 1), (4.0, 4.0, 0.0, 0.0), [2, 3], 4.0, 2, behind=[0, 1])
+    assert found is not None
+    assert found.to == {2: 0}
+
+
+def test_slow_slot_gets_fewer_slices() -> None:
+    found = smoothed((0, 1, 0, 1, 0, 1), (0.0,) * 6, range(6), 1.0, 2, slowness=(3.0, 1.0))
+    assert found is not None
+    taken = [found.to.get(group, slot) for group, slot in enumerate((0, 1, 0, 1, 0, 1))]
+    assert taken.count(1) > taken.count(0)
+
+
+def test_passive_adjustment_fills_new_slots_and_empties_those_that_go() -> None:
+    table, rows = (0, 1, 2, 0, 1, 2), (4.0, 4.0, 4.0, 0.0, 0.0, 0.0)
+    fewer = smoothed(table, rows, [3, 4, 5], 4.0, 2)
+    assert fewer is not None
+    assert set(fewer.to) == {5}
+    assert not emptied(table, 2)
+    assert emptied((0, 1, 1, 0, 1, 0), 2)
+    more = smoothed((0, 1, 0, 1), (4.0, 4.0, 0.0, 0.0), [2, 3], 4.0, 4)
+    assert more is not None
+    assert more.to == {2: 2, 3: 3}
+
+
+def test_aggressive_adjustment_moves_bytes_to_the_new_slot() -> None:
+    full, empty = SlotView(0, 100, 0, None, 8, 0), SlotView(1, 0, 0, None, 0, 0)
+    [move] = aggressive_moves(ClusterView((full, empty)), 2, {1: 0})
+    assert (move.sender, move.receiver, move.bytes) == (0, 1, 50)
+
+
+def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
+    doubled = at_rate(join(), 2)
+    found = resize(doubled, COSTS, 9, RingRules(most=19))
+    assert found is not None
+    assert (found.slots, found.aggressive) == (16, True)
+    assert found.reason == "9 slots are 120% busy, the best length is 16"
+    assert utilisation(doubled, COSTS, found.slots) <= 0.8
+
+
+@pytest.mark.parametrize(
+    ("adjustment", "aggressive"), [("passive", False), ("aggressive", True), ("auto", True)]
+)
+def test_adjustment_says_whether_slices_move(adjustment: str, aggressive: bool) -> None:
+    found = resize(at_rate(join(), 2), COSTS, 9, RingRules(19, adjustment=adjustment))
+    assert found is not None
+    assert found.aggressive is aggressive
+
+
+def test_length_near_the_best_one_is_kept() -> None:
+    assert resize(join(), COSTS, 9, RingRules(19)) is None
+    assert resize(join(), COSTS, 10, RingRules(19)) is None
+
+
+def test_ring_that_is_far_too_long_is_made_shorter() -> None:
+    found = resize(join(), COSTS, 19, RingRules(19))
+    assert found is not None
+    assert (found.slots, found.aggressive) == (9, False)
+
+
+def test_expensive_predicate_takes_the_ring() -> None:
+    best, reason = distribution(join(), COSTS, 12, window_s=10.0)
+    assert best.distribution == PSP
+    assert reason.startswith("psp: psp 2.17 ms, atr ")
+
+
+def test_cheap_predicate_takes_one_hop() -> None:
+    best, _ = distribution(join(pair_s=10e-9), HopCosts(10e-6, 5e-3), 12, window_s=10.0)
+    assert best.distribution == ATR
+
+
+def test_copies_cost_rows() -> None:
+    psp, atr, ctr = offers(join(), COSTS, 12, window_s=10.0)
+    assert (psp.rows, atr.rows, ctr.rows) == (1500, 500 + 2 * 2 * 500, 3000)
+    assert [one.distribution for one in offers(join(), COSTS, 3, 10.0)] == [PSP, ATR]
+    assert ctr.distribution == CTR
+
+
+def test_where_nothing_keeps_up_the_least_busy_is_taken() -> None:
+    best, reason = distribution(join(rate=5000.0), COSTS, 4, window_s=10.0)
+    assert best.utilisation > 0.9
+    assert reason.startswith("no distribution keeps up; ")
