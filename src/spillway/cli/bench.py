@@ -24,7 +24,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="join2, join3, join2-strings, join2-window, groupby, spill, relocate, plans, "
-            "identity; all if none is given."
+            "theta, identity; all if none is given."
         ),
     ] = None,
     engines: Annotated[
@@ -118,7 +118,7 @@ def _teller(errors: Console, update: Callable[[str], None]) -> Say:
 
 
 def _table(document: dict[str, Any]) -> Table:
-    if document["name"] == "relocate":
+    if document["name"] in ("relocate", "theta"):
         return _plain_table(document)
     if document["name"] == "plans":
         return _plans_table(document)

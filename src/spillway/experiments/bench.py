@@ -27,6 +27,7 @@ from spillway.experiments.bench_figures import (
     engine_figures,
     plans_document,
     relocate_document,
+    theta_document,
 )
 from spillway.experiments.bench_spec import (
     CASES,
@@ -34,6 +35,7 @@ from spillway.experiments.bench_spec import (
     DRIFT,
     KNOWN_ENGINES,
     RELOCATE,
+    THETA,
     BenchSettings,
     EngineOrder,
     chosen,
@@ -166,6 +168,8 @@ def _figures(
         return relocate_document(next(iter(results.values())))
     if name == DRIFT:
         return plans_document(results)
+    if name == THETA:
+        return theta_document(next(iter(results.values())))
     rows = settings.rows * CASES[name].streams
     figures = {
         engine: engine_figures(result, rows, settings.dropped) for engine, result in results.items()

@@ -24,6 +24,7 @@ from spillway.experiments.bench_spec import (
     PLANS,
     RELOCATE,
     SPILLWAY,
+    THETA,
 )
 
 #: What `growth` takes the medians of. With the default rows, the first three measured batches have
@@ -125,6 +126,46 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
         "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
     }
     return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}
+
+
+def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of `theta`, from what its process wrote (bench_theta.py).
+
+    Pairs a second of one core are over the operator's processor time, those of several slots over the
+    time of batches.
+    """
+    one, two, band, every = (result[name] for name in ("one", "two", "band", "all_pairs"))
+    found = {
+        name: {
+            "pairs": run["pairs"],
+            "pairs_per_cpu_s": round(run["pairs"] / run["cpu_s"]),
+            "pairs_per_s": round(run["pairs"] / run["seconds"]),
+            "rows_out": run["rows_out"],
+            "state_rows": run["state_rows"],
+            "window_rows": run["window_rows"],
+        }
+        for name, run in (("one", one), ("two", two), ("band", band), ("all_pairs", every))
+    }
+    figures = {
+        **{f"{name}_{what}": value for name, run in found.items() for what, value in run.items()},
+        "numpy_pairs_per_s": round(result["numpy_pairs_per_s"]),
+        "stored_once": all(run["state_rows"] == run["window_rows"] for run in found.values()),
+        "same_results": one["rows_out"] == two["rows_out"]
+        and band["rows_out"] == every["rows_out"],
+    }
+
+    def rate(name: str, what: str = "pairs_per_cpu_s") -> float:
+        return float(found[name][what])
+
+    ratios = {
+        "vs_numpy": round(rate("one") / result["numpy_pairs_per_s"], 3),
+        "two_slots_vs_one": round(rate("two", "pairs_per_s") / rate("one", "pairs_per_s"), 3),
+        "band_vs_all_pairs": round(rate("band") / rate("all_pairs"), 3),
+        "band_vs_all_pairs_whole": round(
+            rate("band", "pairs_per_s") / rate("all_pairs", "pairs_per_s"), 3
+        ),
+    }
+    return {"name": THETA, "engines": {SPILLWAY: figures}, "ratios": ratios}
 
 
 def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

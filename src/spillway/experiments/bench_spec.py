@@ -22,6 +22,7 @@ WINDOW_BATCHES = 10
 #: The cases that are measured in a way of their own.
 RELOCATE = "relocate"
 DRIFT = "plans"
+THETA = "theta"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spark's state store providers by engine.
 PROVIDERS = {
@@ -76,6 +77,9 @@ CASES = {
         windowed=True,
         engines=tuple(PLANS),
         module="spillway.experiments.bench_plans",
+    ),
+    THETA: Case(
+        streams=2, windowed=True, engines=(SPILLWAY,), module="spillway.experiments.bench_theta"
     ),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }

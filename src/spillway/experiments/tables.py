@@ -14,7 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spillway.experiments.bench_spec import ALL_MEMORY, DRIFT, ENGINES, PLANS, RELOCATE, SPILLWAY
+from spillway.experiments.bench_spec import (
+    ALL_MEMORY,
+    DRIFT,
+    ENGINES,
+    PLANS,
+    RELOCATE,
+    SPILLWAY,
+    THETA,
+)
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -27,12 +35,19 @@ def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each kind of benchmark: the joins, too little memory, moving state, and plans."""
+    """A table for each kind of benchmark: joins, too little memory, moving state, plans, predicates."""
     spills = [one for one in documents if "vs_all_memory" in one["ratios"]]
     moves = [one for one in documents if one["name"] == RELOCATE]
     plans = [one for one in documents if one["name"] == DRIFT]
-    joins = [one for one in documents if one not in (*spills, *moves, *plans)]
-    tables = (_join_table(joins), _spill_table(spills), _move_table(moves), _plan_table(plans))
+    thetas = [one for one in documents if one["name"] == THETA]
+    joins = [one for one in documents if one not in (*spills, *moves, *plans, *thetas)]
+    tables = (
+        _join_table(joins),
+        _spill_table(spills),
+        _move_table(moves),
+        _plan_table(plans),
+        _theta_table(thetas),
+    )
     return "\n".join(one for one in tables if one)
 
 
@@ -88,6 +103,19 @@ def _plan_table(documents: Sequence[Mapping[str, Any]]) -> str:
             named = ("recovered_vs_best", "steady_overhead")
             cells += [_number(ratios[name], 2) if ratios else "" for name in named]
             rows.append([f"`{one['name']}`", f"`{engine}`", *cells])
+    return _table(head, rows)
+
+
+def _theta_table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Joins on predicates: pairs that one core compares, two slots, and a band from sorted order."""
+    head = ["benchmark", "pairs/s of a core", "vs numpy", "two slots vs one"]
+    head += ["band vs all pairs", "every row stored once"]
+    rows = []
+    for one in documents:
+        ours, ratios = one["engines"][SPILLWAY], one["ratios"]
+        named = ("vs_numpy", "two_slots_vs_one", "band_vs_all_pairs")
+        cells = [f"{ours['one_pairs_per_cpu_s']:,}", *(_number(ratios[name], 2) for name in named)]
+        rows.append([f"`{one['name']}`", *cells, "yes" if ours["stored_once"] else "no"])
     return _table(head, rows)
 
 
