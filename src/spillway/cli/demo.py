@@ -1,10 +1,11 @@
-"""`spillway demo`: three live streams joined on an embedded Spark, and the result checked."""
+"""`spillway demo`: live streams joined on an embedded Spark, and the result checked."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,29 +16,69 @@ from rich.text import Text
 
 from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
+from spillway.errors import SettingsError
 
 if TYPE_CHECKING:
     from spillway.experiments.demo import DemoResult, Live
+    from spillway.experiments.similarity import SimilarityResult
 
 NOT_EXACT = 1
 #: Where there is no terminal, a line is printed this often.
 _LINE_EVERY_S = 5.0
 
 
+BANKS, SIMILARITY = "banks", "similarity"
+#: What each runs for and how fast, where that is not given.
+_USUAL = {BANKS: (60.0, 10_000), SIMILARITY: (30.0, 12)}
+_TITLES = {
+    BANKS: "QUERY 1 of DCAPE: three banks joined on currency and offer",
+    SIMILARITY: "frames of three cameras that are alike, within ten seconds",
+}
+
+
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long the streams run.")] = 60,
-    rows: Annotated[int, typer.Option(help="Rows of each stream in each batch.")] = 10_000,
+    name: Annotated[
+        str, typer.Argument(help="banks: QUERY 1 of DCAPE; similarity: frames that are alike.")
+    ] = BANKS,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="How long the streams run: 60 for banks, 30 for similarity."),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows of each stream in each batch: 10000 for banks, 12 for similarity."),
+    ] = None,
     slots: Annotated[int | None, typer.Option(help="Slots; one per core if not given.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="The page that similarity writes its pictures to.")
+    ] = Path("similarity.html"),
     json_output: JsonOption = False,
 ) -> None:
-    """Join three live bank streams (QUERY 1 of DCAPE) and check the result; exit 1 if not exact."""
+    """Join live streams, and check the result; exit 1 if not exact.
+
+    banks joins three banks on equal keys. similarity matches frames of three cameras by their pixels,
+    and writes a page that shows them.
+    """
     from spillway.experiments.demo import DemoSpec, run_demo
+    from spillway.experiments.similarity import SimilaritySpec, run_similarity
 
     console = console_for(json_output)
     with guarded(json_output):
-        spec = DemoSpec(seconds, rows, slots)
-        with _display(console) as show:
-            result = run_demo(spec, show)
+        if name not in _USUAL:
+            raise SettingsError(
+                f"there is no demonstration {name!r}", hint=f"there are {', '.join(_USUAL)}"
+            )
+        usual = _USUAL[name]
+        how_long = usual[0] if seconds is None else seconds
+        how_many = usual[1] if rows is None else rows
+        with _display(console, _TITLES[name]) as show:
+            if name == SIMILARITY:
+                matched = run_similarity(SimilaritySpec(how_long, how_many, slots, out), show)
+            else:
+                result = run_demo(DemoSpec(how_long, how_many, slots), show)
+    if name == SIMILARITY:
+        _tell_matches(matched, console, json_output=json_output)
+        return
     if json_output:
         emit_json(result.document())
     else:
@@ -46,14 +87,29 @@ def demo(
         raise typer.Exit(NOT_EXACT)
 
 
+def _tell_matches(result: SimilarityResult, console: Console, *, json_output: bool) -> None:
+    if json_output:
+        emit_json(result.document())
+    else:
+        console.print(
+            f"{count(result.frames)} frames in {count(result.batches)} batches, "
+            f"{count(result.matches)} matches; pictures of them are in {result.page}"
+        )
+        told = f"all combinations, tried one by one, give {count(result.expected)} matches"
+        style = "bold green" if result.exact else "bold red"
+        console.print(Text(f"{'exact' if result.exact else 'NOT exact'}: {told}", style=style))
+    if not result.exact:
+        raise typer.Exit(NOT_EXACT)
+
+
 @contextmanager
-def _display(console: Console) -> Iterator[Callable[[Live], None]]:
+def _display(console: Console, title: str) -> Iterator[Callable[[Live], None]]:
     """A picture that is renewed in place on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield _lines(console)
         return
     with Screen(console=console, refresh_per_second=5) as screen:
-        yield lambda live: screen.update(_picture(live))
+        yield lambda live: screen.update(_picture(live, title))
 
 
 def _lines(console: Console) -> Callable[[Live], None]:
@@ -84,15 +140,15 @@ def _facts(live: Live, last: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _picture(live: Live) -> Group:
-    title = Text("QUERY 1 of DCAPE: three banks joined on currency and offer", style="bold")
+def _picture(live: Live, title: str) -> Group:
+    head = Text(title, style="bold")
     state = Text(f"{live.phase}, {live.elapsed_s:.0f} s", style="dim")
     if live.last is None:
-        return Group(title, state)
+        return Group(head, state)
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(live, live.last):
         facts.add_row(Text(name, style="bold"), Text(value))
-    return Group(title, state, facts, _slots(live.last))
+    return Group(head, state, facts, _slots(live.last))
 
 
 def _slots(last: Any) -> Table:
