@@ -13,7 +13,7 @@ from spillway.coordinator.checkpoint import Checkpoint
 from spillway.errors import PlanError, SettingsError
 from spillway.operators.faults import Faults
 from spillway.routing.routing import Routing
-from spillway.settings import Adapt
+from spillway.settings import PTLB, Adapt
 from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop
 from spillway.spark.query import Query
@@ -134,6 +134,8 @@ class StreamWriter:
             one.planned(adapt, self._mode)
             for one, adapt in zip(result.chain, settings, strict=True)
         ]
+        for one, adapt in zip(planned, settings, strict=True):
+            _check_moves(one, adapt)
         location, scratch = self._location()
         checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
         held: list[Checkpoint] = []
@@ -224,6 +226,16 @@ class StreamWriter:
             path or spec.option("path"),
             self._table,
             writer,
+        )
+
+
+def _check_moves(planned: Planned, adapt: Adapt) -> None:
+    """Refuses parallel tracks where one would never end."""
+    if adapt.moves_name == PTLB and (why := planned.operator.untracked):
+        raise SettingsError(
+            f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
+            detail=f"a parallel track ends when no old row counts any more, but {why}",
+            hint='use moves="mslb", which moves the state; "auto" does so where it must',
         )
 
 
