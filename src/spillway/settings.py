@@ -29,8 +29,12 @@ STRATEGIES = (
 #: How a join without equal keys is spread over slots; see spillway/spark/matching.py.
 DISTRIBUTIONS = ("psp", "atr", "ctr")
 
+#: How groups move; see spillway/policies/protocols.py.
+MSLB, PTLB = "mslb", "ptlb"
+
 #: The value of a setting that is found while the query runs; see spillway/policies/tuning.py.
 AUTO = "auto"
+MOVES = (MSLB, PTLB, AUTO)
 
 
 _FRACTIONS = (
@@ -62,8 +66,12 @@ class Adapt:
     memory: int | str | Mapping[int, int | str] | None = None
     #: What is done where memory is short: "none", "spill-only", "relocate-only", "lazy-disk",
     #: "active-disk", "global-disk", "flux-memory"; or where slots are not equally busy: "flux-load",
-    #: "flux-hybrid". None: "lazy-disk" where memory is limited, else "none".
+    #: "flux-hybrid". None: "lazy-disk" where memory is limited, else "none". "auto": "lazy-disk", and
+    #: moves="auto".
     strategy: str | None = None
+    #: How groups move: "mslb", their state does; "ptlb", sender and receiver both process their new rows
+    #: until the old ones have left the window, for queries with a window; "auto", what costs less.
+    moves: str = MSLB
     #: State moves when the emptiest slot has less than this part of the fullest one's.
     relocation_threshold: float = 0.8
     #: How often slots are compared: a duration of the query's own processing time; or so many
@@ -169,7 +177,8 @@ class Adapt:
         if self.segment is not None:
             _seconds("segment", self.segment, '"30 seconds"')
         if self.strategy is not None:
-            _one_of("strategy", self.strategy, STRATEGIES)
+            _one_of("strategy", self.strategy, (*STRATEGIES, AUTO))
+        _one_of("moves", self.moves, MOVES)
         for name in _FRACTIONS:
             _fraction(name, getattr(self, name))
         _ratio("productivity_ratio", self.productivity_ratio, "2")
@@ -203,8 +212,13 @@ class Adapt:
     def strategy_name(self) -> str:
         """The strategy, also where none was chosen."""
         if self.strategy is not None:
-            return self.strategy
+            return "lazy-disk" if self.strategy == AUTO else self.strategy
         return "none" if self.memory is None else "lazy-disk"
+
+    @property
+    def moves_name(self) -> str:
+        """How groups move, also where the strategy says it."""
+        return AUTO if self.strategy == AUTO else self.moves
 
     @property
     def interval_s(self) -> float:

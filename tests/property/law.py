@@ -16,9 +16,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume
+from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, resume
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
+    BatchPlan,
     commit_batch,
     new_note,
     next_round,
@@ -37,7 +38,7 @@ from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.state.manifest import Manifest, empty_manifest, part_manifest
@@ -69,14 +70,13 @@ def hash_of(key: int | None) -> int:
     return ((0 if key is None else key // 2) * 2654435761) % 2**32
 
 
-def exchanged(
-    rows: list[Row], slot_of: np.ndarray, slot: int, attempt: int
-) -> list[pa.RecordBatch]:
+def exchanged(rows: list[Row], plan: BatchPlan, slot: int, attempt: int) -> list[pa.RecordBatch]:
     """The rows of a slot, in an order that differs from attempt to attempt."""
+    groups = [int(group_of(np.array([hash_of(r.key)], np.uint32), GROUPS)[0]) for r in rows]
     mine = [
         rows[at]
         for at in np.random.default_rng(attempt).permutation(len(rows))
-        if slot_of[group_of(np.array([hash_of(rows[at].key)], np.uint32), GROUPS)[0]] == slot
+        if slot in (plan.routing.table[groups[at]], plan.copies.get(groups[at]))
     ]
     batch = pa.RecordBatch.from_arrays(
         [
@@ -163,6 +163,7 @@ class Cluster:
                 if not self.state.moves:
                     break
                 self.send(fails=False)
+                self.give_up()
                 self.round(0, [])
             assert not self.state.moves
             routing, count = self.state.routing.resized(self.slots), len(self.streams)
@@ -239,19 +240,35 @@ class Cluster:
         """Rounds until nothing is missing, nothing waits and nothing moves."""
         for _ in range(200):
             self.send(fails=False)
+            self.give_up()
             missing = self.round(1, [])
             waits = self.state.spooled_rows or self.state.moves
             if not missing and (self.state.batch < 0 or not waits):
                 return
         raise AssertionError("cleanup does not end")
 
-    def move(self, sender: int, receiver: int, size: int, groups: int, everything: bool) -> None:
+    def give_up(self) -> None:
+        """Ends parallel tracks without waiting for their old rows."""
+        self.state, events = give_up(self.state, "a test")
+        self.events.update(type(event).__name__ for event in events)
+
+    def move(
+        self,
+        sender: int,
+        receiver: int,
+        size: int,
+        groups: int,
+        everything: bool,
+        protocol: str = "mslb",
+    ) -> None:
         """Begins a move, if both slots are there and free."""
+        if self.operator(0).untracked:
+            protocol = "mslb"
         slots = self.state.routing.slots
         sender, receiver = sender % slots, receiver % slots
         if sender == receiver or busy(self.state.moves) & {sender, receiver}:
             return
-        order = Move(sender, receiver, size, "a test", groups, everything)
+        order = Move(sender, receiver, size, "a test", groups, everything, protocol=protocol)
         self.state = begin(self.state, [order])
         self.moves += 1
 
@@ -264,9 +281,9 @@ class Cluster:
             self.state = rescale(self.state, slots)
             self.slots = slots
 
-    def reshape(self, slot: int, shape: Shape) -> None:
+    def reshape(self, slot: int, shape: Shape, at_once: bool = False) -> None:
         """The join of a slot gets another shape, unless its groups are on their way."""
-        if slot not in busy(self.state.moves):
+        if at_once or slot not in busy(self.state.moves):
             self.shapes[slot] = shape
 
     def operator(self, slot: int) -> Operator:
@@ -307,14 +324,13 @@ class Cluster:
         return name
 
     def outputs(self, plan, rows: list[Row], dies: list[int]) -> tuple[dict, Counter]:
-        slot_of = np.array(plan.routing.table)
         records, output = {}, Counter()
         for slot in range(plan.routing.slots):
             if slot in dies:
-                for _ in self.attempt(plan, rows, slot_of, slot, lambda _: None):
+                for _ in self.attempt(plan, rows, slot, lambda _: None):
                     break
             taken: list = []
-            for batch in self.attempt(plan, rows, slot_of, slot, taken.append):
+            for batch in self.attempt(plan, rows, slot, taken.append):
                 assert batch.num_rows <= max(self.block_rows, 1)
                 output.update(self.subject.read(batch))
             records[slot] = taken[0]
@@ -399,9 +415,9 @@ class Cluster:
         none = empty_manifest(SlotId(slot), len(self.streams))
         return self.checkpoint.manifest(name) if name else none
 
-    def attempt(self, plan, rows, slot_of, slot, report):
+    def attempt(self, plan, rows, slot, report):
         store, attempt = self.opened_store(plan), next(ATTEMPTS)
         job, manifest = self.job(plan, slot, attempt), self.manifest(plan, slot)
         operator = self.operator(slot)
-        mine = exchanged(rows, slot_of, slot, attempt)
+        mine = exchanged(rows, plan, slot, attempt)
         return run_slot(mine, job, manifest, operator, self.policy, store, report)

@@ -42,7 +42,8 @@ from spillway.operators.orders import Arrive, Choose, Depart, Leave, Park, TakeB
 from spillway.policies.strategy import Move
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
-from spillway.protocols.relocation import MOST_FAILURES, Phase, Relocation
+from spillway.protocols.move import Phase
+from spillway.protocols.relocation import MOST_FAILURES, Relocation
 from spillway.routing.routing import Routing
 
 GROUPS, STREAMS = 12, 2

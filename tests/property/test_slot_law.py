@@ -29,7 +29,7 @@ from spillway.operators import ascent, control, groupby, tree, windowed, windows
 from spillway.operators.gate import Budget
 from spillway.plan.shape import parse
 from spillway.policies.spill import SpillPolicy
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
 from spillway.state import compaction, merging, shelf, shipping, staging
 from spillway.state import slot as slot_state
@@ -96,6 +96,7 @@ def histories(draw, subject: Subject):
                 ["batch"] * 8
                 + ["restart", "lose", "memory", "round", "force", "scale"]
                 + ["move", "send"] * 3
+                + ["give_up"]
                 + ["reshape"] * (3 if isinstance(subject, Treed) else 0)
             )
         )
@@ -125,11 +126,14 @@ def histories(draw, subject: Subject):
             events.append(("scale", draw(st.integers(1, 5))))
         elif kind == "move":
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
-            events.append(("move", draw(slots), draw(slots), size, least, draw(st.booleans())))
+            how = (size, least, draw(st.booleans()), draw(st.sampled_from(["mslb", "ptlb"])))
+            events.append(("move", draw(slots), draw(slots), *how))
         elif kind == "reshape":
             events.append(("reshape", draw(slots), draw(shapes(streams))))
         elif kind == "send":
             events.append(("send", draw(st.integers(0, 3)) == 0, draw(st.booleans())))
+        elif kind == "give_up":
+            events.append(("give_up",))
         else:
             events.append(("lose_host",))
     return events
@@ -137,7 +141,7 @@ def histories(draw, subject: Subject):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(
-    max_examples=200,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -39,7 +39,7 @@ from spillway.protocols.messages import (
     SendFailed,
     SendPartitions,
 )
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
 

@@ -31,7 +31,7 @@ from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import Move
 from spillway.protocols.messages import Received, ReceivePartitions
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.state.manifest import empty_manifest, part_manifest

@@ -16,7 +16,7 @@ from spillway.coordinator.document import as_document
 from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stages
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.move import GroupMove
 
 FOUND_PROBLEMS = 1
 #: Events in the text; `--json` has more.
@@ -138,7 +138,7 @@ def _moves(found: Inspection) -> list[str]:
     ]
 
 
-def _amount(move: Relocation) -> str:
+def _amount(move: GroupMove) -> str:
     """What moves; before the sender has chosen, what was asked for."""
     if move.groups:
         return f"{count(len(move.groups))} groups, {size(move.bytes)}"

@@ -3,6 +3,7 @@
     adapt        compares the slots every so often and begins what the strategy says (DCAPE 4, 5)
     rescale      takes a wish for another number of slots
     resume       lets moves take what was said beside the batches
+    give_up      ends parallel tracks that cannot be waited for
 
 All are functions of committed states. What they begin is part of the next log record, so a crash
 repeats none of it and loses none of it.
@@ -23,12 +24,14 @@ from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
 from spillway.operators.orders import Force
 from spillway.policies.decision import Decision, ForceSpill, Move
 from spillway.policies.flux import Thresholds
+from spillway.policies.protocols import Protocols
 from spillway.policies.rounds import Progress, Rounds
 from spillway.policies.scaling import drained, filled, scaling_moves
 from spillway.policies.strategy import Strategy
-from spillway.protocols.engine import begun, busy, delivered
-from spillway.protocols.messages import ComputePartitionsToMove, Message
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.engine import PROTOCOLS, begun, busy, delivered
+from spillway.protocols.messages import ComputePartitionsToMove, GivenUp, Message
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.settings import Adapt, parse_bytes
 
 
@@ -44,10 +47,20 @@ class Rules:
     part_bytes: int | None = None
     #: The same for the strategies of FLUX, which go in rounds.
     rounds: Rounds | None = None
+    #: By which protocol groups move.
+    protocols: Protocols = Protocols()
+    #: How much of the name of a worker says who has the same memory tier: of a host, or an executor.
+    place_names: int = 1
 
     @classmethod
-    def of(cls, adapt: Adapt) -> Rules:
-        """What the settings say."""
+    def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
+        """What the settings say; `life_us` is how long an old row counts, None: for ever."""
+        protocols = Protocols(adapt.moves_name, None if life_us is None else life_us / 1e6)
+        names = 1 if adapt.share == "host" else 2
+        return replace(cls._of(adapt), protocols=protocols, place_names=names)
+
+    @classmethod
+    def _of(cls, adapt: Adapt) -> Rules:
         strategy = Strategy(
             adapt.strategy_name,
             adapt.relocation_threshold,
@@ -100,13 +113,13 @@ def adapt(
     # A round brings no rows, and its moves are what it is for.
     if state.round and state.scaling is None:
         return state
-    view = _view(state, records, limits)
+    view = _view(state, records, limits, rules.place_names)
     if state.scaling is not None:
-        return _scaled(state, view, state.scaling, rules.part_bytes)
+        return _scaled(state, view, state.scaling, rules)
     if not rules.due(state):
         return state
     progress, decisions = rules.decided(state, view)
-    begun_now = begin(state, decisions, rules.part_bytes)
+    begun_now = begin(state, _by_protocol(decisions, view, rules), rules.part_bytes)
     return _measured_anew(begun_now, view.state_bytes, progress)
 
 
@@ -151,6 +164,24 @@ def resume(
     return replace(state, moves=moves), events
 
 
+def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]]:
+    """The state with the parallel tracks given up, and the events that this was.
+
+    Their senders serve the groups again; nothing was lost meanwhile.
+    """
+    tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
+    return resume(state, [(GivenUp(move.move, reason), 0.0) for move in tracks])
+
+
+def tracking(state: Committed) -> bool:
+    """Whether a parallel track is under way that only a watermark or `give_up` can end."""
+    return any(isinstance(m, ParallelTrack) for m in state.moves)
+
+
+def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules) -> list[Decision]:
+    return [rules.protocols.of(one, view) if isinstance(one, Move) else one for one in decisions]
+
+
 def _sampled(state: Committed, records: Mapping[int, SlotRecord]) -> Committed:
     sample, slots = state.sample, range(state.routing.slots)
     made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
@@ -188,7 +219,10 @@ def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds
 
 
 def _view(
-    state: Committed, records: Mapping[int, SlotRecord], limits: Mapping[int, int | None]
+    state: Committed,
+    records: Mapping[int, SlotRecord],
+    limits: Mapping[int, int | None],
+    place_names: int,
 ) -> ClusterView:
     counts, taken = state.routing.counts(), busy(state.moves)
     slots = tuple(
@@ -204,6 +238,8 @@ def _view(
             records[slot].profile,
             state.sample.busy_s[slot],
             state.sample.rows_in[slot],
+            _made_bytes(records[slot]),
+            "/".join(records[slot].worker.split("/")[:place_names]),
         )
         for slot in range(state.routing.slots)
     )
@@ -212,6 +248,13 @@ def _view(
     growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
     span_s = state.clock_s - state.sample.clock_s
     return ClusterView(slots, max(0, growth), forced, span_s, state.sample.peak_s)
+
+
+def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:
+    made = len(record.made)
+    return tuple(
+        zip(record.made, record.state_bytes[len(record.state_bytes) - made :], strict=True)
+    )
 
 
 def begin(
@@ -224,7 +267,7 @@ def begin(
         if isinstance(one, ForceSpill)
     )
     wanted = [one for one in decisions if isinstance(one, Move)]
-    new = [_relocation(state, number, move, part_bytes) for number, move in enumerate(wanted)]
+    new = [_moved(state, number, move, part_bytes) for number, move in enumerate(wanted)]
     told = (
         told_of(ComputePartitionsToMove(move.move), move, state.clock_s, batch=state.batch)
         for move in new
@@ -238,12 +281,16 @@ def begin(
     )
 
 
-def _relocation(state: Committed, number: int, move: Move, part_bytes: int | None) -> Relocation:
-    """The first part of a move; groups with rows on disk, which go only all together, go at once."""
-    whole = move.everything or move.pick is not None
+def _moved(state: Committed, number: int, move: Move, part_bytes: int | None) -> GroupMove:
+    """The first part of a move; groups with rows on disk, which go only all together, go at once.
+
+    So do those of a parallel track, where nothing is sent.
+    """
+    kind = PROTOCOLS[move.protocol]
+    whole = move.everything or move.pick is not None or kind is ParallelTrack
     most = move.bytes if whole or part_bytes is None else part_bytes
     part = min(move.bytes, most)
-    return Relocation(
+    return kind(
         state.moves_begun + number,
         move.sender,
         move.receiver,
@@ -257,16 +304,14 @@ def _relocation(state: Committed, number: int, move: Move, part_bytes: int | Non
     )
 
 
-def _scaled(
-    state: Committed, view: ClusterView, scaling: Scaling, part_bytes: int | None
-) -> Committed:
+def _scaled(state: Committed, view: ClusterView, scaling: Scaling, rules: Rules) -> Committed:
     """The next moves of a change of slots, or its end."""
     tries = dict(scaling.tries)
     full = len(filled(view, scaling.slots, tries)) == len(tries)
     if full and not state.moves and drained(view, scaling.slots):
         return _with_slots(state, scaling.slots)
     moves = scaling_moves(view, scaling.slots, tries)
-    state = begin(state, moves, part_bytes)
+    state = begin(state, _by_protocol(moves, view, rules), rules.part_bytes)
     for move in moves:
         if move.receiver in tries:
             tries[move.receiver] += 1

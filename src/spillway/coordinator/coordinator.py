@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from spillway.coordinator.moves import answers, orders_of, routed, told_of
+from spillway.coordinator.moves import announced, answers, copied, orders_of, routed, told_of
 from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
@@ -24,8 +24,8 @@ from spillway.plan.shape import Shape
 from spillway.policies.rounds import Progress
 from spillway.policies.shaping import SlotShape
 from spillway.protocols.engine import begun, busy, delivered, following
-from spillway.protocols.messages import ComputePartitionsToMove, DeactivatePartitions
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.messages import ComputePartitionsToMove
+from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 
 
@@ -84,7 +84,7 @@ class Committed:
     #: What this batch or round did to the state.
     events: tuple[Event, ...] = ()
     #: The moves under way, and how many there were since the first start.
-    moves: tuple[Relocation, ...] = ()
+    moves: tuple[GroupMove, ...] = ()
     moves_begun: int = 0
     #: Slots that the coordinator tells to move groups out of memory, in the next batch.
     forces: tuple[tuple[int, Force], ...] = ()
@@ -108,7 +108,7 @@ class Note:
     routing: Routing
     memory_bytes: tuple[int | None, ...]
     cleanup: tuple[int, ...] = ()
-    moves: tuple[Relocation, ...] = ()
+    moves: tuple[GroupMove, ...] = ()
     #: What each slot may process; None, or no entry: everything.
     budgets: tuple[Budget | None, ...] = ()
     #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
@@ -159,9 +159,14 @@ class BatchPlan:
         return self.note.shapes[slot] if slot < len(self.note.shapes) else None
 
     @property
-    def moves(self) -> tuple[Relocation, ...]:
+    def moves(self) -> tuple[GroupMove, ...]:
         """The moves under way."""
         return self.note.moves
+
+    @property
+    def copies(self) -> Mapping[int, int]:
+        """The groups whose rows go to another slot as well, and to which."""
+        return copied(self.moves)
 
     @property
     def relocating(self) -> set[int]:
@@ -314,11 +319,7 @@ def commit_batch(
     followers = following(heard, state.moves_begun, clock_s)
     moves = begun(moves, followers)
     told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
-    told += [
-        told_of(move.says, move, clock_s, batch=plan.batch)
-        for move in moves
-        if isinstance(move.says, DeactivatePartitions)
-    ]
+    told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
     told += [
         told_of(ComputePartitionsToMove(move.move), move, clock_s, batch=plan.batch)
         for move in followers

@@ -12,7 +12,7 @@ from spillway.coordinator.coordinator import Committed, Scaling
 from spillway.coordinator.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import JoinPlan
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.move import GroupMove
 
 
 def as_document(found: Inspection) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any
     }
 
 
-def _move_document(move: Relocation) -> dict[str, Any]:
+def _move_document(move: GroupMove) -> dict[str, Any]:
     return {
         "move": move.move,
         "from_slot": move.sender,

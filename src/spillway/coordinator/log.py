@@ -22,13 +22,14 @@ from spillway.operators.orders import order_from_json, order_to_json
 from spillway.plan.shape import parse
 from spillway.policies.rounds import Progress
 from spillway.policies.shaping import SlotShape
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.engine import move_from_json
+from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing, decode_table, encode_table
 from spillway.state.manifest import newer_format
 from spillway.state.tiers import DurableTier
 
-#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure.
-FORMAT = 3
+#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure; 4 parallel tracks.
+FORMAT = 4
 _BEGUN = ".begun"
 #: A round may come before the first batch, and then is one after batch -1.
 _NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
@@ -206,8 +207,8 @@ def _sample(found: dict[str, Any]) -> Sample:
     return Sample(**values)
 
 
-def _moves(found: list[dict[str, Any]]) -> tuple[Relocation, ...]:
-    return tuple(Relocation.from_json(move) for move in found)
+def _moves(found: list[dict[str, Any]]) -> tuple[GroupMove, ...]:
+    return tuple(move_from_json(move) for move in found)
 
 
 def _routing_to_json(routing: Routing) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """What the moves under way mean for the plan of a batch, and what its records mean for them.
 
-The protocol (spillway/protocols/relocation.py) knows phases and messages; a batch knows orders, a
+The protocols (spillway/protocols) know phases and messages; a batch knows orders, a
 routing and slot records. Everything here translates between the two, without state of its own.
 
 From the batch that deactivates groups on, the split sends their rows to the receiver, where they are
-parked; so the rows are where they will be needed, and reactivation needs no further exchange.
+parked; so the rows are where they will be needed, and reactivation needs no further exchange. While rows
+are duplicated they go to the receiver, too, and copies of them to the sender.
 """
 
 from __future__ import annotations
@@ -15,23 +16,44 @@ from typing import Any
 from spillway.errors import QueryError
 from spillway.metrics.events import (
     DeactivationAsked,
+    DuplicationAsked,
     GroupsChosen,
     GroupsDeactivated,
+    GroupsDeleted,
     GroupsReactivated,
     GroupsReceived,
     GroupsSent,
     MoveAsked,
     MoveEvent,
     MoveRolledBack,
+    OldPurged,
     SendingAsked,
     SendingFailed,
+    TrackGivenUp,
 )
 from spillway.metrics.record import SlotRecord
-from spillway.operators.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
+from spillway.operators.orders import (
+    Arrive,
+    Choose,
+    Delete,
+    Depart,
+    Duplicate,
+    Force,
+    Leave,
+    Order,
+    Park,
+    Rejoin,
+    Shadow,
+    TakeBack,
+)
 from spillway.protocols.messages import (
+    AllOldPurged,
     ComputePartitionsToMove,
     Deactivated,
     DeactivatePartitions,
+    DuplicatePartitions,
+    EndOfPartitions,
+    GivenUp,
     Message,
     PartitionsToMove,
     Reactivated,
@@ -40,7 +62,8 @@ from spillway.protocols.messages import (
     SendFailed,
     SendPartitions,
 )
-from spillway.protocols.relocation import Phase, Relocation
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.routing import Routing
 
 _EVENTS: dict[type[Message], type[MoveEvent]] = {
@@ -53,11 +76,17 @@ _EVENTS: dict[type[Message], type[MoveEvent]] = {
     Received: GroupsReceived,
     Reactivated: GroupsReactivated,
     SendFailed: SendingFailed,
+    DuplicatePartitions: DuplicationAsked,
+    AllOldPurged: OldPurged,
+    EndOfPartitions: GroupsDeleted,
+    GivenUp: TrackGivenUp,
 }
+#: What is told when it is said, and not when it has been done.
+_ANNOUNCED = DeactivatePartitions | DuplicatePartitions
 
 
 def orders_of(
-    moves: Sequence[Relocation],
+    moves: Sequence[GroupMove],
     forces: Sequence[tuple[int, Force]],
     manifests: Sequence[str | None],
 ) -> dict[int, tuple[Order, ...]]:
@@ -71,12 +100,13 @@ def orders_of(
     return found
 
 
-def _orders(move: Relocation, manifests: Sequence[str | None]) -> list[tuple[int, Order]]:
+def _orders(move: GroupMove, manifests: Sequence[str | None]) -> list[tuple[int, Order]]:
     sender, receiver = move.slots
     match move.phase:
         case Phase.COMPUTING:
             wanted = (move.wanted_bytes, move.wanted_groups, move.everything, move.pick)
-            return [(sender, Choose(move.move, *wanted))]
+            tracked = isinstance(move, ParallelTrack)
+            return [(sender, Choose(move.move, *wanted, in_memory=tracked))]
         case Phase.DEACTIVATING:
             groups = (move.move, move.groups)
             return [(sender, Depart(*groups)), (receiver, Park(*groups))]
@@ -84,6 +114,13 @@ def _orders(move: Relocation, manifests: Sequence[str | None]) -> list[tuple[int
             return [(receiver, Park(move.move, move.groups))]
         case Phase.REACTIVATING:
             return [(sender, Leave(move.move)), (receiver, Arrive(move.move, move.part))]
+        case Phase.DUPLICATING:
+            groups = (move.move, move.groups)
+            return [(sender, Duplicate(*groups)), (receiver, Shadow(*groups))]
+        case Phase.DELETING:
+            return [(sender, Delete(move.move, move.groups))]
+        case Phase.ROLLING_BACK if isinstance(move, ParallelTrack):
+            return [(sender, Rejoin(move.move)), (receiver, Delete(move.move, move.groups))]
         case Phase.ROLLING_BACK:
             back = TakeBack(move.move, manifests[receiver])
             return [(sender, back), (receiver, Leave(move.move))]
@@ -91,18 +128,37 @@ def _orders(move: Relocation, manifests: Sequence[str | None]) -> list[tuple[int
             return []
 
 
-def routed(routing: Routing, moves: Sequence[Relocation]) -> Routing:
+def routed(routing: Routing, moves: Sequence[GroupMove]) -> Routing:
     """The routing of a batch: groups go to the receiver, or back to the sender."""
     changes: dict[int, int] = {}
     for move in moves:
-        if move.phase is Phase.DEACTIVATING:
+        if move.phase in (Phase.DEACTIVATING, Phase.DUPLICATING):
             changes |= dict.fromkeys(move.groups, move.receiver)
         elif move.phase is Phase.ROLLING_BACK:
             changes |= dict.fromkeys(move.groups, move.sender)
     return routing.changed(changes)
 
 
-def answers(moves: Sequence[Relocation], records: Mapping[int, SlotRecord]) -> list[Message]:
+def copied(moves: Sequence[GroupMove]) -> dict[int, int]:
+    """The groups whose rows go to another slot as well, and to which."""
+    return {
+        group: move.sender
+        for move in moves
+        if move.phase is Phase.DUPLICATING
+        for group in move.groups
+    }
+
+
+def announced(
+    moves: Sequence[GroupMove], heard: Sequence[tuple[Message, GroupMove]]
+) -> list[tuple[Message, GroupMove]]:
+    """What the moves that have just taken a step now ask of split and slots."""
+    stepped = {before.move for _, before in heard}
+    said = [(move.says, move) for move in moves if move.move in stepped]
+    return [(message, move) for message, move in said if isinstance(message, _ANNOUNCED)]
+
+
+def answers(moves: Sequence[GroupMove], records: Mapping[int, SlotRecord]) -> list[Message]:
     """What a batch that ran under these moves says to them, now that it is committed."""
     found: list[Message] = []
     for move in moves:
@@ -111,6 +167,11 @@ def answers(moves: Sequence[Relocation], records: Mapping[int, SlotRecord]) -> l
                 found.append(_choice(move, records[move.sender]))
             case Phase.DEACTIVATING:
                 found.append(Deactivated(move.move))
+            case Phase.DUPLICATING:
+                purged = move.move in records[move.sender].purged
+                found += [AllOldPurged(move.move)] if purged else []
+            case Phase.DELETING | Phase.ROLLING_BACK if isinstance(move, ParallelTrack):
+                found.append(EndOfPartitions(move.move))
             case Phase.REACTIVATING | Phase.ROLLING_BACK:
                 found.append(Reactivated(move.move))
             case _:
@@ -118,7 +179,7 @@ def answers(moves: Sequence[Relocation], records: Mapping[int, SlotRecord]) -> l
     return found
 
 
-def _choice(move: Relocation, record: SlotRecord) -> PartitionsToMove:
+def _choice(move: GroupMove, record: SlotRecord) -> PartitionsToMove:
     for one in record.chosen:
         if one.move == move.move:
             return PartitionsToMove(move.move, one.groups, one.bytes, one.reason)
@@ -127,14 +188,15 @@ def _choice(move: Relocation, record: SlotRecord) -> PartitionsToMove:
 
 def told_of(
     message: Message,
-    move: Relocation,
+    move: GroupMove,
     now_s: float,
     *,
     batch: int,
     seconds: float | None = None,
 ) -> MoveEvent:
     """The event that a message is, from the move as it was when the message came."""
-    back = isinstance(message, Reactivated) and move.phase is Phase.ROLLING_BACK
+    ended = isinstance(message, Reactivated | EndOfPartitions)
+    back = ended and move.phase is Phase.ROLLING_BACK
     kind = MoveRolledBack if back else _EVENTS[type(message)]
     values: dict[str, Any] = {"groups": move.groups, "bytes": move.bytes, "reason": move.reason}
     match message:
@@ -142,7 +204,7 @@ def told_of(
             values = {"groups": groups, "bytes": size, "reason": reason}
         case Received(bytes=size):
             values["bytes"] = size
-        case SendFailed(reason=reason):
+        case SendFailed(reason=reason) | GivenUp(reason=reason):
             values["reason"] = reason
         case ComputePartitionsToMove():
             values["bytes"] = move.wanted_bytes

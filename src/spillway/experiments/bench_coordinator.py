@@ -21,7 +21,7 @@ from spillway.metrics.view import CLASSES
 from spillway.operators.orders import Choose
 from spillway.policies.strategy import Strategy
 from spillway.protocols.messages import Message, Received, ReceivePartitions
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.routing.routing import Routing
 
 SLOTS, GROUPS = 1_000, 100_000

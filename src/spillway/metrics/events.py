@@ -61,9 +61,9 @@ class Reloaded(CleanedUp):
 
 @dataclass(frozen=True)
 class MoveEvent(Event):
-    """A step of a relocation; `slot` is the sender, `seconds` the time since the step before."""
+    """A step of a move; `slot` is the sender, `seconds` the time since the step before."""
 
-    #: The message of DCAPE-TR 5.1 that the step is.
+    #: The message of DCAPE-TR 5.1, or of PLANS 3.2, that the step is.
     message: ClassVar[str] = ""
 
     move: int
@@ -143,10 +143,41 @@ class SendingFailed(MoveEvent):
 
 @dataclass(frozen=True)
 class MoveRolledBack(MoveEvent):
-    """The sender serves the groups again, because they could not be sent."""
+    """The sender serves the groups again, because the move was given up."""
 
     kind: ClassVar[str] = "move-rolled-back"
     message: ClassVar[str] = "ReactivatePartitions"
+
+
+@dataclass(frozen=True)
+class DuplicationAsked(MoveEvent):
+    """Step 3 of a parallel track: new rows of the groups go to both slots."""
+
+    kind: ClassVar[str] = "duplication-asked"
+    message: ClassVar[str] = "DuplicatePartitions"
+
+
+@dataclass(frozen=True)
+class OldPurged(MoveEvent):
+    """Step 4 of a parallel track: the sender has no old row that counts."""
+
+    kind: ClassVar[str] = "old-purged"
+    message: ClassVar[str] = "AllOldPurged"
+
+
+@dataclass(frozen=True)
+class GroupsDeleted(MoveEvent):
+    """Step 5 of a parallel track: the sender has forgotten the groups."""
+
+    kind: ClassVar[str] = "groups-deleted"
+    message: ClassVar[str] = "DeletePartitions"
+
+
+@dataclass(frozen=True)
+class TrackGivenUp(MoveEvent):
+    """The old rows of a parallel track are not waited for any more."""
+
+    kind: ClassVar[str] = "track-given-up"
 
 
 @dataclass(frozen=True)
@@ -178,11 +209,20 @@ STEPS: tuple[type[MoveEvent], ...] = (
     GroupsReactivated,
 )
 
+#: The same of a parallel track.
+TRACK_STEPS: tuple[type[MoveEvent], ...] = (
+    MoveAsked,
+    GroupsChosen,
+    DuplicationAsked,
+    OldPurged,
+    GroupsDeleted,
+)
+
 _OTHERS: tuple[type[Event], ...] = (
     *(Spilled, ForceSpilled, CleanedUp, Reloaded),
-    *(SendingFailed, MoveRolledBack, Scaled, Reshaped),
+    *(SendingFailed, MoveRolledBack, TrackGivenUp, Scaled, Reshaped),
 )
-_KINDS = {kind.kind: kind for kind in (*STEPS, *_OTHERS)}
+_KINDS = {kind.kind: kind for kind in (*STEPS, *TRACK_STEPS, *_OTHERS)}
 
 
 def event_from_json(found: dict[str, Any]) -> Event:

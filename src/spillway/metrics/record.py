@@ -65,6 +65,8 @@ class SlotRecord:
     spooled_bytes: int = 0
     #: The groups to be moved that the slot was asked for.
     chosen: tuple[Chosen, ...] = ()
+    #: The parallel tracks whose old rows are gone here.
+    purged: tuple[int, ...] = ()
     #: The most bytes in memory that a check against the limit found; 0 without a limit.
     peak_bytes: int = 0
     #: Rows of `rows_out` that cleanup made up for.

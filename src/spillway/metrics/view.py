@@ -71,6 +71,9 @@ class SlotView:
     #: Since the last evaluation: seconds that it worked, and rows that it took.
     busy_s: float = 0.0
     rows_in: int = 0
+    #: What it stores of its own making, by name; and who has the same memory tier.
+    made_bytes: tuple[tuple[str, int], ...] = ()
+    place: str = ""
 
     @property
     def state_bytes(self) -> int:

@@ -23,7 +23,7 @@ and what has been said is never wrong, only late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.groups import group_of
+from spillway.routing.routing import HashRange
 from spillway.state.gaps import Gaps
 from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData, as_numpy
@@ -173,6 +174,25 @@ class Operator(Protocol):
         """
         ...
 
+    @property
+    def untracked(self) -> str:
+        """Why groups cannot be moved by a parallel track; "" if they can (state/tracks.py)."""
+        ...
+
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],
+        new: Sequence[Sequence[Segment]],
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the results that the deltas complete and that need rows of `old`.
+
+        Others that they complete, with rows of `new` alone, are made elsewhere. Additive operators only.
+        """
+        ...
+
     def fill(self, state: SlotState) -> int:
         """Makes a bounded part of the rows that made streams lack; returns the rows it took."""
         ...
@@ -182,6 +202,11 @@ class Cumulative:
     """What operators of one stream have in common whose results need all that came before."""
 
     cumulative = True
+
+    @property
+    def untracked(self) -> str:
+        """Why groups cannot be moved by a parallel track."""
+        raise NotImplementedError
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
@@ -215,6 +240,17 @@ class Cumulative:
         rows = RunData(self.together(parts), self.layouts[0].time_column)
         return (yield from self.results(base[0], rows, stats))
 
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],  # noqa: ARG002
+        new: Sequence[Sequence[Segment]],  # noqa: ARG002
+        deltas: Sequence[RunData],  # noqa: ARG002
+        stats: OperatorStats,  # noqa: ARG002
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """Nothing: one slot answers for a group."""
+        yield from ()
+
     def fill(self, state: SlotState) -> int:  # noqa: ARG002
         """Nothing is made."""
         return 0
@@ -232,11 +268,15 @@ class Sorted:
 
 
 def sort_input(
-    batches: Sequence[pa.RecordBatch], streams: Sequence[StreamColumns], watermark_us: int | None
+    batches: Sequence[pa.RecordBatch],
+    streams: Sequence[StreamColumns],
+    watermark_us: int | None,
+    copied: Sequence[HashRange] = (),
 ) -> Sorted:
     """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
 
-    The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py).
+    The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py). Rows
+    with hashes in `copied` are not counted: another slot has them too.
     """
     if not batches:
         empty = tuple(empty_rows() for _ in streams)
@@ -248,9 +288,10 @@ def sort_input(
     deltas, rows, late, max_times = [], [], [], []
     for number, columns in enumerate(streams):
         mine = order[bounds[number] : bounds[number + 1]]
-        rows.append(len(mine))
-        mine, dropped, newest = _without_late(whole, mine, columns, watermark_us)
-        late.append(dropped)
+        own = len(mine) - _inside(h[mine], copied)
+        mine, newest = _without_late(whole, mine, columns, watermark_us)
+        rows.append(own)
+        late.append(own - len(mine) + _inside(h[mine], copied))
         max_times.append(newest)
         deltas.append(RunData(_stored(whole, h, mine, columns), columns.time))
     return Sorted(tuple(deltas), tuple(rows), tuple(late), tuple(max_times))
@@ -261,15 +302,20 @@ def _without_late(
     mine: NDArray[np.int32],
     columns: StreamColumns,
     watermark_us: int | None,
-) -> tuple[NDArray[np.int32], int, int | None]:
+) -> tuple[NDArray[np.int32], int | None]:
     if columns.time is None or len(mine) == 0:
-        return mine, 0, None
+        return mine, None
     times = as_numpy(whole.column(2 + columns.lanes[columns.time]), np.int64)[mine]
     newest = int(times.max())
     if watermark_us is None:
-        return mine, 0, newest
-    in_time = times >= watermark_us
-    return mine[in_time], int(len(mine) - in_time.sum()), newest
+        return mine, newest
+    return mine[times >= watermark_us], newest
+
+
+def _inside(h: NDArray[np.uint32], ranges: Sequence[HashRange]) -> int:
+    """How many of some hashes, ascending, are in the ranges."""
+    ends = (np.searchsorted(h, [one.lo, one.hi]) for one in ranges)
+    return sum(int(end - begin) for begin, end in ends)
 
 
 def _stored(

@@ -50,6 +50,13 @@ class DedupOperator(Cumulative):
         self._key_at = tuple(range(len(stream.keys)))
 
     @property
+    def untracked(self) -> str:
+        """Of a key with rows in every range, no decision is ever free of the first one."""
+        if self.stream.window_us is None:
+            return "a key is known for ever: there is no window"
+        return "whether a row is let through depends on those let through before it, and so on"
+
+    @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """Keys, the time where there is a range, and the row as long as it waits."""
         time = None if self.stream.time is None else len(self._key_at)

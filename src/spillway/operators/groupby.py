@@ -51,6 +51,11 @@ class GroupByOperator(Cumulative):
         self._key_at = tuple(range(len(self.key_names)))
 
     @property
+    def untracked(self) -> str:
+        """A result is of all rows."""
+        return "a result is of all rows that ever came: there is no window"
+
+    @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """Keys and partials."""
         return (StreamLayout(self.stream.name, combine=self.combine),)

@@ -3,6 +3,9 @@
 An additive operator gets rows as they come; a cumulative one gets them when the batch is whole, without
 the rows of groups that have a part on disk (operators/base.py). `Intake` is the one place that knows
 the difference for new rows; the other, for cleanup, is operators/control.py.
+
+Of groups in a parallel track (state/tracks.py) an additive operator makes here, at the sender, only what
+needs an old row: what has none is made where the new rows are alone.
 """
 
 from __future__ import annotations
@@ -28,6 +31,11 @@ class Intake:
         self._operator = operator
         self._stats = stats
 
+    @property
+    def cumulative(self) -> bool:
+        """Whether results need all that came before."""
+        return self._operator.cumulative
+
     def ready(self, deltas: Deltas) -> Iterator[Deltas]:
         """Takes sorted rows, in the form they are kept in; gives what can be processed now."""
         if not self._operator.cumulative:
@@ -42,6 +50,11 @@ class Intake:
         if not self._operator.cumulative:
             yield from self.rest()
 
+    def caught_up(self, groups: Collection[int]) -> Iterator[Deltas]:
+        """Takes the rows that waited for groups, if each can be processed for itself."""
+        if not self._operator.cumulative:
+            yield from self.waited(groups)
+
     def rest(self) -> Iterator[Deltas]:
         """When all rows are there: what waited for that, one hash range after the other."""
         for found in self._state.staging.taken():
@@ -49,6 +62,7 @@ class Intake:
 
     def results(self, deltas: Deltas) -> Results:
         """Yields the results of rows that are ready; returns what is to be added to the state."""
+        deltas = yield from self._beside_others(deltas)
         due, waiting = self._divided(deltas)
         kept = yield from self._operator.process(self._state, due, self._stats)
         return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
@@ -63,6 +77,21 @@ class Intake:
         for stream, rows in enumerate(kept):
             self._state.add(stream, rows)
         self._state.news.produced(self._stats.taken())
+
+    def _beside_others(self, deltas: Deltas) -> Results:
+        """Yields what rows of a parallel track need old rows for, and keeps them; returns the rest."""
+        state, ranges = self._state, self._state.tracker.ranges
+        if self._operator.cumulative or not ranges:
+            return tuple(deltas)
+        mine = [rows_inside(rows, ranges) for rows in deltas]
+        old = [state.segments(stream) for stream in range(state.inputs)]
+        new = [state.tracker.segments(stream) for stream in range(state.inputs)]
+        learned = state.manifest.selectivity
+        yield from self._operator.crossing(old, new, mine, self._stats, learned)
+        for stream, rows in enumerate(mine):
+            state.follow(stream, rows)
+        others = outside(ranges)
+        return tuple(rows_inside(rows, others) for rows in deltas)
 
     def _divided(self, deltas: Deltas) -> tuple[Deltas, Deltas]:
         """Rows whose results can be made, and rows of groups with a part on disk."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
 from spillway.operators.predicates import Predicate
 from spillway.operators.residual import Residual
-from spillway.operators.term import Block, Side, Term, driven, mixed
+from spillway.operators.term import Block, Side, Term, crossed, driven, mixed
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
@@ -45,6 +45,11 @@ class JoinOperator:
         #: Pairs made at a time: what is held and what is added are at most a block together.
         self.pair_rows = max(1, block_rows // 2)
         self.sides = tuple(stream_side(at, stream) for at, stream in enumerate(self.streams))
+
+    @property
+    def untracked(self) -> str:
+        """Rows count for ever in a stream without a window."""
+        return unbounded(self.streams)
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
@@ -93,6 +98,20 @@ class JoinOperator:
                     yield from self._term(i, driving, sides, stats, selectivity)
         return ()
 
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],
+        new: Sequence[Sequence[Segment]],
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The new combinations that have a row of `old`."""
+        for i, delta in enumerate(deltas):
+            if delta.rows:
+                for sides in crossed(old, new, deltas, i):
+                    yield from self._term(i, delta, sides, stats, selectivity)
+
     def fill(self, state: SlotState) -> int:  # noqa: ARG002
         """Nothing is made."""
         return 0
@@ -117,6 +136,12 @@ class JoinOperator:
             arrays = term.columns(block, number, range(len(stream.visible)))
             columns.append(pa.StructArray.from_arrays(arrays, names=list(stream.visible)))
         return pa.RecordBatch.from_arrays(columns, names=[s.name for s in self.streams])
+
+
+def unbounded(streams: Sequence[StreamColumns]) -> str:
+    """Why rows of some streams are never done with; "" if they all are."""
+    names = ", ".join(stream.name for stream in streams if stream.window_us is None)
+    return f"rows of {names} find partners for ever: there is no window" if names else ""
 
 
 def stream_side(number: int, stream: StreamColumns) -> Side:

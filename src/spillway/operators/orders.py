@@ -44,6 +44,8 @@ class Choose:
     everything: bool = False
     #: One group, of this kind.
     pick: Pick | None = None
+    #: Only groups that are in memory.
+    in_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,43 @@ class TakeBack:
 
 
 @dataclass(frozen=True)
+class Duplicate:
+    """Groups whose new rows another slot gets as well (DuplicatePartitions, at the sender).
+
+    An additive operator makes only what needs an old row of them; a cumulative one answers for them.
+    """
+
+    move: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The same at the receiver: it serves the groups from their new rows on.
+
+    Of a cumulative operator the rows are kept, and another slot answers for them.
+    """
+
+    move: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """Make old and new rows of groups one: no other slot gets them any more."""
+
+    move: int
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Let go of groups that another slot serves (DeletePartitions)."""
+
+    move: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Force:
     """Move groups out of memory, below its limit or not."""
 
@@ -97,11 +136,16 @@ class Force:
     below: int | None = None
 
 
-Order = Choose | Depart | Park | Arrive | Leave | TakeBack | Force
+Tracked = Duplicate | Shadow | Rejoin | Delete
+Order = Choose | Depart | Park | Arrive | Leave | TakeBack | Tracked | Force
 
 
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Choose, Depart, Park, Arrive, Leave, TakeBack, Force)
+    kind.__name__: kind
+    for kind in (
+        *(Choose, Depart, Park, Arrive, Leave, TakeBack),
+        *(Duplicate, Shadow, Rejoin, Delete, Force),
+    )
 }
 
 

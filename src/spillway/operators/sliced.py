@@ -116,6 +116,22 @@ class SlicedJoin:
         yield from ()
         return ()
 
+    @property
+    def untracked(self) -> str:
+        """Rows find a slice where it is while it moves, so there is nothing to wait for."""
+        return "rows visit all slots, and find a slice wherever it is"
+
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],  # noqa: ARG002
+        new: Sequence[Sequence[Segment]],  # noqa: ARG002
+        deltas: Sequence[RunData],  # noqa: ARG002
+        stats: OperatorStats,  # noqa: ARG002
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """Nothing: no group is with two slots."""
+        yield from ()
+
     def fill(self, state: SlotState) -> int:  # noqa: ARG002
         """Nothing is made."""
         return 0

@@ -226,9 +226,9 @@ def run_slot(
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             batches = guests.admitted(batches, state) if guests else batches  # noqa: PLW2901
-            piece = sort_input(batches, job.streams, job.watermark_us)
+            piece = sort_input(batches, job.streams, job.watermark_us, transit.copied)
             tally.add(piece)
-            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
+            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch), intake)
             deltas = gate.admitted(arrived)
         for ready in intake.ready(deltas):
             yield from processed(ready)
@@ -279,6 +279,7 @@ def run_slot(
             spooled_rows=new.spool.rows,
             spooled_bytes=new.spool.bytes,
             chosen=transit.chosen(job.owned, controller),
+            purged=transit.purged(job.watermark_us),
             peak_bytes=keeper.peak_bytes,
             rows_cleaned=keeper.rows_cleaned,
             events=tuple(keeper.events),

@@ -269,6 +269,32 @@ def mixed(
         ]
 
 
+def crossed(
+    old: Sequence[Sequence[Segment]],
+    new: Sequence[Sequence[Segment]],
+    deltas: Sequence[RunData],
+    source: int,
+) -> Iterator[list[list[Segment]]]:
+    """The rows that a row of delta `source` is joined with where a row of `old` is needed.
+
+    Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old` and
+    `new`, without what `new` and the deltas give alone; told apart by the first side that is of `old`.
+    """
+    sides = range(len(old))
+    fresh = [
+        [
+            *new[j],
+            *([Segment(deltas[j], 0, deltas[j].rows)] if j < source and deltas[j].rows else []),
+        ]
+        for j in sides
+    ]
+    for first in (j for j in sides if j != source):
+        yield [
+            fresh[j] if j < first else list(old[j]) if j == first else [*old[j], *fresh[j]]
+            for j in sides
+        ]
+
+
 def probe_order(
     source: int, labels: Sequence[str], selectivity: dict[str, tuple[float, float]]
 ) -> tuple[int, ...]:

@@ -5,6 +5,9 @@ processed before the state expires and before any row of the batch, so they find
 found in the batch that they came with; they are not late, however far the watermark has gone since.
 Where a batch is processed whole they become rows of this one, and what they need is kept till then.
 Rows that wait for a later batch (operators/gate.py) are processed before their group goes.
+
+While two slots serve groups (state/tracks.py), the rows of the sender are copies: they are counted where
+the groups are routed to.
 """
 
 from __future__ import annotations
@@ -15,7 +18,19 @@ from spillway.metrics.record import Chosen
 from spillway.operators.base import Made, empty_rows
 from spillway.operators.control import Controller
 from spillway.operators.intake import Intake, rows_inside
-from spillway.operators.orders import Arrive, Choose, Depart, Leave, Order, Park, TakeBack
+from spillway.operators.orders import (
+    Arrive,
+    Choose,
+    Delete,
+    Depart,
+    Duplicate,
+    Leave,
+    Order,
+    Park,
+    Rejoin,
+    Shadow,
+    TakeBack,
+)
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.manifest import Manifest
 from spillway.state.moving import Parked, of_move
@@ -46,8 +61,14 @@ class Transit:
             if isinstance(order, Park)
         ]
         self._away = {
-            group for order in orders if isinstance(order, Park | Depart) for group in order.groups
+            group
+            for order in orders
+            if isinstance(order, Park | Depart | Duplicate | Shadow)
+            for group in order.groups
         }
+        self._shadowed = self._ranges_of(Shadow)
+        #: The hashes whose rows another slot counts.
+        self.copied = self._ranges_of(Duplicate)
 
     def before_batch(self, intake: Intake) -> Made:
         """Groups come and go; yields the results of the rows that waited."""
@@ -72,18 +93,37 @@ class Transit:
                     yield from self._flushed(order.move, parked, intake)
                 case Leave():
                     self._state.leave(order.move)
+                case Duplicate():
+                    yield from self._tracked(order, intake)
+                case Rejoin():
+                    # What waits has met the other new rows elsewhere.
+                    yield from intake.processed(intake.caught_up(self._state.tracked))
+                    self._state.rejoin()
+                case Delete():
+                    yield from intake.processed(intake.caught_up(order.groups))
+                    self._state.delete(order.groups)
                 case _:
                     pass
 
-    def without_parked(self, deltas: Sequence[RunData]) -> tuple[RunData, ...]:
+    def without_parked(self, deltas: Sequence[RunData], intake: Intake) -> tuple[RunData, ...]:
         """New rows without those whose groups are on their way here, which are kept for later."""
-        if not self._parks:
+        shadowed = self._shadowed if intake.cumulative else ()
+        if not self._parks and not shadowed:
             return tuple(deltas)
-        for move, ranges in self._parks:
-            for stream, delta in enumerate(deltas):
+        for stream, delta in enumerate(deltas):
+            for move, ranges in self._parks:
                 self._state.park(move, stream, rows_inside(delta, ranges))
-        kept = outside(_all_ranges(self._parks))
+            # Another slot answers for these, as long as it has rows from before.
+            self._state.add(stream, rows_inside(delta, shadowed))
+        kept = outside(sorted((*_all_ranges(self._parks), *shadowed), key=lambda one: one.lo))
         return tuple(rows_inside(delta, kept) for delta in deltas)
+
+    def purged(self, watermark_us: int | None) -> tuple[int, ...]:
+        """The parallel tracks whose old rows are gone, for rows that come after this batch."""
+        track = self._state.tracker.track
+        if track is None or self._state.spooler.groups[list(track.groups)].any():
+            return ()
+        return (track.move,) if track.over(watermark_us) else ()
 
     def chosen(self, owned: Collection[int], controller: Controller) -> tuple[Chosen, ...]:
         """The groups to send, for each order that asks for some."""
@@ -91,6 +131,8 @@ class Transit:
         for order in self._orders:
             if isinstance(order, Choose):
                 table, left = self._state.table(), sorted(set(owned) - self._away)
+                if order.in_memory:
+                    left = [group for group in left if not self._state.deferred[group]]
                 choice = controller.movers(
                     table,
                     left,
@@ -102,6 +144,16 @@ class Transit:
                 size = int(table.size[list(choice.groups)].sum())
                 answers.append(Chosen(order.move, choice.groups, size, choice.reason))
         return tuple(answers)
+
+    def _ranges_of(self, kind: type[Duplicate] | type[Shadow]) -> tuple[HashRange, ...]:
+        found = [group for one in self._orders if isinstance(one, kind) for group in one.groups]
+        return group_ranges(found, self._state.groups)
+
+    def _tracked(self, order: Duplicate, intake: Intake) -> Made:
+        """A track begins, unless it has: what waits came before, so it is old."""
+        if self._state.tracker.track is None:
+            yield from intake.processed(intake.caught_up(order.groups))
+            self._state.begin_track(order.move, order.groups)
 
     def _brought_back(self, groups: Collection[int]) -> None:
         deferred = set(self._state.deferred.nonzero()[0].tolist())

@@ -22,10 +22,11 @@ its part of the stream may be joined in a way that neither the old plan nor the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from spillway.errors import QueryError
 from spillway.ids import HASH_END
@@ -33,6 +34,7 @@ from spillway.operators.ascent import Ascent, Selectivity, name_of
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
 from spillway.operators.intake import rows_inside
 from spillway.operators.intermediate import combined_stored, stream_stored
+from spillway.operators.join import JoinOperator
 from spillway.operators.lookup import candidates
 from spillway.plan.shape import Shape
 from spillway.routing.routing import HashRange
@@ -59,6 +61,8 @@ class TreeOperator:
         self.streams = tuple(streams)
         self.shape = shape
         self.pair_rows = max(1, block_rows // 2)
+        #: The same without intermediate states.
+        self._flat = JoinOperator(streams, block_rows)
         number = {stream.name: at for at, stream in enumerate(self.streams)}
         if shape.streams != tuple(sorted(number)):
             raise QueryError(
@@ -115,6 +119,26 @@ class TreeOperator:
             ascent = self._ascent(shape, both, none, stats, selectivity, keeping.keep, parts)
             yield from ascent.results(self.streams)
         return ()
+
+    @property
+    def untracked(self) -> str:
+        """Rows count for ever in a stream without a window."""
+        return self._flat.untracked
+
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],
+        new: Sequence[Sequence[Segment]],
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+    ) -> Iterator[pa.RecordBatch]:
+        """The new combinations that have a row of `old`.
+
+        Here all are found from the streams: combinations of old rows with new ones are as short-lived as
+        the old ones, and none needs to be stored that the receiver will not have.
+        """
+        return self._flat.crossing(old, new, deltas, stats, selectivity)
 
     def fill(self, state: SlotState) -> int:
         """Makes intermediate states where they are not there, from the lowest hash upwards.

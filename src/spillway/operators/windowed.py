@@ -79,6 +79,13 @@ class WindowedOperator(Cumulative):
         self._content = [at for at in range(len(stream.lanes)) if at not in stream.keys]
 
     @property
+    def untracked(self) -> str:
+        """The last rows of a key stay until others come."""
+        if isinstance(self.window, Within):
+            return ""
+        return "the last rows of a key stay until others come, however long that is"
+
+    @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """The columns of the stream, and the batch."""
         combine = self.combine if isinstance(self.window, LastRows) else None

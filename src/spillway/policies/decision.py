@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spillway.operators.orders import Pick
+from spillway.settings import MSLB
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Move:
     everything: bool = False
     #: Not an amount, but one group.
     pick: Pick | None = None
+    #: How: see `policies.protocols`.
+    protocol: str = MSLB
 
 
 @dataclass(frozen=True)

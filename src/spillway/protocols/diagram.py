@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spillway.protocols.relocation import TRANSITIONS, Phase
+from spillway.protocols.move import Phase
+from spillway.protocols.relocation import TRANSITIONS
 
 BEGIN, END = "<!-- relocation:begin -->", "<!-- relocation:end -->"
 

@@ -1,4 +1,4 @@
-"""The protocol engine: all moves of a query that are under way, by one set of rules.
+"""The protocol engine: all moves under way, whatever their protocol, by one set of rules.
 
 A slot takes part in one move at a time, so moves are independent of one another and a message reaches
 exactly one of them. A slot that takes part is in relocation mode (DCAPE, Table 2): it moves nothing out
@@ -8,13 +8,21 @@ of memory meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from spillway.errors import QueryError
 from spillway.protocols.messages import Message, Reactivated, SendPartitions
-from spillway.protocols.relocation import Phase, Relocation
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
+from spillway.protocols.relocation import Relocation
+
+#: The protocols by name.
+PROTOCOLS: dict[str, type[GroupMove]] = {
+    kind.protocol: kind for kind in (Relocation, ParallelTrack)
+}
 
 
-def begun(moves: Sequence[Relocation], new: Sequence[Relocation]) -> tuple[Relocation, ...]:
+def begun(moves: Sequence[GroupMove], new: Sequence[GroupMove]) -> tuple[GroupMove, ...]:
     """The moves with more of them; refused if a slot would take part in two."""
     taken = busy(moves)
     for move in new:
@@ -28,8 +36,8 @@ def begun(moves: Sequence[Relocation], new: Sequence[Relocation]) -> tuple[Reloc
 
 
 def delivered(
-    moves: Sequence[Relocation], messages: Iterable[Message], now_s: float = 0.0
-) -> tuple[tuple[Relocation, ...], list[tuple[Message, Relocation]]]:
+    moves: Sequence[GroupMove], messages: Iterable[Message], now_s: float = 0.0
+) -> tuple[tuple[GroupMove, ...], list[tuple[Message, GroupMove]]]:
     """The moves that go on after some messages; and each message with its move as it was before."""
     by_id = {move.move: move for move in moves}
     heard = []
@@ -45,10 +53,10 @@ def delivered(
 
 
 def following(
-    heard: Iterable[tuple[Message, Relocation]], first: int, now_s: float = 0.0
-) -> list[Relocation]:
+    heard: Iterable[tuple[Message, GroupMove]], first: int, now_s: float = 0.0
+) -> list[GroupMove]:
     """What comes after the moves that have ended well; the first gets the number `first`."""
-    new: list[Relocation] = []
+    new: list[GroupMove] = []
     for message, before in heard:
         if isinstance(message, Reactivated) and before.phase is Phase.REACTIVATING:
             more = before.follower(first + len(new), now_s)
@@ -56,6 +64,11 @@ def following(
     return new
 
 
-def busy(moves: Iterable[Relocation]) -> set[int]:
+def busy(moves: Iterable[GroupMove]) -> set[int]:
     """The slots that take part in a move."""
     return {slot for move in moves for slot in move.slots}
+
+
+def move_from_json(found: dict[str, Any]) -> GroupMove:
+    """A move as the log has it; those that an earlier version began have no protocol named."""
+    return PROTOCOLS[found.get("protocol", Relocation.protocol)].from_json(found)

@@ -1,8 +1,9 @@
-"""The messages of the papers, under their names (DCAPE-TR 5.1).
+"""The messages of the papers, under their names (DCAPE-TR 5.1, PLANS 3.2).
 
 Coordinator, sender, receiver and split are not four machines here: messages to slots and to the split
-travel as orders in the plan of a batch, answers come back in the slot records and in the commit. Two
-facts have no name in the papers: that a batch has taken groups up again, and that sending has failed.
+travel as orders in the plan of a batch, answers come back in the slot records and in the commit. Three
+facts have no name in the papers: that a batch has taken groups up again, that sending has failed, and
+that a parallel track is given up.
 """
 
 from __future__ import annotations
@@ -73,5 +74,32 @@ class Reactivated(Message):
 @dataclass(frozen=True)
 class SendFailed(Message):
     """The groups could not be sent or received."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class DuplicatePartitions(Message):
+    """Step 3 of PTLB, coordinator to sender and split: rows of these groups go to both slots."""
+
+
+@dataclass(frozen=True)
+class AllOldPurged(Message):
+    """Step 4 of PTLB, sender to coordinator: no row to come can meet one from before."""
+
+
+@dataclass(frozen=True)
+class DeletePartitions(Message):
+    """Step 5 of PTLB, coordinator to sender and split: the groups are the receiver's alone."""
+
+
+@dataclass(frozen=True)
+class EndOfPartitions(Message):
+    """Split to coordinator: a batch that deleted the groups on one side is committed."""
+
+
+@dataclass(frozen=True)
+class GivenUp(Message):
+    """The old rows are not waited for any more."""
 
     reason: str

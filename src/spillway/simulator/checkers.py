@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 from spillway.simulator.scenario import Scenario
 
 if TYPE_CHECKING:

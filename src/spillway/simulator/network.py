@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
-from spillway.protocols.relocation import Phase, Relocation
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.relocation import Relocation
 from spillway.simulator.cluster import Cluster
 from spillway.state.groups import Ints
 
@@ -24,7 +25,7 @@ PART = "simulated"
 
 @dataclass
 class _Transfer:
-    move: Relocation
+    move: GroupMove
     groups: Ints
     #: When the rows on their way will have been processed.
     quiet_s: float
@@ -41,10 +42,11 @@ class Network:
         self._under_way: dict[int, _Transfer] = {}
         self._said: list[tuple[Message, float]] = []
 
-    def begin(self, moves: Iterable[Relocation], now_s: float) -> None:
+    def begin(self, moves: Iterable[GroupMove], now_s: float) -> None:
         """Takes moves up that are to be sent, each once."""
         for move in moves:
-            if move.phase is Phase.SENDING and move.move not in self._under_way:
+            sent = isinstance(move, Relocation) and move.phase is Phase.SENDING
+            if sent and move.move not in self._under_way:
                 quiet = now_s + self._drain_s(move.sender)
                 groups = np.array(move.groups, np.int64)
                 self._under_way[move.move] = _Transfer(move, groups, quiet, 0.0, now_s)

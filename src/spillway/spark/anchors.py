@@ -104,6 +104,11 @@ def check_settings(spark: SparkSession) -> None:
         )
 
 
+def group_expression(groups: int) -> str:
+    """SQL for the group of a row from its `_h`."""
+    return f"shiftright((cast(_h as bigint) & 4294967295L) * {groups}L, 32)"
+
+
 @lru_cache(maxsize=8)
 def slot_expression(table: tuple[int, ...], slots: int) -> str:
     """SQL for the slot of a row from its `_h`, by the routing table.
@@ -111,7 +116,7 @@ def slot_expression(table: tuple[int, ...], slots: int) -> str:
     Arithmetic for the even routing that every query starts with, an array of slots otherwise.
     """
     groups = len(table)
-    group = f"shiftright((cast(_h as bigint) & 4294967295L) * {groups}L, 32)"
+    group = group_expression(groups)
     if table == tuple(g * slots // groups for g in range(groups)):
         return f"cast(({group}) * {slots}L div {groups}L as int)"
     return f"get(array({','.join(map(str, table))}), cast({group} as int))"

@@ -12,7 +12,7 @@ from spillway.coordinator.coordinator import BatchPlan, Committed, References
 from spillway.coordinator.log import Mark
 from spillway.errors import SpillwayError
 from spillway.metrics.record import SlotRecord
-from spillway.protocols.relocation import Phase
+from spillway.protocols.move import Phase
 
 
 class Janitor:

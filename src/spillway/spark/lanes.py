@@ -39,8 +39,11 @@ from spillway.operators.base import StreamColumns
 from spillway.plan.join import Plan
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import Routing
+from spillway.spark.anchors import group_expression
 
 STREAM, HASH = "_stream", "_h"
+#: What the number of the stream of a copy has more, while rows go to two slots.
+COPY = 64
 #: From Spark 4.3 on, the Arrow type of a timestamp is asked for with a zone.
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
@@ -198,6 +201,23 @@ def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
     hashes = group_bounds(routing.groups)[first].astype(np.uint32).view(np.int32).tolist()
     none = (None,) * len(lanes.types)
     return spark.createDataFrame([(-1, h, *none) for h in hashes], lanes_schema(lanes))
+
+
+def with_copies(
+    rows: DataFrame, slot: Column, copies: Mapping[int, int], groups: int
+) -> tuple[DataFrame, Column]:
+    """The rows, those of some groups twice, and where they go: the copies to the slots given.
+
+    A copy is known by the number of its stream: the flag of PLANS 3.2.
+    """
+    to = ",".join(str(copies.get(group, -1)) for group in range(groups))
+    there = F.expr(f"get(array({to}), cast({group_expression(groups)} as int))")
+    shifts = F.when(there < 0, F.array(F.lit(0))).otherwise(F.array(F.lit(0), F.lit(COPY)))
+    names = rows.columns
+    twice = rows.select("*", F.explode(shifts).alias("_shift"))
+    stream = (F.col(STREAM) + F.col("_shift")).cast("tinyint").alias(STREAM)
+    marked = twice.select(*(stream if name == STREAM else F.col(name) for name in names))
+    return marked, F.when(F.col(STREAM) < COPY, slot).otherwise(there)
 
 
 def result_schema(frames: Mapping[str, DataFrame]) -> StructType:

@@ -145,10 +145,14 @@ class BatchLoop:
                 self._round(at, note, replay=False)
             return groups
 
-    def finish_moves(self) -> None:
-        """Lets every move that is under way come to its end, in rounds."""
+    def finish_moves(self, *, ended: bool = False) -> None:
+        """Lets every move that is under way come to its end, in rounds.
+
+        Parallel tracks wait for the input, and are given up when it has ended.
+        """
         for at, stage in enumerate(self.stages):
-            while stage.state.moves and not self.stopping:
+            stage.ended = stage.ended or ended
+            while stage.moving and not self.stopping:
                 stage.finish_sending()
                 self.run_round(at)
 

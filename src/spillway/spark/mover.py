@@ -45,7 +45,7 @@ from spillway.protocols.messages import (
     SendFailed,
     SendPartitions,
 )
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.move import GroupMove
 from spillway.spark.home import Home
 from spillway.spark.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.workers import own_workers
@@ -135,7 +135,7 @@ class Mover:
         home: Home,
         times: Callable[[Sequence[str]], tuple[int | None, ...]],
         faults: Faults,
-        reach: Callable[[Relocation, int], None],
+        reach: Callable[[GroupMove, int], None],
         pace: Pace,
     ) -> None:
         self._spark = spark
@@ -168,7 +168,7 @@ class Mover:
         self._warm = True
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
-    def send(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> None:
+    def send(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
         """Begins to send what has departed; without an exchange, it is where it is needed already."""
         if self._closed:
             return
@@ -179,7 +179,7 @@ class Mover:
         self._threads[move.move] = thread
         thread.start()
 
-    def knows(self, move: Relocation) -> bool:
+    def knows(self, move: GroupMove) -> bool:
         """Whether a move is being sent, or has been and nobody has asked for the answer."""
         return move.move in self._threads
 
@@ -231,7 +231,7 @@ class Mover:
         with self._lock:
             self._said.append((message, seconds))
 
-    def _run(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> None:
+    def _run(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
         watch = time.perf_counter()
         self._say(SendPartitions(move.move), 0.0)
         self._reach(move, 5)
@@ -243,7 +243,7 @@ class Mover:
         self._reach(move, 7)
         self._say(received, time.perf_counter() - watch)
 
-    def _sent(self, move: Relocation, sender: Manifest, exchange: Exchange | None) -> Received:
+    def _sent(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
         departure = of_move(sender.departures, move.move)
         assert departure is not None
         if exchange is None:
@@ -258,7 +258,7 @@ class Mover:
         return Received(move.move, name, sum(map(sum, departure.sizes)))
 
     def _shipped(
-        self, move: Relocation, sender: Manifest, departure: Departure, exchange: Exchange
+        self, move: GroupMove, sender: Manifest, departure: Departure, exchange: Exchange
     ) -> tuple[tuple[Layer, ...], ...]:
         """Has the rows carried to the receiver: for each stream, the layers that they are there."""
         context = self._spark.sparkContext
@@ -302,7 +302,7 @@ class Mover:
 
     def _carried(
         self,
-        move: Relocation,
+        move: GroupMove,
         load: Sequence[Parcel],
         batch: int,
         times: tuple[int | None, ...],

@@ -120,7 +120,8 @@ class Query:
 
         They go to the sink in rounds between the batches. Groups return to memory if it has room;
         a stream that is still short of memory moves others out meanwhile, which are not waited for.
-        What is moving between slots comes to its end first, and rows that wait in slots are processed.
+        What is moving between slots comes to its end first, but for parallel tracks, which miss no
+        result, and rows that wait in slots are processed.
         `show` is called after every round; by default a bar is drawn where standard error is a
         terminal.
         """
@@ -247,7 +248,7 @@ class Query:
 
     def _bring_to_end(self) -> None:
         try:
-            self._loop.finish_moves()
+            self._loop.finish_moves(ended=True)
             self._loop.finish_waiting()
             if self._loop.stage.spec.adapt.cleanup == "auto":
                 clean_up(self._loop, show_bar, lambda: self._loop.stopping)

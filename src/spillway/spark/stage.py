@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from spillway.coordinator.adaptation import Rules, adapt, rescale, resume
+from spillway.coordinator.adaptation import Rules, adapt, give_up, rescale, resume
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
@@ -49,22 +49,25 @@ from spillway.plan.join import Plan
 from spillway.policies.rotation import Gaps
 from spillway.policies.shaping import Shaping
 from spillway.policies.skew import Skew
-from spillway.protocols.relocation import Phase, Relocation
+from spillway.protocols.move import GroupMove, Phase
 from spillway.settings import Adapt, parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.home import Home
 from spillway.spark.janitor import Upkeep
-from spillway.spark.lanes import Lanes, lanes_schema, markers
+from spillway.spark.lanes import COPY, Lanes, lanes_schema, markers, with_copies
 from spillway.spark.mover import Mover
 from spillway.spark.pace import Pace
 from spillway.spark.session import cloned
 from spillway.spark.task import Records, SlotTask
 from spillway.spark.visits import VisitTask, answered, in_rounds, probing_of
 
-#: Steps of a move (DCAPE-TR 5.1) that a batch is the answer to, by the phase it ran in; and those that
-#: are due when it is committed, by the phase after it.
-_STEP_IN_BATCH = {Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8}
-_STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3}
+#: Steps of a move (DCAPE-TR 5.1, PLANS 3.2) that a batch is the answer to, by the phase it ran in; and
+#: those that are due when it is committed, by the phase after it.
+_STEP_IN_BATCH = {
+    **{Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8},
+    **{Phase.DUPLICATING: 4, Phase.DELETING: 5},
+}
+_STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Stage:
         self.spec = spec
         self.state = state
         self.checkpoint = checkpoint
-        self.rules = Rules.of(spec.adapt)
+        self.rules = Rules.of(spec.adapt, life_us(spec))
         #: Bytes of state that each slot may have in memory; None: no limit.
         self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
         #: How much slots that are slower than others process in a batch; None: everything.
@@ -116,6 +119,8 @@ class Stage:
         self.pace = Pace()
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
+        #: Whether no more input comes.
+        self.ended = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -158,9 +163,17 @@ class Stage:
         """Whether something waits for a batch that need not have rows."""
         if self.state.batch < 0:
             return False
-        changing = self._slots_wished is not None or self.state.scaling is not None
+        # A parallel track waits for rows, and a change of slots that waits for one does so as well.
+        held = bool(self.state.moves) and not self.moving
+        scaling = self.state.scaling is not None and not held
+        changing = self._slots_wished is not None or scaling
         spooled = self.state.spooled_rows > 0
         return spooled or self._mover.waiting or (changing and not self._mover.busy)
+
+    @property
+    def moving(self) -> bool:
+        """Whether groups move and will do so without rows, too."""
+        return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
@@ -249,6 +262,8 @@ class Stage:
         """The results of a batch, made where they are evaluated."""
         self._records.value = {}
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
+        if plan.copies:
+            rows, slot = with_copies(rows, slot, plan.copies, plan.routing.groups)
         if self._renumbers and noteworthy(self.state, plan):
             rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
         spec = self.spec
@@ -327,6 +342,9 @@ class Stage:
             self._mover.finish()
         self.state, events = resume(self.state, self._mover.said())
         self._beside += events
+        if reason := self._impatience():
+            self.state, events = give_up(self.state, reason)
+            self._beside += events
         self._send()
         self._take_slots()
 
@@ -335,13 +353,29 @@ class Stage:
         most = parse_bytes("buffer", self.spec.adapt.buffer)
         if sum(record.parked_bytes for record in self._last.values()) > most:
             return True
-        limits = self.limits
+        return self._crowded() is not None
+
+    def _crowded(self) -> int | None:
+        """A slot that takes part in a move, and so spills nothing, and has far more than it may."""
+        limits, most = self.limits, parse_bytes("buffer", self.spec.adapt.buffer)
         taking_part = {slot for move in self.state.moves for slot in move.slots}
         held = {slot: sum(self._last[slot].state_bytes) for slot in taking_part & set(self._last)}
-        return any(
-            (limit := limits.get(slot)) is not None and size > limit + most
-            for slot, size in held.items()
+        full = (
+            slot
+            for slot, size in sorted(held.items())
+            if (limit := limits.get(slot)) is not None and size > limit + most
         )
+        return next(full, None)
+
+    def _impatience(self) -> str:
+        """Why parallel tracks are not waited for any more; "" if they are."""
+        asked, slots = self._slots_asked, self.state.routing.slots
+        if self.ended:
+            return "the input has ended"
+        if asked is not None and asked != slots and self.state.scaling is None:
+            return f"the query is to have {asked} slots instead of {slots}"
+        crowded = self._crowded()
+        return "" if crowded is None else f"slot {crowded} has no memory left, and could not spill"
 
     def _send(self) -> None:
         """Begins to send what has departed and is not being sent."""
@@ -394,7 +428,7 @@ class Stage:
         # In one process every place is the right one.
         return rows if first else rows.repartition(1)
 
-    def _reach(self, move: Relocation, step: int) -> None:
+    def _reach(self, move: GroupMove, step: int) -> None:
         if not self.spec.faults.steps:
             return
         pids = {"driver": os.getpid()}
@@ -402,3 +436,11 @@ class Stage:
             if slot in self._last:
                 pids[who] = int(self._last[slot].worker.split("/")[1])
         self.spec.faults.reach_step(move.move, step, pids)
+
+
+def life_us(spec: QuerySpec) -> int | None:
+    """How long an old row counts, by event time, with rows that come late; None: for ever."""
+    windows = [stream.window for stream in spec.plan.streams if stream.window is not None]
+    if spec.operator.untracked or not windows or len(spec.plan.streams) > COPY:
+        return None
+    return max(window.window_us + window.lateness_us for window in windows)

@@ -33,7 +33,7 @@ from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
 from spillway.settings import parse_bytes
 from spillway.spark.home import Home
-from spillway.spark.lanes import stored_in_utc
+from spillway.spark.lanes import COPY, stored_in_utc
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
 from spillway.state.run import as_numpy
 from spillway.state.store import Store
@@ -170,8 +170,10 @@ class SlotTask:
             return place, (), False
         h = as_numpy(first.column(1), np.uint32)[:1]
         group = int(group_of(h, self.plan.routing.groups)[0])
+        copied = as_numpy(first.column(0), np.int8)[0] >= COPY
+        slot = self.plan.copies[group] if copied else self.plan.routing.table[group]
         mine = map(unmarked, chain([first], rows))
-        return SlotId(self.plan.routing.table[group]), filter(len, mine), True
+        return SlotId(slot), filter(len, mine), True
 
     def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
@@ -199,8 +201,11 @@ class Records(AccumulatorParam[Attempts]):
 
 
 def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of streams, without those that only tell the slot."""
+    """The rows of streams, without those that only tell the slot, and copies as what they are of."""
     stream = as_numpy(batch.column(0), np.int8)
+    if stream.max(initial=0) >= COPY:
+        plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int8)
+        batch = batch.set_column(0, batch.schema.names[0], pa.array(plain))
     return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
 
 

@@ -15,7 +15,7 @@ from spillway.operators.faults import Faults
 from spillway.operators.sliced import SlicedJoin
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
-from spillway.settings import Adapt
+from spillway.settings import PTLB, Adapt
 from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop
 from spillway.spark.query import Query
@@ -136,6 +136,8 @@ class StreamWriter:
             one.planned(adapt, self._mode)
             for one, adapt in zip(result.chain, settings, strict=True)
         ]
+        for one, adapt in zip(planned, settings, strict=True):
+            _check_moves(one, adapt)
         location, scratch = self._location()
         checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
         held: list[Checkpoint] = []
@@ -227,6 +229,16 @@ class StreamWriter:
             path or spec.option("path"),
             self._table,
             writer,
+        )
+
+
+def _check_moves(planned: Planned, adapt: Adapt) -> None:
+    """Refuses parallel tracks where one would never end."""
+    if adapt.moves_name == PTLB and (why := planned.operator.untracked):
+        raise SettingsError(
+            f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
+            detail=f"a parallel track ends when no old row counts any more, but {why}",
+            hint='use moves="mslb", which moves the state; "auto" does so where it must',
         )
 
 

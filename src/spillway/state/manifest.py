@@ -32,10 +32,11 @@ from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
 from spillway.state.spool import Spool
 from spillway.state.tiers import DurableTier
+from spillway.state.tracks import Track
 
 #: 2 added what moves between slots, 3 rows that wait for a later batch, 4 the names of made streams and
-#: their gaps.
-FORMAT = 4
+#: their gaps, 5 a parallel track.
+FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Manifest:
     gaps: Gaps = ()
     #: Rows that wait for a later batch.
     spool: Spool = field(default_factory=Spool)
+    #: Groups that another slot serves as well, from their new rows on.
+    track: Track | None = None
     #: Batches in a row that left memory below its low-water mark.
     calm: int = 0
     #: Totals for people: rows and bytes in memory, and bytes on disk, per stream.
@@ -77,6 +80,7 @@ class Manifest:
         for parked in self.parked:
             yield from parked.streams
         yield from self.spool.streams
+        yield from self.track.streams if self.track else ()
 
     def runs(self) -> dict[str, Run]:
         """Every run that is named, by name."""
@@ -309,6 +313,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             manifest.spool.rows,
             manifest.spool.bytes,
         ],
+        "track": _track_to_json(manifest.track, at),
         "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
         "selectivity": manifest.selectivity,
@@ -329,6 +334,20 @@ def _generations_to_json(generations: Sequence[Generation], at: dict[str, int]) 
         ]
         for g in generations
     ]
+
+
+def _track_to_json(track: Track | None, at: dict[str, int]) -> list[Any] | None:
+    if track is None:
+        return None
+    streams = [_layers_to_json(layers, at) for layers in track.streams]
+    return [track.move, list(track.groups), track.until_us, streams]
+
+
+def _track_from_json(found: Sequence[Any] | None, runs: Sequence[Run]) -> Track | None:
+    if found is None:
+        return None
+    move, groups, until_us, streams = found
+    return Track(move, tuple(groups), until_us, tuple(_layers_from_json(x, runs) for x in streams))
 
 
 def _gaps_to_json(gaps: Gaps) -> list[list[list[int]]]:
@@ -373,6 +392,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
         made=tuple(found.get("made", ())),
         gaps=_gaps_from_json(found.get("gaps", ())),
         spool=_spool_from_json(found["spool"], runs) if "spool" in found else Spool(),
+        track=_track_from_json(found.get("track"), runs),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ from spillway.state.shelf import Shelf, StreamLayout, slices
 from spillway.state.spool import Spooler
 from spillway.state.staging import Staging
 from spillway.state.store import Store
+from spillway.state.tracks import Tracker
 
 #: Layers of a stream in one generation from which on they are written anew as one.
 CROWDED_GENERATION = 8
@@ -88,6 +90,8 @@ class SlotState:
         self.visiting = Staging(self._shelf)
         #: Rows that wait for a later batch.
         self.spooler = Spooler(self._shelf, manifest.spool, now_s)
+        #: Groups that another slot serves as well, from their new rows on.
+        self.tracker = Tracker(self._shelf, manifest.track)
         self._layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in manifest.streams]
         self._generations: list[Generation] = list(manifest.generations)
         #: The generation that this batch makes, still probed by it.
@@ -275,19 +279,20 @@ class SlotState:
             bound = self._bound(stream, watermark_us)
             if bound is None:
                 continue
-            self._layers[stream] = finish_merges(
-                self._without_over(stream, self._layers[stream], bound, kept)
-            )
+            left = partial(self._left, stream, bound=bound, kept=kept)
+            self._layers[stream] = left(self._layers[stream])
+            if stream < self.inputs:
+                self.tracker.expire(stream, left)
             for at, generation in enumerate(self._generations):
                 stacks = list(generation.streams)
-                left = self._without_over(stream, stacks[stream], bound, kept)
-                stacks[stream] = tuple(layer for layer in left if layer.slices)
+                rest = self._without_over(stream, stacks[stream], bound, kept)
+                stacks[stream] = tuple(layer for layer in rest if layer.slices)
                 self._generations[at] = replace(generation, streams=tuple(stacks))
         self._generations = [g for g in self._generations if any(g.streams)]
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        done, waiting = self.spooler.compact(), self.deferred
+        done, waiting = self.spooler.compact() + self.tracker.compact(), self.deferred
         self.note_pending()
         # Of groups that miss results, or whose rows wait, all rows are kept.
         needed = bool(self.pending) or bool(self.spooler.groups.any())
@@ -467,6 +472,43 @@ class SlotState:
         self._departures = tuple(one for one in self._departures if one.move != move)
         self._parked = tuple(one for one in self._parked if one.move != move)
 
+    def begin_track(self, move: int, chosen: Collection[int]) -> None:
+        """From now on another slot gets the new rows of groups as well; what is here is old."""
+        spooled = self.spooler.streams
+        old = [(self._layers[stream], spooled[stream]) for stream in range(self.inputs)]
+        self.tracker.begin(move, chosen, old)
+
+    @property
+    def tracked(self) -> tuple[int, ...]:
+        """The groups that another slot serves as well."""
+        return self.tracker.track.groups if self.tracker.track else ()
+
+    def follow(self, stream: int, data: RunData) -> None:
+        """Keeps new rows of groups that another slot has as well, beside the old ones."""
+        if data.rows:
+            self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+            self.tracker.add(stream, data)
+
+    def rejoin(self) -> None:
+        """Ends a track here: old and new rows are one, and no other slot has them.
+
+        What the operator makes of rows was not made of these, so it is a gap.
+        """
+        ranges = self.tracker.ranges
+        self._widen((ranges,) * len(self.made))
+        for stream, layers in enumerate(self.tracker.taken()):
+            self._layers[stream] += cut_layers(layers, ranges)
+
+    def delete(self, chosen: Collection[int]) -> None:
+        """Lets go of groups that another slot serves."""
+        self.tracker.taken()
+        _, self._generations = taken_out(self._generations, set(chosen), self.groups)
+        self._cut_out(chosen)
+        self._gaps = gaps_outside(self._gaps, group_ranges(chosen, self.groups))
+        self._known = self._known.only(set(range(self.groups)) - set(chosen))
+        self.pending -= set(chosen)
+        self.moved = True
+
     @property
     def parked_bytes(self) -> int:
         """Bytes of rows that wait for their groups."""
@@ -478,6 +520,7 @@ class SlotState:
         self.seal()
         moving = [part.streams for part in self._departures]
         moving += [part.streams for part in self._parked]
+        moving += [self.tracker.track.streams] if self.tracker.track else []
         rows, sizes = self._shelf.totals([self._layers, *moving])
         frozen = [g for part in self._departures for g in part.generations]
         disk_rows, disk_bytes = self._shelf.totals(
@@ -495,6 +538,7 @@ class SlotState:
             made=self.made,
             gaps=self._gaps,
             spool=self.spooler.spool(),
+            track=self.tracker.track,
             calm=calm,
             state_rows=rows,
             state_bytes=sizes,
@@ -561,6 +605,11 @@ class SlotState:
             inside, self._layers[stream] = self._shelf.parted(stream, layers, ranges)
             taken.append(inside)
         return taken
+
+    def _left(
+        self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]
+    ) -> tuple[Layer, ...]:
+        return finish_merges(self._without_over(stream, layers, bound, kept))
 
     def _without_over(
         self, stream: int, layers: Sequence[Layer], bound: int, kept: Sequence[HashRange]

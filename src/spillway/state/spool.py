@@ -51,6 +51,11 @@ class Spooler:
         self._new_rows = [0] * shelf.inputs
 
     @property
+    def streams(self) -> tuple[tuple[Layer, ...], ...]:
+        """For each input stream, the layers of what waits."""
+        return tuple(self._layers)
+
+    @property
     def groups(self) -> NDArray[np.bool_]:
         """For each group, whether rows of it wait."""
         found = np.zeros(self._shelf.groups, np.bool_)

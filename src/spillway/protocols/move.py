@@ -1,0 +1,122 @@
+"""What all protocols that move groups have in common: one move, its table, and the step that follows it.
+
+A protocol is a subclass with three things: the table of phases that a message may lead to, what the
+coordinator says in each phase, and what a message changes. What is said follows from the phase alone, so
+a coordinator that comes back with a logged phase goes on where it was.
+
+    mslb   moving state: DCAPE's relocation, and MSLB of PLANS (protocols/relocation.py)
+    ptlb   parallel track: PTLB of PLANS (protocols/parallel_track.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from spillway.errors import QueryError
+from spillway.operators.orders import Pick
+from spillway.protocols.messages import Message
+
+
+class Phase(str, Enum):
+    """Where a move stands."""
+
+    COMPUTING = "computing"
+    DEACTIVATING = "deactivating"
+    SENDING = "sending"
+    RECEIVING = "receiving"
+    REACTIVATING = "reactivating"
+    DUPLICATING = "duplicating"
+    DELETING = "deleting"
+    ROLLING_BACK = "rolling-back"
+    ENDED = "ended"
+
+
+#: The phases that a message may lead to; anything else is refused.
+Transitions = Mapping[tuple[Phase, type[Message]], frozenset[Phase]]
+
+_Move = TypeVar("_Move", bound="GroupMove")
+
+
+@dataclass(frozen=True)
+class GroupMove:
+    """One move of groups from one slot to another."""
+
+    protocol: ClassVar[str] = ""
+    transitions: ClassVar[Transitions] = {}
+    #: What the coordinator says in each phase.
+    sayings: ClassVar[Mapping[Phase, type[Message]]] = {}
+
+    move: int
+    sender: int
+    receiver: int
+    #: What the sender was asked for; see `operators.orders.Choose`.
+    wanted_bytes: int
+    wanted_groups: int
+    everything: bool
+    #: Why, in words for people.
+    reason: str
+    phase: Phase = Phase.COMPUTING
+    #: What the sender chose.
+    groups: tuple[int, ...] = ()
+    bytes: int = 0
+    #: What was received, once it was.
+    part: str = ""
+    failures: int = 0
+    #: The query's clock at the last step.
+    since_s: float = 0.0
+    #: Bytes that are to follow in moves of their own, once this one has ended.
+    left_bytes: int = 0
+    #: The one group that the sender was asked for, where it was one.
+    pick: Pick | None = None
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Both ends."""
+        return self.sender, self.receiver
+
+    def follower(self: _Move, move: int, now_s: float) -> _Move | None:
+        """The next part of what was decided, when this one has ended; None after the last."""
+        part = min(self.left_bytes, self.wanted_bytes)
+        if not part:
+            return None
+        left = self.left_bytes - part
+        start = type(self)(move, *self.slots, part, 0, everything=False, reason=self.reason)
+        return replace(start, since_s=now_s, left_bytes=left)
+
+    @property
+    def says(self) -> Message | None:
+        """What is to be said now; None once it has ended."""
+        kind = self.sayings.get(self.phase)
+        return None if kind is None else kind(self.move)
+
+    def step(self: _Move, message: Message, now_s: float = 0.0) -> _Move:
+        """The move after a message; refused, and nothing changed, if it is out of place."""
+        allowed = self.transitions.get((self.phase, type(message)))
+        if allowed is None or message.move != self.move:
+            raise QueryError(
+                f"move {self.move} is {self.phase.value} and cannot take {message}",
+                detail=f"from slot {self.sender} to slot {self.receiver}, {len(self.groups)} groups",
+            )
+        after = replace(self._after(message), since_s=now_s)
+        assert after.phase in allowed
+        return after
+
+    def _after(self: _Move, message: Message) -> _Move:
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for the log."""
+        pick = None if self.pick is None else vars(self.pick)
+        values = {"phase": self.phase.value, "groups": list(self.groups), "pick": pick}
+        return {"protocol": self.protocol, **vars(self), **values}
+
+    @classmethod
+    def from_json(cls: type[_Move], found: dict[str, Any]) -> _Move:
+        """The inverse of `to_json`."""
+        groups, pick = tuple(found["groups"]), found.get("pick")
+        values = {name: value for name, value in found.items() if name != "protocol"}
+        values |= {"phase": Phase(found["phase"]), "groups": groups}
+        return cls(**{**values, "pick": Pick(**pick) if pick else None})

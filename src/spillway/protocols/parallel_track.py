@@ -1,0 +1,67 @@
+"""The parallel track in the five steps of PLANS 3.2 (PTLB, Algorithms 1, 2), as a pure state machine.
+
+    phase          waits for            says, and says again after a crash
+    computing      PartitionsToMove     ComputePartitionsToMove
+    duplicating    AllOldPurged         DuplicatePartitions
+    deleting       EndOfPartitions      DeletePartitions, to the sender
+    rolling-back   EndOfPartitions      DeletePartitions, to the receiver
+    ended
+
+No state travels. While rows are duplicated both slots have every new row of the groups, and the sender
+the old ones as well; so until the old ones are gone either side can be deleted, and the other serves the
+groups alone: a track that cannot be waited for is given up without a loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from spillway.protocols.messages import (
+    AllOldPurged,
+    ComputePartitionsToMove,
+    DeletePartitions,
+    DuplicatePartitions,
+    EndOfPartitions,
+    GivenUp,
+    Message,
+    PartitionsToMove,
+)
+from spillway.protocols.move import GroupMove, Phase, Transitions
+
+TRANSITIONS: Transitions = {
+    (Phase.COMPUTING, PartitionsToMove): frozenset({Phase.DUPLICATING, Phase.ENDED}),
+    (Phase.DUPLICATING, AllOldPurged): frozenset({Phase.DELETING}),
+    (Phase.DUPLICATING, GivenUp): frozenset({Phase.ROLLING_BACK}),
+    (Phase.DELETING, EndOfPartitions): frozenset({Phase.ENDED}),
+    (Phase.ROLLING_BACK, EndOfPartitions): frozenset({Phase.ENDED}),
+}
+
+#: What the coordinator says in each phase.
+SAYS: dict[Phase, type[Message]] = {
+    Phase.COMPUTING: ComputePartitionsToMove,
+    Phase.DUPLICATING: DuplicatePartitions,
+    Phase.DELETING: DeletePartitions,
+    Phase.ROLLING_BACK: DeletePartitions,
+}
+
+
+@dataclass(frozen=True)
+class ParallelTrack(GroupMove):
+    """One move of groups by waiting until the sender's old rows are gone."""
+
+    protocol: ClassVar[str] = "ptlb"
+    transitions: ClassVar[Transitions] = TRANSITIONS
+    sayings: ClassVar[dict[Phase, type[Message]]] = SAYS
+
+    def _after(self, message: Message) -> ParallelTrack:
+        match message:
+            case PartitionsToMove(groups=groups, bytes=size):
+                phase = Phase.DUPLICATING if groups else Phase.ENDED
+                return replace(self, phase=phase, groups=groups, bytes=size)
+            case AllOldPurged():
+                return replace(self, phase=Phase.DELETING)
+            case GivenUp():
+                return replace(self, phase=Phase.ROLLING_BACK)
+            case _:
+                return replace(self, phase=Phase.ENDED)

@@ -1,0 +1,171 @@
+"""The law while two slots serve the same groups: parallel tracks that end, and such that are given up.
+
+The histories of test_slot_law.py have tracks among everything else; here one follows upon the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from law import Cluster, Row
+from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
+from test_slot_law import BUDGETS, small
+
+from spillway.operators.gate import Budget
+from spillway.plan.shape import parse
+from spillway.protocols.move import Phase
+
+TRACKED = [
+    Joined([5, 5]),
+    Joined([4, 9, 6]),
+    Treed([7, 7, 7], parse("((s0 s1) s2)")),
+    Treed([6, 9, 6, 8], parse("((s0 s1) (s2 s3))")),
+    Windowed(True, None, 6),
+    Windowed(False, None, 6),
+]
+OTHER_SHAPES = {
+    3: [parse(text) for text in ("(s0 (s1 s2))", "(s0 s1 s2)", "((s0 s2) s1)")],
+    4: [parse(text) for text in ("(((s0 s1) s2) s3)", "((s0 s2) (s1 s3))", "(s0 s1 s2 s3)")],
+}
+
+
+def rows_of(rng: np.random.Generator, clock: int, count: int, streams: int, values) -> list[Row]:
+    drawn = zip(
+        *(rng.integers(0, most, count) for most in (streams, 12, 7)),
+        strict=True,
+    )
+    return [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("subject", TRACKED, ids=str)
+def test_groups_move_from_slot_to_slot_by_parallel_tracks(subject, waits: bool) -> None:
+    rng, values, streams = np.random.default_rng(2), itertools.count(), len(subject.streams)
+    with small() as folder:
+        cluster = Cluster(folder, subject, 1, 3, block_rows=1000)
+        for clock in range(64):
+            budget = Budget(2, 2000) if waits and clock % 20 < 12 else None
+            rows = rows_of(rng, clock, 10, streams, values)
+            cluster.batch(rows, [clock % 7] if clock % 4 == 0 else [], clock % 19 == 18, budget)
+            sender = clock % 3
+            cluster.move(sender, sender + 1, 0, 2, clock % 5 == 0, "ptlb")
+            if isinstance(subject, Treed) and clock % 6 == 0:
+                others = OTHER_SHAPES[streams]
+                cluster.reshape(clock % 3, others[clock % len(others)], at_once=True)
+            if clock % 23 == 22:
+                cluster.give_up()
+        cluster.clean_up()
+        subject.check(cluster)
+        assert cluster.late == cluster.late_seen > 0
+    assert cluster.events["GroupsDeleted"] > 2
+    assert cluster.events["TrackGivenUp"] > 0
+    assert cluster.events["DuplicationAsked"] >= cluster.events["OldPurged"] > 2
+
+
+@pytest.mark.parametrize("subject", TRACKED, ids=str)
+def test_sender_forgets_groups_when_the_last_old_row_has_left_the_window(subject) -> None:
+    values, streams = itertools.count(), range(len(subject.streams))
+    windows = [stream.window_us for stream in subject.streams]
+    moving, staying = 0, 2
+    with small() as folder:
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
+
+        def batch(key: int, time: int) -> None:
+            cluster.batch([Row(s, key, time, next(values)) for s in streams], [])
+
+        batch(moving, 0)
+        cluster.move(0, 1, 0, 0, True, "ptlb")
+        batch(staying, 0)
+        batch(moving, 1)
+        assert [move.phase for move in cluster.state.moves] == [Phase.DUPLICATING]
+        last = max(windows)
+        # The watermark of a batch is what the one before has left.
+        batch(moving, last - 1)
+        batch(staying, last)
+        assert [move.phase for move in cluster.state.moves] == [Phase.DUPLICATING]
+        batch(moving, last)
+        assert [move.phase for move in cluster.state.moves] == [Phase.DELETING]
+        batch(moving, last + 1)
+        assert cluster.state.moves == ()
+        sender = cluster.checkpoint.manifest(cluster.state.manifests[0])
+        assert sender.track is None
+        assert not sender.groups.here.any()
+        batch(moving, last + 2)
+        subject.check(cluster)
+
+
+@pytest.mark.parametrize(
+    ("subject", "why"),
+    [
+        (Grouped(), "a result is of all rows that ever came"),
+        (Windowed(True, 3), "the last rows of a key stay until others come"),
+        (Deduped(), "a key is known for ever"),
+        (Deduped(5), "whether a row is let through depends on those let through before it"),
+        (Joined([5, None]), "rows of s1 find partners for ever: there is no window"),
+        (Treed([None, None, 5], parse("((s0 s1) s2)")), "rows of s0, s1 find partners for ever"),
+    ],
+    ids=str,
+)
+def test_results_that_never_get_free_of_old_rows_have_no_track(subject, why: str) -> None:
+    assert subject.operator(7).untracked.startswith(why)
+
+
+@pytest.mark.parametrize("subject", TRACKED, ids=str)
+def test_windows_are_enough_for_a_track(subject) -> None:
+    assert subject.operator(7).untracked == ""
+
+
+@st.composite
+def tracks(draw, subject):
+    """Batches, with tracks and changes of shape in any order between them."""
+    values, clock, steps = itertools.count(), 0, []
+    slots, streams = st.integers(0, 2), len(subject.streams)
+    for _ in range(draw(st.integers(8, 30))):
+        kinds = ["batch"] * 4 + ["move", "move", "give_up", "mslb", "send"]
+        kind = draw(st.sampled_from(kinds + ["reshape"] * isinstance(subject, Treed)))
+        if kind == "batch":
+            clock += draw(st.integers(0, 3))
+            rows = [
+                Row(
+                    draw(st.integers(0, streams - 1)),
+                    draw(st.integers(0, 3)),
+                    clock - draw(st.integers(0, 4)),
+                    next(values),
+                )
+                for _ in range(draw(st.integers(0, 6)))
+            ]
+            dies = draw(st.lists(slots, max_size=1))
+            steps.append(("batch", rows, dies, draw(st.integers(0, 7)) == 0, draw(BUDGETS)))
+        elif kind in ("move", "mslb"):
+            protocol = "ptlb" if kind == "move" else "mslb"
+            least, everything = draw(st.integers(1, 4)), draw(st.booleans())
+            steps.append(("move", draw(slots), draw(slots), 0, least, everything, protocol))
+        elif kind == "send":
+            steps.append(("send", False, draw(st.booleans())))
+        elif kind == "reshape":
+            steps.append(("reshape", draw(slots), draw(shapes(streams)), True))
+        else:
+            steps.append(("give_up",))
+    return steps
+
+
+@pytest.mark.parametrize("subject", TRACKED, ids=str)
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.data(), st.integers(0, 3))
+def test_any_mix_of_both_protocols_gives_the_batch_query(subject, data, lateness) -> None:
+    steps = data.draw(tracks(subject))
+    with small() as folder:
+        cluster = Cluster(folder, subject, lateness, 3)
+        for name, *given_ in steps:
+            getattr(cluster, name)(*given_)
+        cluster.clean_up()
+        subject.check(cluster)
+        assert cluster.late == cluster.late_seen
