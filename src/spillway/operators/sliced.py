@@ -38,7 +38,7 @@ from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
-#: Combinations that are on a visit at a time.
+#: Combinations that are on a visit at a time, the interleaving of PSP-I (4.4).
 VISITING_ROWS = 65_536
 
 
@@ -69,8 +69,9 @@ class SlicedJoin:
         predicates: Sequence[Predicate],
         slicing: Slicing,
         block_rows: int = 65_536,
+        interleave: int = VISITING_ROWS,
     ) -> None:
-        """`types` are those of each stream's visible columns."""
+        """`types` are those of each stream's visible columns; `interleave` rows visit at a time."""
         for stream in streams:
             if stream.window_us is None:
                 raise PlanError(
@@ -82,6 +83,7 @@ class SlicedJoin:
         self.types = tuple(tuple(some) for some in types)
         self.predicates = tuple(predicates)
         self.slicing = slicing
+        self.interleave = interleave
         #: Pairs made at a time: what is held and what is added are at most a block together.
         self.pair_rows = max(1, block_rows // 2)
 
@@ -153,8 +155,8 @@ class SlicedJoin:
         due = [p for p in self.predicates if name in p.streams and known >= set(p.streams)]
         due = in_order(due, Measured(measured))
         before = int(state.version) if target > left.source else None
-        for begin in range(0, left.count, VISITING_ROWS):
-            some = left.slice(begin, min(VISITING_ROWS, left.count - begin))
+        for begin in range(0, left.count, self.interleave):
+            some = left.slice(begin, min(self.interleave, left.count - begin))
             visit = Visit(
                 self.streams,
                 self.slicing,

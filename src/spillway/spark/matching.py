@@ -104,7 +104,8 @@ def _sliced(
         copies,
     )
     types = [[arrow_type(f.dataType) for f in frame.schema.fields] for frame in frames.values()]
-    operator = SlicedJoin(lanes.streams, types, predicates, slicing, adapt.block_rows)
+    how = (slicing, adapt.block_rows, adapt.interleave)
+    operator = SlicedJoin(lanes.streams, types, predicates, *how)
     return Planned(plan, lanes, frames, operator)
 
 
