@@ -49,7 +49,7 @@ RESTORED = 0.85
 #: Batches to warm up, before, during and after a disturbance; of those during it, the ones at the end
 #: count where groups move, once that has had its effect.
 WARM, QUIET, LONG, SETTLING, LAST = 20, 14, 14, 60, 15
-SHORT, AFTER = 8, 26
+SHORT, AFTER = 8, 36
 #: Batches take times that differ by a fifth, so statistics are collected over several of them, and slots
 #: that differ by as much are left alone.
 FLUX: dict[str, Any] = {

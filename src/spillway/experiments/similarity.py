@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ class SimilarityResult:
     expected: int
     exact: bool
     batches: int
-    #: Pairs whose pixels could have been compared, and what a batch took.
+    #: What a batch took, in the middle.
     batch_ms: float
     page: str
 
@@ -168,8 +169,8 @@ def _checked(spec: SimilaritySpec, root: Path, live: Live, consumed: int) -> Sim
 
 def _written(folder: Path) -> NDArray[np.int64]:
     """The ids of the matched frames, three of each match."""
-    table = pq.read_table(folder, columns=[f"{name}.id" for name in NAMES])
-    columns = [pa.compute.struct_field(table[name], "id").to_numpy() for name in NAMES]
+    table = pq.read_table(folder)
+    columns = [pc.struct_field(table[name], "id").to_numpy() for name in NAMES]
     return np.stack(columns, axis=1) if table.num_rows else np.empty((0, len(NAMES)), np.int64)
 
 
