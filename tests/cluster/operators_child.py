@@ -1,14 +1,15 @@
-"""A driver that is made to be killed, with any operator on one stream; see `driver_child.py`."""
+"""A driver that is made to be killed, with any operator; see `driver_child.py`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from driver_child import JAVA
 from inputs import SCHEMAS
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import spillway as sw
 from spillway.spark import loop
@@ -16,9 +17,26 @@ from spillway.spark.result import Result
 from spillway.spark.session import local_session
 
 
-def query_of(kind: str, rows: DataFrame) -> Result:
+def query_of(kind: str, spark: SparkSession, root: str) -> Result:
     """The query under test."""
-    orders = sw.stream(rows, "orders")
+
+    def rows(stream: str) -> DataFrame:
+        reader = spark.readStream.schema(SCHEMAS[stream]).option("maxFilesPerTrigger", 1)
+        return reader.parquet(f"{root}/in/{stream}")
+
+    if kind == "match":
+
+        def alike(prices: Any, stock: Any) -> Any:
+            return prices.ref % 50 == stock.key % 50
+
+        return (
+            sw.join(**{stream: rows(stream) for stream in SCHEMAS})
+            .within("2 minutes", time="ts", lateness="3 minutes")
+            .match("abs(orders.amount - prices.price) < 0.3")
+            .match(alike, "prices", "stock")
+            .select("orders.item", "orders.amount", "prices.price", "stock.place")
+        )
+    orders = sw.stream(rows("orders"), "orders")
     if kind == "group-by":
         return orders.group_by("item").agg(n=sw.count(), total=sw.sum("amount"))
     if kind == "windowed":
@@ -33,13 +51,8 @@ def main(kind: str, root: str, ready: str, adapt: str) -> None:
     conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)
     sys.stdin.readline()
-    rows = (
-        spark.readStream.schema(SCHEMAS["orders"])
-        .option("maxFilesPerTrigger", 1)
-        .parquet(f"{root}/in/orders")
-    )
     query = (
-        query_of(kind, rows)
+        query_of(kind, spark, root)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{root}/checkpoint")
         .adapt(slots=2, groups=16, **settings)

@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from inputs import Input, batch_of
+from inputs import Input, assert_same_rows, batch_of
 from processes import Child, local_roots, wait_until
 
 from spillway.coordinator.log import Log
@@ -55,6 +56,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
         ("windowed", "generations"),
         ("dedup", "rotation"),
         ("dedup", "skew buffer"),
+        ("match", "generations"),
+        ("match", "moves"),
     ],
 )
 def test_operator_killed_at_random_loses_and_repeats_nothing(
@@ -85,15 +88,16 @@ def test_operator_killed_at_random_loses_and_repeats_nothing(
             pytest.fail(f"the last life did not end well\n{coming.told()}")
         wait_until((root / "done").exists, 30, child=coming)
     assert hits >= KILLS, "the query was through before the last kill"
-    CHECKS[kind](_orders(root), _written(root))
+    CHECKS[kind](root)
     state = Log(DurableTier(str(root / "checkpoint/spillway"))).latest()
     assert state is not None
     assert state.pending == ()
     assert state.spooled_rows == 0
 
 
-def _check_totals(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+def _check_totals(root: Path) -> None:
     """What was said last of each key is its total; a count grows, so the last is the largest."""
+    orders, found = _rows(root, "orders"), _written(root)
     wanted = orders.groupby("item", dropna=False)["amount"].agg(["size", "sum"])
     last = found.sort_values("n").groupby("item", dropna=False).last()
     assert len(wanted) > 100
@@ -101,8 +105,9 @@ def _check_totals(orders: pd.DataFrame, found: pd.DataFrame) -> None:
     assert last["total"].sort_index().tolist() == wanted["sum"].sort_index().tolist()
 
 
-def _check_windows(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+def _check_windows(root: Path) -> None:
     """Every row has a result: the first row of a key sees one row, the second two, all others three."""
+    orders, found = _rows(root, "orders"), _written(root)
     sizes = orders.groupby("item", dropna=False).size()
     wanted = Counter(
         (_plain(item), min(at, 3)) for item, size in sizes.items() for at in range(1, size + 1)
@@ -110,16 +115,46 @@ def _check_windows(orders: pd.DataFrame, found: pd.DataFrame) -> None:
     assert Counter(zip(map(_plain, found["item"]), found["n"], strict=True)) == wanted
 
 
-def _check_keys(orders: pd.DataFrame, found: pd.DataFrame) -> None:
+def _check_keys(root: Path) -> None:
     """Every key once."""
+    orders, found = _rows(root, "orders"), _written(root)
     once = Counter(_plain(item) for item in orders["item"].drop_duplicates())
     assert Counter(map(_plain, found["item"])) == once
 
 
-CHECKS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], None]] = {
+def _check_matches(root: Path) -> None:
+    """All combinations within two minutes, tried one by one."""
+    orders, prices, stock = (
+        _rows(root, stream).reset_index(drop=True) for stream in ("orders", "prices", "stock")
+    )
+    near = (orders["amount"].to_numpy()[:, None] - prices["price"].to_numpy()[None, :]) ** 2 < 0.09
+    apart = orders["ts"].to_numpy()[:, None] - prices["ts"].to_numpy()[None, :]
+    i, j = np.nonzero(near & (np.abs(apart) < np.timedelta64(2, "m")))
+    pairs = pd.concat(
+        [
+            orders.iloc[i].rename(columns={"ts": "orders_ts"}).reset_index(drop=True),
+            prices.iloc[j].rename(columns={"ts": "prices_ts"}).reset_index(drop=True),
+        ],
+        axis=1,
+    )
+    pairs["rest"], stock["rest"] = pairs["ref"] % 50, stock["key"] % 50
+    whole = pairs.dropna(subset=["rest"]).merge(stock.dropna(subset=["rest"]), on="rest")
+    times = whole[["orders_ts", "prices_ts", "ts"]]
+    whole = whole[times.max(axis=1) - times.min(axis=1) < pd.Timedelta(minutes=2)]
+    assert_same_rows(_matched(_written(root)), _matched(whole))
+
+
+def _matched(rows: pd.DataFrame) -> Counter[tuple[object, ...]]:
+    items = [_plain(item) for item in rows["item"]]
+    others = (rows[column].tolist() for column in ("amount", "price", "place"))
+    return Counter(zip(items, *others, strict=True))
+
+
+CHECKS: dict[str, Callable[[Path], None]] = {
     "group-by": _check_totals,
     "windowed": _check_windows,
     "dedup": _check_keys,
+    "match": _check_matches,
 }
 
 
@@ -127,8 +162,9 @@ def _plain(item: Any) -> int | None:
     return None if pd.isna(item) else int(item)
 
 
-def _orders(root: Path) -> pd.DataFrame:
-    return pd.concat([pq.read_table(p).to_pandas() for p in (root / "in/orders").glob("*.parquet")])
+def _rows(root: Path, stream: str) -> pd.DataFrame:
+    paths = sorted((root / "in" / stream).glob("*.parquet"))
+    return pd.concat([pq.read_table(path).to_pandas() for path in paths])
 
 
 def _written(root: Path) -> pd.DataFrame:
