@@ -81,6 +81,7 @@ def _move_document(move: GroupMove) -> dict[str, Any]:
         "move": move.move,
         "from_slot": move.sender,
         "to_slot": move.receiver,
+        "protocol": move.protocol,
         "phase": move.phase.value,
         "groups": list(move.groups),
         "bytes": move.bytes,
@@ -111,6 +112,7 @@ def _slot_document(slot: SlotReport) -> dict[str, Any]:
         "groups_pending": slot.pending,
         "departed": [vars(part) for part in slot.departed],
         "parked": [vars(part) for part in slot.parked],
+        "tracked": [vars(part) for part in slot.tracked],
         "spooled_rows": slot.spooled_rows,
         "spooled_bytes": slot.spooled_bytes,
     }
