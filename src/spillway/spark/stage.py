@@ -64,8 +64,10 @@ from spillway.spark.visits import VisitTask, answered, in_rounds, probing_of
 #: Steps of a move (DCAPE-TR 5.1, PLANS 3.2) that a batch is the answer to, by the phase it ran in; and
 #: those that are due when it is committed, by the phase after it.
 _STEP_IN_BATCH = {
-    **{Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8},
-    **{Phase.DUPLICATING: 4, Phase.DELETING: 5},
+    Phase.COMPUTING: 2,
+    Phase.DEACTIVATING: 4,
+    Phase.REACTIVATING: 8,
+    Phase.DELETING: 5,
 }
 _STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
 
@@ -304,7 +306,8 @@ class Stage:
         """Makes a batch true that took so long."""
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
         for move in plan.moves:
-            self._reach(move, _STEP_IN_BATCH.get(move.phase, 0))
+            purged = move.move in records[move.sender].purged
+            self._reach(move, 4 if purged else _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
         state = adapt(state, records, self.limits, self.rules)
         state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
