@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import os
 import struct
 import tempfile
 import time
@@ -33,7 +34,6 @@ from spillway.settings import Adapt
 from spillway.spark.join import join
 from spillway.spark.query import Query
 from spillway.spark.session import local_session
-from spillway.testing import FileStream
 from spillway.workloads.cameras import HEIGHT, NAMES, WIDTH, Cameras, Frame, alike
 
 WINDOW_S = 10
@@ -104,16 +104,11 @@ def _run(
 ) -> int:
     """The seconds of frames that committed batches have consumed."""
     cameras = Cameras(spec.rate)
-    files = {name: FileStream(spark, root / name, _SCHEMA) for name in NAMES}
     first, second, third = NAMES
-
-    def add(number: int) -> None:
-        for camera, name in enumerate(NAMES):
-            files[name].add(cameras.second(camera, number))
-
-    add(0)
+    _add(cameras, root, 0)
+    source = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
     matched = (
-        join(**{name: one.stream() for name, one in files.items()})
+        join(**{name: source.parquet(str(root / name)) for name in NAMES})
         .within(f"{WINDOW_S} seconds", time="ts")
         .match(alike, first, second)
         .match(alike, second, third)
@@ -135,7 +130,7 @@ def _run(
             if elapsed > spec.seconds + _PATIENCE_S:
                 raise QueryError(f"the query did not take all frames in {_PATIENCE_S:g} s more")
             if elapsed < spec.seconds and made < elapsed:
-                add(made)
+                _add(cameras, root, made)
                 made += 1
             live.elapsed_s = elapsed
             if live.take(query.recentProgress):
@@ -144,6 +139,18 @@ def _run(
     finally:
         query.stop()
     return live.batch + 1
+
+
+def _add(cameras: Cameras, root: Path, number: int) -> None:
+    """Writes a second of frames: a file for each camera, which is there when it is whole."""
+    for camera, name in enumerate(NAMES):
+        folder = root / name
+        folder.mkdir(exist_ok=True)
+        hidden = folder / f".{number:06d}.parquet"
+        pq.write_table(cameras.second(camera, number), hidden)
+        # Files are read in the order of their times.
+        os.utime(hidden, (number, number))
+        hidden.replace(folder / hidden.name[1:])
 
 
 def _checked(spec: SimilaritySpec, root: Path, live: Live, consumed: int) -> SimilarityResult:
