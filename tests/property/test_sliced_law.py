@@ -22,10 +22,11 @@ from test_slot_law import MEMORIES, histories, small
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
-from spillway.operators.probing import probe_orders
+from spillway.operators.probing import Measured
 from spillway.operators.rounds import completed, first_round, later_round
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.policies.covering import cover, visited
+from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
 from spillway.routing.slices import Slicing
@@ -144,8 +145,8 @@ class SlicedCluster(Cluster):
         rng = np.random.default_rng(plan.batch + 7 * len(self.said))
         count = len(self.streams)
         if rng.integers(0, 2):
-            names = [s.name for s in self.streams]
-            orders = probe_orders(names, [1.0] * count, self.subject.predicates)
+            known = [Stream(s.name, 1.0, 1.0) for s in self.streams]
+            orders = orders_of(sources_of(known, self.subject.predicates, Measured()))
         else:
             orders = tuple(
                 tuple(rng.permutation([j for j in range(count) if j != i]).tolist())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,34 @@ def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path) -> None:
         scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})
     joined = matched(scenario, "abc")
     scenario.run(joined, slots=3)
+    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+
+
+def test_explain_tells_what_was_measured(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = scenario_of(spark, tmp_path, "abc")
+    text = scenario.run(matched(scenario, "abc")).describe()
+    assert "none: rows visit all slots" in text
+    assert "µs a pair, selectivity 0." in text
+    assert "probe orders: a -> b -> c" in text
+    assert "in use" in text
+
+
+def test_slots_are_added_and_taken_away_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    scenario = scenario_of(spark, tmp_path, "abc", batches=2)
+    joined = matched(scenario, "abc")
+    query = scenario.start(joined, trigger={"processingTime": "0 seconds"}, slots=2)
+    try:
+        for batch, slots in ((2, 3), (3, 2)):
+            query.processAllAvailable()
+            query.scale(slots=slots)
+            ends = time.monotonic() + 90
+            while query.slots != slots and time.monotonic() < ends:
+                time.sleep(0.2)
+            scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})
+            query.processAllAvailable()
+            assert query.slots == slots
+    finally:
+        query.stop()
     assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
 
 

@@ -38,6 +38,8 @@ NUMBERS_SHARE = 100
 BAND = 0.005
 #: Mean difference of bytes below which images are alike.
 LIMIT = 30
+#: Blocks of pairs that the plain loop compares.
+BLOCKS = 200
 _LOOK_EVERY_S = 0.1
 _PATIENCE_S = 600.0
 
@@ -164,7 +166,7 @@ def _numpy_pairs_per_s(scenes: Scenes, say: Say) -> float:
     block = max(1, PAIR_BYTES // (2 * 3 * PIXELS))
     left, right = (side.ravel() for side in np.meshgrid(np.arange(rows), np.arange(rows)))
     done, began = 0, 0.0
-    for at in range(0, len(left), block):
+    for at in range(0, min(len(left), BLOCKS * block), block):
         if at == block:
             # The first block warms up.
             began = time.perf_counter()

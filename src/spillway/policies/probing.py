@@ -16,6 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spillway.operators.predicates import Predicate as Asked
+from spillway.operators.probing import Measured
 from spillway.policies.ring import Source, Step
 
 #: Streams up to which all orders are compared; beyond it the best next step is taken.
@@ -36,12 +38,13 @@ class Stream:
 
 @dataclass(frozen=True)
 class Predicate:
-    """What is measured of a predicate between two streams."""
+    """What is measured of a predicate between two streams, or more."""
 
     left: str
     right: str
     selectivity: float
     pair_s: float
+    others: tuple[str, ...] = ()
 
     @property
     def rank(self) -> float:
@@ -49,10 +52,9 @@ class Predicate:
         return (self.selectivity - 1.0) / max(self.pair_s, 1e-12)
 
     def joins(self, streams: frozenset[str], other: str) -> bool:
-        """Whether it is between one of the streams and another one."""
-        return (self.left in streams and self.right == other) or (
-            self.right in streams and self.left == other
-        )
+        """Whether it is between some of the streams and another one, which completes it."""
+        members = {self.left, self.right, *self.others}
+        return other in members and members - {other} <= streams
 
 
 def step(
@@ -80,6 +82,35 @@ def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> 
     """The cheapest order for each stream's rows, as the sources of the cost model."""
     find = _cheapest if len(streams) <= MOST_STREAMS else _by_rank
     return tuple(Source(one.name, one.rate, find(streams, predicates, one.name)) for one in streams)
+
+
+def sources_of(
+    streams: Sequence[Stream], asked: Sequence[Asked], measured: Measured
+) -> tuple[Source, ...]:
+    """The cheapest orders of a running join, by what was measured of its predicates."""
+    known = [
+        Predicate(
+            one.streams[0],
+            one.streams[1],
+            measured.selectivity(one),
+            measured.cost_us(one) * 1e-6,
+            one.streams[2:],
+        )
+        for one in asked
+    ]
+    return probe_orders(streams, known)
+
+
+def orders_of(sources: Sequence[Source]) -> tuple[tuple[int, ...], ...]:
+    """The orders alone, streams by their numbers.
+
+    Example:
+        >>> a, b, c = (Stream(name, 1.0, 10.0) for name in "abc")
+        >>> orders_of(probe_orders([a, b, c], [Predicate("a", "c", 0.1, 1e-6)]))
+        ((2, 1), (0, 2), (0, 1))
+    """
+    number = {source.name: at for at, source in enumerate(sources)}
+    return tuple(tuple(number[step.stream] for step in source.steps) for source in sources)
 
 
 def _nexts(

@@ -198,7 +198,8 @@ class Query:
         """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch.
 
         Of a join whose slots have shapes, also what each slot measured, and what its shape and others
-        cost by that.
+        cost by that. Of a join without equal keys, also what was measured of its predicates, and how
+        response time and output would be with other numbers of slots.
         """
         print(self.describe(extended))
 
@@ -292,7 +293,8 @@ def _described(stage: Stage) -> list[str]:
         columns = ", ".join(f"{name} {kind}" for name, kind in stream.columns)
         lines.append(f"  stream {stream.name} ({columns})")
         keys = zip(stream.keys, spec.plan.key_types, strict=True)
-        lines.append("    keys   " + ", ".join(f"{k} as {kind}" for k, kind in keys))
+        told = ", ".join(f"{k} as {kind}" for k, kind in keys)
+        lines.append(f"    keys   {told or 'none: rows visit all slots'}")
         if stream.window is None:
             lines.append("    window unbounded")
         else:
@@ -313,6 +315,7 @@ def _described(stage: Stage) -> list[str]:
         f"  disk   {places.disk}",
         f"  durable {stage.checkpoint.location}",
     ]
+    lines += [f"  visits {line}" for line in stage.explained_visits()]
     if spec.shaping is not None:
         lines.append(f"  plan   {plan_line(spec.shaping)}")
         lines += [

@@ -59,7 +59,13 @@ from spillway.spark.mover import Mover
 from spillway.spark.pace import Pace
 from spillway.spark.session import cloned
 from spillway.spark.task import Records, SlotTask
-from spillway.spark.visits import VisitTask, answered, in_rounds, probing_of
+from spillway.spark.visits import (
+    VisitTask,
+    answered,
+    explained_visits,
+    in_rounds,
+    probing_of,
+)
 
 #: Steps of a move (DCAPE-TR 5.1, PLANS 3.2) that a batch is the answer to, by the phase it ran in; and
 #: those that are due when it is committed, by the phase after it.
@@ -145,6 +151,8 @@ class Stage:
         self._beside: tuple[Event, ...] = ()
         #: The records of the last commit, by slot.
         self._last: Mapping[int, SlotRecord] = {}
+        #: What that batch took.
+        self._last_s = 0.0
         self._place_anchors()
         if self.rules.strategy.relocates:
             self._mover.warm_up()
@@ -271,7 +279,7 @@ class Stage:
         spec = self.spec
         sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
         if (join := self._sliced) is not None:
-            probing = probing_of(join, plan, self._last)
+            probing = probing_of(join, plan, self._last, self._last_s)
             return in_rounds(
                 rows,
                 spec.schema,
@@ -287,6 +295,11 @@ class Stage:
         if self.anchors is None:
             return rows.repartitionById(plan.routing.slots, slot)
         return self.anchors.exchange(rows, slot)
+
+    def explained_visits(self) -> list[str]:
+        """What a join whose rows visit all slots costs, and would with other numbers of slots."""
+        join = self._sliced
+        return [] if join is None else explained_visits(join, self._last, self._last_s)
 
     @property
     def _sliced(self) -> SlicedJoin | None:
@@ -317,6 +330,7 @@ class Stage:
         attempts = [record for record in said if isinstance(record, SlotRecord)]
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
+        self._last_s = seconds
         if self._skew is not None:
             self._skew = self._skew.observed(records, is_round=state.round > 0)
         if self._gaps is not None:

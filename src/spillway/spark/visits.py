@@ -25,10 +25,12 @@ from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import MANIFEST, SLOT, SOURCE
-from spillway.operators.probing import probe_orders, together
+from spillway.operators.probing import together
 from spillway.operators.rounds import RoundRecord, completed, first_round, later_round
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.policies.covering import cover, visited
+from spillway.policies.probing import Stream, orders_of, sources_of
+from spillway.policies.ring import HopCosts, Source, explained, ring_lengths
 from spillway.routing.slices import Slicing
 from spillway.spark.task import SlotTask, in_utc, unmarked
 from spillway.state.run import as_numpy
@@ -109,15 +111,72 @@ def places(
     return found
 
 
-def probing_of(join: SlicedJoin, plan: BatchPlan, last: Mapping[int, SlotRecord]) -> Probing:
-    """In which order the rows of a batch visit, by what the last one has measured."""
-    names = [stream.name for stream in join.streams]
-    rows = [float(sum(one.state_rows[at] for one in last.values())) for at in range(len(names))]
+def sources_now(
+    join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float
+) -> tuple[Source, ...]:
+    """The cheapest orders by what the last batch, which took so long, has measured."""
+    records = list(last.values())
+    streams = [
+        Stream(
+            stream.name,
+            sum(one.rows_in[at] for one in records) / max(seconds, 1e-3),
+            float(sum(one.state_rows[at] for one in records)),
+        )
+        for at, stream in enumerate(join.streams)
+    ]
+    return sources_of(streams, join.predicates, together([one.sampled for one in records]))
+
+
+def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> HopCosts:
+    """What a row costs beside comparing it, by what the last batch has measured (PSP Table 1).
+
+    All slots are visited at once: what a round takes beside the work of slots is shared among them as
+    the hops of a ring. Rows go with the layers that they are in, so purging has no cost of its own.
+    """
+    records = list(last.values())
+    rows = sum(sum(one.rows_in) for one in records)
+    phases = {
+        name: sum(one.phases_s.get(name, 0.0) for one in records)
+        for name in ("sort", "store", "compact", "commit")
+    }
+    beyond_s = max(0.0, seconds - max((one.busy_s for one in records), default=0.0))
+    hops = max(1, len(records)) * (len(join.streams) - 1)
+    return HopCosts(
+        send_s=max(phases.pop("sort") / max(rows * len(records), 1), 1e-9),
+        hop_s=max(beyond_s / hops, 1e-9),
+        insert_s=sum(phases.values()) / max(rows, 1),
+    )
+
+
+def explained_visits(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> list[str]:
+    """What the cost model says of the join, for people; nothing before the first batch with state."""
+    sources = sources_now(join, last, seconds)
+    if not last or not all(step.rows for source in sources for step in source.steps):
+        return ["not measured yet"]
+    costs, slots = costs_now(join, last, seconds), len(last)
+    held = sum(sum(one.state_bytes) for one in last.values())
+    rows = sum(sum(one.state_rows) for one in last.values())
+    lengths = ring_lengths(sources, costs, most=max(8, 4 * slots))
     measured = together([one.sampled for one in last.values()])
-    chosen = None
-    if join.slicing.copies > 1:
-        chosen = cover(plan.routing.table, join.slicing.copies)
-    return Probing(probe_orders(names, rows, join.predicates, measured), chosen)
+    predicates = (
+        f"{one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs a pair, "
+        f"selectivity {measured.selectivity(one):.3g}"
+        for one in join.predicates
+    )
+    return [
+        *explained(sources, costs, slots, held / max(rows, 1)).splitlines(),
+        f"best slots by stream: {', '.join(f'{name} {n}' for name, n in lengths.items())}",
+        *(f"predicate {told}" for told in predicates),
+    ]
+
+
+def probing_of(
+    join: SlicedJoin, plan: BatchPlan, last: Mapping[int, SlotRecord], seconds: float
+) -> Probing:
+    """In which order the rows of a batch visit, and which copies of slices."""
+    copies = join.slicing.copies
+    chosen = None if copies == 1 else cover(plan.routing.table, copies)
+    return Probing(orders_of(sources_now(join, last, seconds)), chosen)
 
 
 def in_rounds(
