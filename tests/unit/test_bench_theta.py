@@ -1,0 +1,82 @@
+"""The document of `bench theta`, and the pairs that it counts by arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from spillway.experiments.bench_figures import theta_document
+from spillway.experiments.bench_theta import WINDOW, _pairs, _times_ms, _window_rows, compared
+from spillway.experiments.tables import table
+from spillway.workloads.scenes import Scenes
+
+
+def run(pairs: int, seconds: float, cpu_s: float, **more: Any) -> dict[str, Any]:
+    return {
+        "pairs": pairs,
+        "rows": 10,
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "rows_out": 5,
+        "state_rows": 8,
+        "window_rows": 8,
+        **more,
+    }
+
+
+def result(**more: Any) -> dict[str, Any]:
+    return {
+        "engine": "spillway",
+        "spark": "4",
+        "numpy_pairs_per_s": 100.0,
+        "one": run(900, 10.0, 10.0),
+        "two": run(900, 5.0, 10.0),
+        "band": run(1000, 1.0, 0.5),
+        "all_pairs": run(1000, 12.0, 10.0),
+        **more,
+    }
+
+
+def test_ratios_are_those_of_the_runs() -> None:
+    document = theta_document(result())
+    assert document["ratios"] == {
+        "vs_numpy": 0.9,
+        "two_slots_vs_one": 2.0,
+        "band_vs_all_pairs": 20.0,
+        "band_vs_all_pairs_whole": 12.048,
+    }
+    figures = document["engines"]["spillway"]
+    assert figures["stored_once"]
+    assert figures["same_results"]
+    assert "| `theta` | 90 | 0.90 | 2.00 | 20.00 | yes |" in table([document])
+
+
+def test_a_row_too_many_is_told() -> None:
+    document = theta_document(result(two=run(900, 5.0, 10.0, state_rows=9, rows_out=6)))
+    figures = document["engines"]["spillway"]
+    assert not figures["stored_once"]
+    assert not figures["same_results"]
+
+
+def test_pairs_within_the_window_are_counted() -> None:
+    scenes = Scenes(rows=3)
+    first, last = WINDOW, WINDOW + 2
+    times = _times_ms(scenes, np.arange(last * scenes.rows))
+    batch = np.arange(len(times)) // scenes.rows
+    near = np.abs(times[:, None] - times[None, :]) < WINDOW * scenes.advance_ms
+    new = (np.maximum(batch[:, None], batch[None, :]) >= first) & near
+    assert _pairs(scenes, first, last) == int(new.sum())
+
+
+def test_window_has_the_rows_that_can_find_partners() -> None:
+    scenes = Scenes(rows=4)
+    entry = {"batchId": WINDOW + 3}
+    # The window, and what came since the watermark that the batch began with.
+    assert _window_rows(scenes, entry) == 2 * scenes.rows * (WINDOW + 1)
+
+
+def test_images_are_compared_by_their_bytes() -> None:
+    one = np.array([[0, 100], [0, 255]], np.uint8)
+    other = np.array([[10, 130], [255, 0]], np.uint8)
+    assert compared(one, other).tolist() == [True, False]
