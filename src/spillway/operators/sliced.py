@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +91,10 @@ class SlicedJoin:
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """Rows are stored as they come, with the number of their batch after them."""
-        return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
+        return tuple(
+            StreamLayout(s.name, s.time, s.window_us, over=partial(self.slicing.over, at))
+            for at, s in enumerate(self.streams)
+        )
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
         """The rows with the number of their batch."""

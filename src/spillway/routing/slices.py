@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from spillway.errors import SettingsError
 from spillway.ids import HASH_END
 from spillway.routing.groups import group_bounds, group_of
+from spillway.routing.routing import HashRange
 
 Times = NDArray[np.int64]
 Places = NDArray[np.uint32]
@@ -109,6 +110,32 @@ class Slicing:
         """
         period = self.period_us(stream)
         return self.shift(stream) == 0 and times[1] < first + period and times[0] > last - period
+
+    def over(self, stream: int, bound_us: int, newest_us: int) -> tuple[HashRange, ...]:
+        """Places at which all rows of a stream up to `newest_us` are no newer than `bound_us`.
+
+        Times a period apart share a place. So these are the places of the times behind the bound, as
+        far back as no row that is newer than the bound has come round to.
+
+        Example:
+            >>> slicing = Slicing((1 << 30,), groups=4)
+            >>> [(one.lo >> 30, one.hi >> 30) for one in slicing.over(0, (5 << 30), (6 << 30))]
+            [(0, 1), (3, 4)]
+        """
+        period = self.period_us(stream)
+        back = max(newest_us, bound_us) - period + self.widths_us[stream]
+        edges = np.array([back, bound_us], np.int64)
+        if back >= bound_us:
+            return ()
+        bounds = group_bounds(self.groups)
+        found: list[HashRange] = []
+        for copy in range(self.copies):
+            low, high = self.places(stream, edges, copy).astype(np.int64).tolist()
+            plane = (int(bounds[copy * self.slices]), int(bounds[(copy + 1) * self.slices]))
+            # The place of the bound itself may have newer rows, that of the other edge older ones.
+            pairs = [(low, high)] if low <= high else [(plane[0], high), (low, plane[1])]
+            found += [HashRange(lo, hi) for lo, hi in pairs if lo < hi]
+        return tuple(found)
 
     def groups_between(self, stream: int, first_us: int, last_us: int) -> tuple[int, ...]:
         """The groups that the times of a stream from `first_us` to `last_us` are in, all copies."""

@@ -53,6 +53,9 @@ class StreamLayout:
     #: together expire at any time within the window, so layers cannot be kept narrow: they are merged
     #: as they are without a window, and expired rows left out.
     made: bool = False
+    #: Where all rows up to a time, the second argument, are no newer than another, the first; where the
+    #: order of rows says so (routing/slices.py). None: hashes say nothing of times.
+    over: Callable[[int, int], tuple[HashRange, ...]] | None = None
 
 
 class Shelf:

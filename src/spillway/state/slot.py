@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from spillway.ids import Version
 from spillway.routing.groups import group_bounds, group_of
-from spillway.routing.routing import HashRange, group_ranges
+from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.compaction import finish_merges
 from spillway.state.compactor import Compactor
-from spillway.state.gaps import Gaps, all_gaps, gaps_inside, gaps_outside, without
+from spillway.state.gaps import Gaps, Ranges, all_gaps, either, gaps_inside, gaps_outside, without
 from spillway.state.generations import (
     Generation,
     by_number,
@@ -619,15 +619,29 @@ class SlotState:
         for layer in layers:
             left: list[Slice] = []
             for piece in layer.slices:
-                if not _over(piece, bound):
+                live = self._live(stream, piece, bound)
+                if live is None:
                     left.append(piece)
                     continue
-                saved = [part for within in kept if (part := piece.cut(within))]
+                saved = [part for one in either(kept, live) if (part := piece.cut(one))]
+                if saved == [piece]:
+                    left.append(piece)
+                    continue
                 lost = self._shelf.segment(stream, piece).rows
                 self.expired_rows += lost - sum(self._shelf.segment(stream, p).rows for p in saved)
                 left += saved
             result.append(replace(layer, slices=tuple(left)))
         return tuple(result)
+
+    def _live(self, stream: int, piece: Slice, bound: int) -> Ranges | None:
+        """Where a slice has rows that are newer than the bound, as far as is known; None: anywhere."""
+        if _over(piece, bound):
+            return ()
+        over, newest = self.layouts[stream].over, piece.run.max_time
+        oldest = piece.run.min_time
+        if over is None or newest is None or oldest is None or oldest > bound:
+            return None
+        return outside(over(bound, newest))
 
     def _level_for(self, stream: int, layer: Layer) -> int:
         """The level of the least layer that is as large, so that merging keeps its proportions."""
