@@ -33,7 +33,8 @@ from spillway.routing.slices import PlaceRanges, Slicing
 from spillway.state.merging import Segment
 from spillway.state.run import RunData, as_numpy
 
-Positions = NDArray[np.int32]
+#: Numpy takes rows fastest by 64 bit positions.
+Positions = NDArray[np.int64]
 #: Bytes of candidate pairs, as the rows they are of, that are looked at at a time.
 PAIR_BYTES = 32 << 20
 #: Candidates of a segment up to which no better way to find fewer is looked for.
@@ -55,7 +56,7 @@ class _Candidates:
     which: Positions
     start: Positions
     count: Positions
-    order: Positions | None = None
+    order: NDArray[np.int32] | None = None
 
     @property
     def pairs(self) -> int:
@@ -132,14 +133,15 @@ class Visit:
             left, right, at, offset = expand(some.which, some.start, some.count, at, offset, most)
             pairs = considered * len(left) // total
             if some.order is not None:
-                right = some.order[right]
+                right = some.order.take(right).astype(np.int64)
             keep = None if sure else self._in_time(data, left, right)
             if some.order is not None and segment.rows < data.rows:
                 keep = _both(keep, (right >= segment.begin) & (right < segment.end))
             if unsure:
                 keep = _both(keep, _marks(data, self._streams[self._target])[right] < self._before)
             if keep is not None:
-                left, right = left[keep], right[keep]
+                there = np.flatnonzero(keep)
+                left, right = left.take(there), right.take(there)
             left, right = self._passed(data, left, right, pairs)
             if len(left):
                 self._stats.produced(data.h[right])
@@ -155,8 +157,8 @@ class Visit:
 
     def _in_time(self, data: RunData, left: Positions, right: Positions) -> NDArray[np.bool_]:
         assert data.times is not None
-        times = data.times[right]
-        return (times >= self._first[left]) & (times <= self._last[left])
+        times = data.times.take(right)
+        return (times >= self._first.take(left)) & (times <= self._last.take(left))
 
     # Where candidates are
 
@@ -167,10 +169,12 @@ class Visit:
         plane = (
             int(group_of(data.h[segment.begin : segment.begin + 1], slicing.groups)[0]) // slices
         )
-        ranges = slicing.ranges(self._target, self._first, self._last, plane)
-        least, most = int(self._first.min()), int(self._last.max())
-        sure = slicing.unaliased(self._target, data.time_span, least, most)
-        return _ranges(segment, ranges), not sure or bool(ranges.everywhere.any())
+        # Of times that no row has, nothing needs to be looked for.
+        least, most = data.time_span
+        first, last = np.maximum(self._first, least), np.minimum(self._last, most)
+        ranges = slicing.ranges(self._target, first, last, plane)
+        found = _ranges(segment, ranges, first <= last)
+        return found, not slicing.unaliased(self._target, most - least)
 
     def _by_band(self, segment: Segment, others: _Candidates) -> _Candidates:
         """The fewest candidates that a band leaves, or those that are known."""
@@ -220,15 +224,16 @@ class Visit:
                 predicate, self._rows(data, left, right), len(left), considered, self._stats
             )
             if keep is not None:
-                left, right = left[keep], right[keep]
+                left, right = left.take(keep), right.take(keep)
             considered = len(left)
         return left, right
 
     def _rows(
         self, data: RunData, left: Positions, right: Positions
-    ) -> Callable[[NDArray[np.bool_] | None], tuple[Mapping[str, Rows], int]]:
-        def some(keep: NDArray[np.bool_] | None) -> tuple[Mapping[str, Rows], int]:
-            mine, theirs = (left, right) if keep is None else (left[keep], right[keep])
+    ) -> Callable[[Positions | None], tuple[Mapping[str, Rows], int]]:
+        def some(keep: Positions | None) -> tuple[Mapping[str, Rows], int]:
+            mine = left if keep is None else left.take(keep)
+            theirs = right if keep is None else right.take(keep)
             found = {}
             for at, columns in self._left.columns.items():
                 stream = self._streams[at]
@@ -255,8 +260,8 @@ class Visit:
         return found | {self._target: gather(self._segments, refs, wanted)}
 
 
-def _ranges(segment: Segment, ranges: PlaceRanges) -> _Candidates:
-    """The rows of a segment in ranges of places."""
+def _ranges(segment: Segment, ranges: PlaceRanges, some: NDArray[np.bool_]) -> _Candidates:
+    """The rows of a segment in ranges of places, where these are not empty."""
     h = segment.data.h[segment.begin : segment.end]
     start = np.searchsorted(h, ranges.first.astype(np.uint32), side="left")
     end = np.searchsorted(h, ranges.last.astype(np.uint32), side="right")
@@ -267,14 +272,17 @@ def _ranges(segment: Segment, ranges: PlaceRanges) -> _Candidates:
     start, end = np.concatenate([start, start[split]]), np.concatenate([end, end[split]])
     start[split] = 0
     end[len(end) - len(split) :] = len(h)
-    return _some(which, start + segment.begin, end - start)
+    return _some(which, start + segment.begin, np.where(some[which], end - start, 0))
 
 
 def _some(
-    which: NDArray[Any], start: NDArray[Any], count: NDArray[Any], order: Positions | None = None
+    which: NDArray[Any],
+    start: NDArray[Any],
+    count: NDArray[Any],
+    order: NDArray[np.int32] | None = None,
 ) -> _Candidates:
     there = count > 0
-    which, start, count = (one[there].astype(np.int32) for one in (which, start, count))
+    which, start, count = (one[there].astype(np.int64) for one in (which, start, count))
     return _Candidates(which, start, count, order)
 
 
@@ -297,7 +305,7 @@ def _numbers(column: pa.Array) -> NDArray[np.float64]:
     return numbers
 
 
-def _ordered(column: pa.Array) -> tuple[Positions, NDArray[np.float64]]:
+def _ordered(column: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """The rows in the order of a column's numbers, and these; without NULL and NaN."""
     numbers = _numbers(column)
     order = np.argsort(numbers).astype(np.int32)
