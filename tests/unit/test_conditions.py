@@ -199,7 +199,7 @@ def test_selective_and_cheap_predicates_come_first() -> None:
     star = [paired("ab", "a", "b"), paired("ac", "a", "c")]
     counts = {"match ab": (1000.0, 100.0), "match ac": (1000.0, 10.0)}
     assert probe_orders("abc", [100.0] * 3, star, Measured(counts))[0] == (2, 1)
-    counts = {"match ab": (1000.0, 10.0), "match ac": (1000.0, 1.0)}
+    counts = {"match ab": (1000.0, 1.0), "match ac": (1000.0, 1.0)}
     counts |= {"cost ab": (1000.0, 1e-5), "cost ac": (1000.0, 1.0)}
     measured = together([counts, {"0>1": (1.0, 1.0)}])
     assert probe_orders("abc", [100.0] * 3, star, measured)[0] == (1, 2)

@@ -22,11 +22,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.probe import expand
+from spillway.operators.banded import in_band
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.columns import Rows, gathered, numpy_type
+from spillway.operators.columns import Rows
 from spillway.operators.combinations import Combinations
 from spillway.operators.predicates import Predicate, judged
-from spillway.operators.term import Refs, gather
+from spillway.operators.refs import Refs, gather
 from spillway.plan.bands import Band
 from spillway.routing.groups import group_of
 from spillway.routing.slices import PlaceRanges, Slicing
@@ -194,19 +195,10 @@ class Visit:
                         yield fitting
 
     def _in_band(self, data: RunData, band: Band) -> _Candidates | None:
-        theirs, mine = self._column(band.right), self._column(band.left)
         stream = next(at for at, s in enumerate(self._streams) if s.name == band.left.stream)
-        column = self._left.columns[stream][mine]
-        target = data.payload.column(theirs)
-        if not (_is_number(column.type) and _is_number(target.type)):
-            return None
-        order, values = data.derived(("order", theirs), lambda: _ordered(target))
-        single = pa.types.is_float32(column.type) or pa.types.is_float32(target.type)
-        first, last = band.ranges(_numbers(column), single=single)
-        start = np.searchsorted(values, first, side="left")
-        count = np.searchsorted(values, last, side="right") - start
-        count[np.isnan(first) | np.isnan(last)] = 0
-        return _some(np.arange(len(start)), start, count, order)
+        column = self._left.columns[stream][self._column(band.left)]
+        found = in_band(data, self._column(band.right), column, band)
+        return None if found is None else _some(np.arange(len(column)), *found)
 
     def _column(self, column: Any) -> int:
         stream = next(one for one in self._streams if one.name == column.stream)
@@ -289,28 +281,6 @@ def _some(
 def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:
     """The batch in which each row came, which is stored after its columns."""
     return as_numpy(data.payload.column(len(stream.lanes)), np.int32)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _numbers(column: pa.Array) -> NDArray[np.float64]:
-    """A column as numbers; NaN for NULL."""
-    values, valid = gathered(column, None)
-    assert numpy_type(column.type) is not None
-    numbers = np.asarray(values).astype(np.float64)
-    if valid is not None:
-        numbers[~valid] = np.nan
-    return numbers
-
-
-def _ordered(column: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The rows in the order of a column's numbers, and these; without NULL and NaN."""
-    numbers = _numbers(column)
-    order = np.argsort(numbers).astype(np.int32)
-    there = len(order) - int(np.count_nonzero(np.isnan(numbers)))
-    return order[:there], numbers[order[:there]]
 
 
 def _both(keep: NDArray[np.bool_] | None, more: NDArray[np.bool_]) -> NDArray[np.bool_]:
