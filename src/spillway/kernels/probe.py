@@ -88,19 +88,19 @@ def match_sorted(probe: NDArray[np.uint32], h: NDArray[np.uint32], begin: int, e
 
 @njit(cache=True, nogil=True)
 def expand(
-    which: NDArray[np.int32],
-    start: NDArray[np.int32],
-    count: NDArray[np.int32],
+    which: NDArray[Any],
+    start: NDArray[Any],
+    count: NDArray[Any],
     range_at: int,
     offset: int,
     limit: int,
 ) -> Any:
     """At most `limit` pairs, from pair `offset` of range `range_at` on.
 
-    Returns (probing rows, run rows, next range, next offset).
+    Returns (probing rows, run rows, next range, next offset), the rows as wide as the ranges are.
     """
-    left = np.empty(limit, np.int32)
-    right = np.empty(limit, np.int32)
+    left = np.empty(limit, which.dtype)
+    right = np.empty(limit, start.dtype)
     n = 0
     ranges = which.shape[0]
     while range_at < ranges and n < limit:

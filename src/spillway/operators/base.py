@@ -198,6 +198,23 @@ class Operator(Protocol):
         ...
 
 
+class Guests(Protocol):
+    """Rows that come to a slot to look for partners in its state, and not all to stay (PSP)."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether what they find are results."""
+        ...
+
+    def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
+        """Takes rows of the batch; gives those that stay."""
+        ...
+
+    def results(self, state: SlotState, stats: OperatorStats) -> Made:
+        """What they find, when all rows that stay are in the state."""
+        ...
+
+
 class Cumulative:
     """What operators of one stream have in common whose results need all that came before."""
 

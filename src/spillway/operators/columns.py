@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from spillway.errors import PlanError
 
-Positions = NDArray[np.int32]
+Positions = NDArray[Any]
 Values = NDArray[Any]
 Valid = NDArray[np.bool_]
 
@@ -76,7 +76,7 @@ class Rows:
                 f"{self._stream}.{name} is no column of strings or lists of one length",
                 hint=f'use {self._stream}.arrow("{name}")',
             )
-        return rows if self._at is None else rows[self._at]
+        return rows if self._at is None else rows.take(self._at, axis=0)
 
     def valid(self) -> Valid | None:
         """Where nothing that was read is NULL; None: everywhere."""
@@ -101,13 +101,13 @@ def gathered(
         if isinstance(inner, np.ndarray):
             rows = inner.reshape(-1, column.type.list_size)
             rows = rows[column.offset : column.offset + len(column)]
-            return (rows if at is None else rows[at]), None
+            return (rows if at is None else rows.take(at, axis=0)), None
     dtype = numpy_type(column.type)
     if dtype is None:
         return (column if at is None else column.take(pa.array(at))), None
     if column.null_count == 0 and dtype != np.bool_:
         whole = _lying(column, dtype)
-        return (whole if at is None else whole[at]), None
+        return (whole if at is None else whole.take(at)), None
     some = column if at is None else column.take(pa.array(at))
     valid = None if some.null_count == 0 else some.is_valid().to_numpy(zero_copy_only=False)
     if dtype == np.bool_:

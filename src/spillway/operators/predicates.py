@@ -25,6 +25,7 @@ from spillway.plan.bands import Band, bands_of
 from spillway.plan.expression import Expression, columns_of, parse
 
 Mask = NDArray[np.bool_]
+Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -131,32 +132,34 @@ class Predicate:
 
 def judged(
     predicate: Predicate,
-    rows: Callable[[Mask | None], tuple[Mapping[str, Rows], int]],
+    rows: Callable[[Positions | None], tuple[Mapping[str, Rows], int]],
     count: int,
     considered: int,
     stats: OperatorStats,
-) -> Mask | None:
+) -> Positions | None:
     """Which of some candidates stand, counted and timed; None: all do.
 
-    `rows` gives the columns of those candidates that a mask has left. `considered` are the pairs that
-    these were found among.
+    `rows` gives the columns of some of the candidates, None being all. `considered` are the pairs that
+    the candidates were found among.
     """
     since = time.perf_counter()
-    left: Mask | None = None
+    left: Positions | None = None
     if predicate.prefilter is not None:
-        left = holds(predicate.prefilter, *rows(None))
-        left = None if left.all() else left
-    found, some = rows(left)
-    held = predicate.passed(found, some) if some else np.empty(0, np.bool_)
-    if left is None:
-        left = None if held.all() else held
-    else:
-        left = left.copy()
-        left[left] = held
+        left = _where(holds(predicate.prefilter, *rows(None)))
+    if left is None or len(left):
+        keep = _where(predicate.passed(*rows(left)))
+        if keep is not None:
+            left = keep if left is None else left.take(keep)
     seconds = time.perf_counter() - since
-    passed = count if left is None else int(np.count_nonzero(left))
+    passed = count if left is None else len(left)
     stats.judged(predicate.label, considered, passed, seconds)
     return left
+
+
+def _where(held: Mask) -> Positions | None:
+    """Where something holds; None: everywhere."""
+    found = np.flatnonzero(held)
+    return None if len(found) == len(held) else found
 
 
 def bound(

@@ -7,6 +7,7 @@ its streams joins the combination, on columns gathered for that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from spillway.operators.columns import Rows
 from spillway.operators.predicates import Predicate, judged
 from spillway.operators.probing import Measured, in_order
 
-Positions = NDArray[np.int32]
+Positions = NDArray[Any]
 #: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
 Column = tuple[Callable[[int], pa.Array], Positions | None]
 
@@ -41,14 +42,12 @@ class Residual:
 
         `columns` gives those of the streams that are there, for some of the candidates.
         """
-        at = np.arange(count, dtype=np.int32)
+        at = np.arange(count)
         for predicate in self._due(target, columns(at[:0]), measured):
             if not len(at):
                 break
 
-            def rows(
-                keep: NDArray[np.bool_] | None, of: Positions = at
-            ) -> tuple[Mapping[str, Rows], int]:
+            def rows(keep: Positions | None, of: Positions = at) -> tuple[Mapping[str, Rows], int]:
                 some = of if keep is None else of[keep]
                 found = {
                     self._streams[number].name: self._rows(number, column, len(some))

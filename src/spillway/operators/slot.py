@@ -8,11 +8,11 @@ anywhere before, leaves files that nobody names and no record: the attempt has n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from spillway.operators.base import (
     MATCHED,
     SAMPLED,
     SPENT,
-    Made,
+    Guests,
     Operator,
     OperatorStats,
     Sorted,
@@ -72,23 +72,6 @@ class SlotJob:
     now_s: float = 0.0
     #: The shape that is joined in, for the record; empty where the operator has only one.
     shape: str = ""
-
-
-class Guests(Protocol):
-    """Rows that come to a slot to look for partners in its state, and not all to stay (PSP)."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether what they find are results."""
-        ...
-
-    def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
-        """Takes rows of the batch; gives those that stay."""
-        ...
-
-    def results(self, state: SlotState, stats: OperatorStats) -> Made:
-        """What they find, when all rows that stay are in the state."""
-        ...
 
 
 def manifest_name(job: SlotJob) -> str:

@@ -26,6 +26,7 @@ from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.operators.base import OperatorStats
 from spillway.operators.lookup import Positions, candidates
+from spillway.operators.refs import Refs, gather, gathered_column
 from spillway.operators.residual import Column, Residual
 from spillway.state.merging import Segment
 from spillway.state.run import RunData, as_numpy
@@ -59,18 +60,6 @@ class Side:
         """The time from which on some rows find no partner: the least t_i + W_i of each."""
         times = data.times
         return None if times is None or self.window_us is None else times[at] + self.window_us
-
-
-@dataclass(frozen=True)
-class Refs:
-    """Rows of one side: which segment, and which row of it."""
-
-    segment: Positions
-    row: Positions
-
-    def take(self, at: Positions) -> Refs:
-        """Some of the rows."""
-        return Refs(self.segment[at], self.row[at])
 
 
 @dataclass(frozen=True)
@@ -229,16 +218,12 @@ class Term:
             }
             for side, refs in block.found.items():
                 mine, segments = refs.take(left), self._rows[side]
-                found[side] = (partial(_gathered_column, segments, mine), None)
+                found[side] = (partial(gathered_column, segments, mine), None)
             return found
 
         count = len(pairs.left)
         keep = residual.passed(target, columns, count, self._stats, self._measured)
         return pairs if keep is None else pairs.take(keep)
-
-
-def _gathered_column(segments: Sequence[Segment], refs: Refs, column: int) -> pa.Array:
-    return gather(segments, refs, [column])[0]
 
 
 def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
@@ -335,23 +320,3 @@ def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
     left = pairs.left
     found = {number: there.take(left) for number, there in block.found.items()}
     return Block(block.source[left], found | {target: pairs.refs}, pairs.latest, pairs.deadline)
-
-
-def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> list[pa.Array]:
-    """The referenced rows in order, gathered segment by segment."""
-    order = None
-    where, row = refs.segment, refs.row
-    if len(where) > 1 and np.any(np.diff(where) < 0):
-        order = np.argsort(where, kind="stable")
-        where, row = where[order], row[order]
-    starts = np.flatnonzero(np.diff(where, prepend=-1))
-    parts = []
-    for start, end in zip(starts, [*starts[1:], len(where)], strict=True):
-        payload = segments[where[start]].data.payload
-        parts.append(payload.select(list(wanted)).take(pa.array(row[start:end])))
-    arrays = [pa.concat_arrays([p.column(c) for p in parts]) for c in range(len(wanted))]
-    if order is None:
-        return arrays
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return [array.take(pa.array(back)) for array in arrays]

@@ -22,18 +22,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.probe import expand
+from spillway.operators.banded import in_band
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.columns import Rows, gathered, numpy_type
+from spillway.operators.columns import Rows
 from spillway.operators.combinations import Combinations
 from spillway.operators.predicates import Predicate, judged
-from spillway.operators.term import Refs, gather
+from spillway.operators.refs import Refs, gather
 from spillway.plan.bands import Band
 from spillway.routing.groups import group_of
 from spillway.routing.slices import PlaceRanges, Slicing
 from spillway.state.merging import Segment
 from spillway.state.run import RunData, as_numpy
 
-Positions = NDArray[np.int32]
+#: Numpy takes rows fastest by 64 bit positions.
+Positions = NDArray[np.int64]
 #: Bytes of candidate pairs, as the rows they are of, that are looked at at a time.
 PAIR_BYTES = 32 << 20
 #: Candidates of a segment up to which no better way to find fewer is looked for.
@@ -55,7 +57,7 @@ class _Candidates:
     which: Positions
     start: Positions
     count: Positions
-    order: Positions | None = None
+    order: NDArray[np.int32] | None = None
 
     @property
     def pairs(self) -> int:
@@ -132,14 +134,15 @@ class Visit:
             left, right, at, offset = expand(some.which, some.start, some.count, at, offset, most)
             pairs = considered * len(left) // total
             if some.order is not None:
-                right = some.order[right]
+                right = some.order.take(right).astype(np.int64)
             keep = None if sure else self._in_time(data, left, right)
             if some.order is not None and segment.rows < data.rows:
                 keep = _both(keep, (right >= segment.begin) & (right < segment.end))
             if unsure:
                 keep = _both(keep, _marks(data, self._streams[self._target])[right] < self._before)
             if keep is not None:
-                left, right = left[keep], right[keep]
+                there = np.flatnonzero(keep)
+                left, right = left.take(there), right.take(there)
             left, right = self._passed(data, left, right, pairs)
             if len(left):
                 self._stats.produced(data.h[right])
@@ -155,8 +158,8 @@ class Visit:
 
     def _in_time(self, data: RunData, left: Positions, right: Positions) -> NDArray[np.bool_]:
         assert data.times is not None
-        times = data.times[right]
-        return (times >= self._first[left]) & (times <= self._last[left])
+        times = data.times.take(right)
+        return (times >= self._first.take(left)) & (times <= self._last.take(left))
 
     # Where candidates are
 
@@ -167,10 +170,12 @@ class Visit:
         plane = (
             int(group_of(data.h[segment.begin : segment.begin + 1], slicing.groups)[0]) // slices
         )
-        ranges = slicing.ranges(self._target, self._first, self._last, plane)
-        least, most = int(self._first.min()), int(self._last.max())
-        sure = slicing.unaliased(self._target, data.time_span, least, most)
-        return _ranges(segment, ranges), not sure or bool(ranges.everywhere.any())
+        # Of times that no row has, nothing needs to be looked for.
+        least, most = data.time_span
+        first, last = np.maximum(self._first, least), np.minimum(self._last, most)
+        ranges = slicing.ranges(self._target, first, last, plane)
+        found = _ranges(segment, ranges, first <= last)
+        return found, not slicing.unaliased(self._target, most - least)
 
     def _by_band(self, segment: Segment, others: _Candidates) -> _Candidates:
         """The fewest candidates that a band leaves, or those that are known."""
@@ -190,19 +195,10 @@ class Visit:
                         yield fitting
 
     def _in_band(self, data: RunData, band: Band) -> _Candidates | None:
-        theirs, mine = self._column(band.right), self._column(band.left)
         stream = next(at for at, s in enumerate(self._streams) if s.name == band.left.stream)
-        column = self._left.columns[stream][mine]
-        target = data.payload.column(theirs)
-        if not (_is_number(column.type) and _is_number(target.type)):
-            return None
-        order, values = data.derived(("order", theirs), lambda: _ordered(target))
-        single = pa.types.is_float32(column.type) or pa.types.is_float32(target.type)
-        first, last = band.ranges(_numbers(column), single=single)
-        start = np.searchsorted(values, first, side="left")
-        count = np.searchsorted(values, last, side="right") - start
-        count[np.isnan(first) | np.isnan(last)] = 0
-        return _some(np.arange(len(start)), start, count, order)
+        column = self._left.columns[stream][self._column(band.left)]
+        found = in_band(data, self._column(band.right), column, band)
+        return None if found is None else _some(np.arange(len(column)), *found)
 
     def _column(self, column: Any) -> int:
         stream = next(one for one in self._streams if one.name == column.stream)
@@ -220,15 +216,16 @@ class Visit:
                 predicate, self._rows(data, left, right), len(left), considered, self._stats
             )
             if keep is not None:
-                left, right = left[keep], right[keep]
+                left, right = left.take(keep), right.take(keep)
             considered = len(left)
         return left, right
 
     def _rows(
         self, data: RunData, left: Positions, right: Positions
-    ) -> Callable[[NDArray[np.bool_] | None], tuple[Mapping[str, Rows], int]]:
-        def some(keep: NDArray[np.bool_] | None) -> tuple[Mapping[str, Rows], int]:
-            mine, theirs = (left, right) if keep is None else (left[keep], right[keep])
+    ) -> Callable[[Positions | None], tuple[Mapping[str, Rows], int]]:
+        def some(keep: Positions | None) -> tuple[Mapping[str, Rows], int]:
+            mine = left if keep is None else left.take(keep)
+            theirs = right if keep is None else right.take(keep)
             found = {}
             for at, columns in self._left.columns.items():
                 stream = self._streams[at]
@@ -255,8 +252,8 @@ class Visit:
         return found | {self._target: gather(self._segments, refs, wanted)}
 
 
-def _ranges(segment: Segment, ranges: PlaceRanges) -> _Candidates:
-    """The rows of a segment in ranges of places."""
+def _ranges(segment: Segment, ranges: PlaceRanges, some: NDArray[np.bool_]) -> _Candidates:
+    """The rows of a segment in ranges of places, where these are not empty."""
     h = segment.data.h[segment.begin : segment.end]
     start = np.searchsorted(h, ranges.first.astype(np.uint32), side="left")
     end = np.searchsorted(h, ranges.last.astype(np.uint32), side="right")
@@ -267,42 +264,23 @@ def _ranges(segment: Segment, ranges: PlaceRanges) -> _Candidates:
     start, end = np.concatenate([start, start[split]]), np.concatenate([end, end[split]])
     start[split] = 0
     end[len(end) - len(split) :] = len(h)
-    return _some(which, start + segment.begin, end - start)
+    return _some(which, start + segment.begin, np.where(some[which], end - start, 0))
 
 
 def _some(
-    which: NDArray[Any], start: NDArray[Any], count: NDArray[Any], order: Positions | None = None
+    which: NDArray[Any],
+    start: NDArray[Any],
+    count: NDArray[Any],
+    order: NDArray[np.int32] | None = None,
 ) -> _Candidates:
     there = count > 0
-    which, start, count = (one[there].astype(np.int32) for one in (which, start, count))
+    which, start, count = (one[there].astype(np.int64) for one in (which, start, count))
     return _Candidates(which, start, count, order)
 
 
 def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:
     """The batch in which each row came, which is stored after its columns."""
     return as_numpy(data.payload.column(len(stream.lanes)), np.int32)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _numbers(column: pa.Array) -> NDArray[np.float64]:
-    """A column as numbers; NaN for NULL."""
-    values, valid = gathered(column, None)
-    assert numpy_type(column.type) is not None
-    numbers = np.asarray(values).astype(np.float64)
-    if valid is not None:
-        numbers[~valid] = np.nan
-    return numbers
-
-
-def _ordered(column: pa.Array) -> tuple[Positions, NDArray[np.float64]]:
-    """The rows in the order of a column's numbers, and these; without NULL and NaN."""
-    numbers = _numbers(column)
-    order = np.argsort(numbers).astype(np.int32)
-    there = len(order) - int(np.count_nonzero(np.isnan(numbers)))
-    return order[:there], numbers[order[:there]]
 
 
 def _both(keep: NDArray[np.bool_] | None, more: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -103,13 +103,9 @@ class Slicing:
         low, high = (self.places(stream, edge, copy).astype(np.int64) for edge in (first, last))
         return PlaceRanges(low, high, everywhere)
 
-    def unaliased(self, stream: int, times: tuple[int, int], first: int, last: int) -> bool:
-        """Whether rows between two times that are in the places of a range are in the range itself.
-
-        `first` and `last` are the least and the largest time of some ranges, `times` of some rows.
-        """
-        period = self.period_us(stream)
-        return self.shift(stream) == 0 and times[1] < first + period and times[0] > last - period
+    def unaliased(self, stream: int, span_us: int) -> bool:
+        """Whether times so far apart at most have places of their own, and ranges of them too."""
+        return self.shift(stream) == 0 and span_us < self.period_us(stream) - self.widths_us[stream]
 
     def over(self, stream: int, bound_us: int, newest_us: int) -> tuple[HashRange, ...]:
         """Places at which all rows of a stream up to `newest_us` are no newer than `bound_us`.

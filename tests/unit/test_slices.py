@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from spillway.errors import SettingsError
+from spillway.policies.covering import cover, visited
+from spillway.routing.groups import group_of
+from spillway.routing.segments import Segments
+from spillway.routing.slices import Slicing, interleaved, slicing_for
+
+TIMES = np.array([-(10**9), -17, -1, 0, 1, 16, 17, 10**9, 1_760_000_000_123_456], np.int64)
+
+
+def as_spark(expression: str, t: int):
+    """What Spark makes of the few things that our expressions are written with."""
+    text = re.sub(r"(\d+)L", r"\1", expression).replace(" div ", " // ").replace("if(", "choose(")
+    text = re.sub(r"^cast\((.*) as int\)$", r"\1", text)
+    known = {
+        "t": t,
+        "pmod": lambda a, b: a % b,
+        "shiftright": lambda a, b: a >> b,
+        "choose": lambda c, a, b: a if c else b,
+        "sequence": lambda a, b: list(range(a, b + 1)),
+    }
+    return eval(text, {}, known)
+
+
+@pytest.mark.parametrize("groups", [4, 7, 256])
+@pytest.mark.parametrize("width", [1, 17, 10**7, 10**12])
+def test_places_in_spark_are_those_of_numpy(groups: int, width: int) -> None:
+    slicing = Slicing((width,), groups)
+    there = slicing.places(0, TIMES).view(np.int32).tolist()
+    assert [as_spark(slicing.sql(0, "t"), int(t)) for t in TIMES] == there
+
+
+@pytest.mark.parametrize("groups", [4, 7, 256])
+@pytest.mark.parametrize("width", [1, 17, 10**7, 10**12])
+def test_group_of_a_place_is_its_bucket_round_the_groups(groups: int, width: int) -> None:
+    slicing = Slicing((width,), groups)
+    found = group_of(slicing.places(0, TIMES), groups).tolist()
+    assert found == [int(t) // width % groups for t in TIMES]
+
+
+def test_places_ascend_with_time_within_a_period() -> None:
+    slicing = Slicing((10**12,), 256)
+    times = np.sort(np.random.default_rng(1).integers(0, slicing.period_us(0), 1000))
+    places = slicing.places(0, times).astype(np.int64)
+    assert (np.diff(places) >= 0).all()
+    assert slicing.shift(0) > 0
+
+
+def test_rows_in_the_places_of_a_range_are_all_rows_in_the_range() -> None:
+    rng = np.random.default_rng(2)
+    for width, groups in ((3, 8), (10, 7), (10**12, 256)):
+        slicing = Slicing((width,), groups)
+        period = slicing.period_us(0)
+        times = rng.integers(-period, 2 * period, 400)
+        places = slicing.places(0, times).astype(np.int64)
+        first = rng.integers(-period, period, 50)
+        last = first + rng.integers(0, 2 * period, 50)
+        ranges = slicing.ranges(0, first, last)
+        for at in range(len(first)):
+            low, high = ranges.first[at], ranges.last[at]
+            inside = (places >= low) & (places <= high)
+            if low > high:
+                inside = (places >= low) | (places <= high)
+            inside |= ranges.everywhere[at]
+            assert not np.any((times >= first[at]) & (times <= last[at]) & ~inside)
+
+
+def test_copies_of_a_slice_are_in_planes_of_their_own() -> None:
+    slicing = Slicing((10,), 12, copies=3)
+    first = slicing.places(0, TIMES)
+    for copy in range(3):
+        there = slicing.places(0, TIMES, copy)
+        assert (slicing.copied(first, copy) == there).all()
+        assert (group_of(there, 12) // 4 == copy).all()
+
+
+def test_groups_between_two_times_are_those_that_the_times_are_in() -> None:
+    slicing = Slicing((10,), 8, copies=2)
+    assert slicing.groups_between(0, 5, 21) == (0, 1, 2, 4, 5, 6)
+    assert slicing.groups_between(0, 35, 41) == (0, 3, 4, 7)
+    assert slicing.groups_between(0, 0, 10**9) == tuple(range(8))
+
+
+def test_live_rows_cover_half_of_the_groups() -> None:
+    slicing = slicing_for([600_000_000, 60_000_000], [0, 60_000_000], 64)
+    covered = [
+        len(slicing.groups_between(i, 0, w - 1)) for i, w in enumerate((600_000_000, 120_000_000))
+    ]
+    assert covered == [32, 32]
+
+
+def test_copies_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SettingsError, match="8 groups cannot hold 3 copies"):
+        Slicing((1,), 8, copies=3)
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_segments_in_spark_are_those_of_numpy(stream: int) -> None:
+    segments = Segments(17, 1, (5, 40, 1))
+    which, numbers = segments.copies(stream, TIMES)
+    for at, t in enumerate(TIMES):
+        mine = numbers[which == at].tolist()
+        assert as_spark(segments.sql(stream, "t"), int(t)) == mine
+        assert len(mine) <= segments.copies_of_each(stream)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+def test_cover_has_every_slice_once_in_few_slots(slots: int, copies: int) -> None:
+    table = interleaved(32, slots, copies)
+    chosen = cover(table, copies)
+    assert [group % (32 // copies) for group in chosen] == list(range(32 // copies))
+    assert len(visited(table, chosen, {})) <= max(1, slots - copies + 1)
+
+
+def test_slot_that_a_chosen_group_is_leaving_is_visited_too() -> None:
+    assert visited((0, 0, 1, 1), (0, 1), {2: (1,), 3: (2,)}) == (0, 2)
+    assert visited((0, 0, 1, 1), None, {2: (1,)}) == (0, 1, 2)
