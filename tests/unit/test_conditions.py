@@ -14,9 +14,10 @@ from spillway.operators.columns import Rows
 from spillway.operators.evaluation import holds
 from spillway.operators.held import Held
 from spillway.operators.predicates import Predicate, bound, judged, predicate, scalar
-from spillway.operators.probing import Measured, in_order, probe_orders, together
+from spillway.operators.probing import Measured, in_order, together
 from spillway.plan.bands import bands_of
 from spillway.plan.expression import parse
+from spillway.policies.probing import Stream, orders_of, sources_of
 
 COLUMNS = {"a": ("x", "y", "s"), "b": ("x", "y", "s")}
 A = {
@@ -101,9 +102,11 @@ def test_bands_hold_wherever_their_condition_does(condition: str, bands: int) ->
         ("soundex(a.s) = 'x'", "the function soundex is not known"),
         ("x < b.x", "x names no stream"),
         ("a.x <=> b.x", "<=> is not known"),
-        ("a.x < b.x < 3", "use parentheses"),
-        ("case when a.x then b.x end", "cannot be read"),
-        ("power(a.x) < b.x", "does not take 1 arguments"),
+        ("a.x < b.x < 3", "need parentheses"),
+        ("case when a.x then b.x end", "CASE WHEN a.x THEN b.x END is not known"),
+        ("power(a.x) < b.x", "cannot be read"),
+        ("atan2(a.x) < b.x", "atan2"),
+        ("least(a.x) < b.x", "does not take 1 arguments"),
         ("a.z < b.x", "stream a has no column z"),
         ("a.x < c.x", "names c.x, but it is over a"),
         ("a.x < 3", "is over one stream"),
@@ -188,6 +191,11 @@ def test_columns_of_lists_and_bytes_are_matrices() -> None:
 
 def paired(label: str, *streams: str, cost: float | None = None) -> Predicate:
     return Predicate(label, streams, lambda a, b: a.x < b.x, cost_us=cost)
+
+
+def probe_orders(names, rows, predicates, measured=None):
+    streams = [Stream(name, 1.0, count) for name, count in zip(names, rows, strict=True)]
+    return orders_of(sources_of(streams, predicates, measured or Measured()))
 
 
 def test_streams_that_a_predicate_connects_are_visited_first() -> None:

@@ -40,6 +40,7 @@ _BINARY: dict[type[sql.Expr], str] = {
     sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">=", sql.EQ: "=", sql.NEQ: "!=",
     sql.And: "and", sql.Or: "or", sql.Pow: "power",
 }  # fmt: skip
+_COMPARISONS = {"<", "<=", ">", ">=", "=", "!="}
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class _Reader:
 
     def read(self, node: sql.Expr) -> Expression:
         if (name := _BINARY.get(type(node))) is not None:
+            if name in _COMPARISONS and _BINARY.get(type(node.this)) in _COMPARISONS:
+                raise _refused(self._text, "comparisons of comparisons need parentheses")
             return Call(name, (self.read(node.this), self.read(node.expression)))
         match node:
             case sql.Paren():
@@ -140,6 +143,10 @@ class _Reader:
                 one = self.read(node.this)
                 each = tuple(Call("=", (one, self.read(value))) for value in node.expressions)
                 return each[0] if len(each) == 1 else Call("or", each)
+            case sql.NullSafeEQ():
+                raise _refused(self._text, "<=> is not known")
+            case sql.Case() | sql.Cast() | sql.TryCast():
+                raise _refused(self._text, f"{node.sql(dialect='spark')} is not known")
             case sql.Func():
                 return self._called(node)
             case _:
