@@ -220,9 +220,9 @@ def test_many_streams_get_an_order_without_trying_all() -> None:
     assert probe_orders(names, [10.0] * 8, chain)[0] == (1, 2, 3, 4, 5, 6, 7)
 
 
-def test_rows_beyond_the_bound_wait_in_a_file_and_keep_their_order() -> None:
+def test_rows_beyond_the_bound_wait_in_a_file_and_keep_their_order(tmp_path) -> None:
     batches = [pa.record_batch({"x": [at] * 10}) for at in range(6)]
-    held = Held(limit_bytes=200)
+    held = Held(200, tmp_path / "disk")
     for batch in batches[:4]:
         held.add(batch)
     assert [b.column(0)[0].as_py() for b in held.then(batches[4:])] == list(range(6))

@@ -6,7 +6,8 @@ predicate pays for what it reads.
 
 Numbers, booleans, times and lists of fixed size are numpy arrays; everything else is an Arrow array. A
 pair that is NULL in a column that was read as numpy does not match, as in SQL; `a.arrow("x")` has the
-NULLs, and leaves them to the predicate.
+NULLs, and leaves them to the predicate. A column whose name is that of a method here is an item,
+`a["values"]`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pyarrow as pa
 class Held:
     """Batches of one schema, given back in the order in which they came."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, folder: Path | None = None) -> None:
+        """`folder` is where the file is; without one, where the system has such files."""
         self._limit_bytes = limit_bytes
+        self._folder = folder
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._file: IO[bytes] | None = None
@@ -27,7 +30,9 @@ class Held:
             return
         if self._writer is None:
             # The file has no name, so nothing is left of it when the task ends in any way.
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -142,7 +143,7 @@ def later_round(
     report: Callable[[RoundRecord], None],
 ) -> Iterator[pa.RecordBatch]:
     """Lets combinations visit the slot, in round `number`, from 2 on."""
-    name, batches = named(rows)
+    name, batches = named(rows, store.disk.root)
     if name is None:
         raise StateError(
             f"slot {job.slot} was not told what it stored in batch {job.batch}",
@@ -182,12 +183,14 @@ def later_round(
     report(RoundRecord(job.batch, int(job.slot), number, out, busy, cpu, counted, restored))
 
 
-def named(rows: Iterable[pa.RecordBatch]) -> tuple[str | None, Iterator[pa.RecordBatch]]:
+def named(
+    rows: Iterable[pa.RecordBatch], folder: Path
+) -> tuple[str | None, Iterator[pa.RecordBatch]]:
     """The manifest that some of the rows names, and all rows, those that came before it too.
 
     The exchange brings rows in any order, so those that come first wait; when they are many, on disk.
     """
-    source, held = iter(rows), Held(HELD_BYTES)
+    source, held = iter(rows), Held(HELD_BYTES, folder)
     for batch in source:
         held.add(batch)
         if (name := manifest_in(batch)) is not None:
