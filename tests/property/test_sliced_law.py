@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from law import ATTEMPTS, GROUPS, Cluster, Row
 from test_slot_law import MEMORIES, histories, small
 
+from spillway.coordinator.smoothing import smooth
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
@@ -137,7 +138,17 @@ class Sliced:
 
 
 class SlicedCluster(Cluster):
-    """A cluster whose batches have rounds."""
+    """A cluster whose batches have rounds, and whose slices to come go where there is room."""
+
+    #: How often slices to come were given another slot.
+    smoothed = 0
+
+    def run(self, plan, rows, dies, seen=None):
+        pending = super().run(plan, rows, dies, seen)
+        state = smooth(self.state, self.records, self.subject.slicing)
+        self.smoothed += state is not self.state
+        self.state = state
+        return pending
 
     visits = 0
 
@@ -193,6 +204,7 @@ class SlicedCluster(Cluster):
             mine = [one for one in later if one.slot == slot]
             records[slot] = completed(record, mine)
         assert sum(r.rows_out for r in records.values()) == sum(output.values())
+        self.records = records
         return records, output
 
     def exchanged(self, rows, job, visiting, attempt):

@@ -39,6 +39,7 @@ from spillway.coordinator.coordinator import (
 )
 from spillway.coordinator.log import Mark, next_round_of
 from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.coordinator.smoothing import smooth
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
@@ -324,6 +325,8 @@ class Stage:
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
         state = adapt(state, records, self.limits, self.rules)
         state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
+        if (join := self._sliced) is not None:
+            state = smooth(state, records, join.slicing)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
         said = [record for same in self._records.value.values() for record in same]

@@ -1,0 +1,80 @@
+"""Workload smoothing (PSP section 6): slices to come are built where there is the least to do.
+
+Slices behind the newest rows stay where they are; those ahead of them are empty, and may be built in any
+slot. After every batch the slots are compared by the rows that they have, weighed by what a row takes
+there, and the next slices are routed so that all have the same work. No row moves.
+
+Where slices are stored more than once (CTR) their copies stay where the routing has them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from spillway.coordinator.coordinator import Committed
+from spillway.metrics.record import SlotRecord
+from spillway.policies.slicing import smoothed
+from spillway.routing.slices import Slicing
+
+#: Slices that are placed ahead for each slot; a quarter of all at most, since half of them may be live.
+_AHEAD = 4
+#: Slots whose rows take less than so many times as long as those of others are taken for equally fast.
+_ALIKE = 1.3
+
+
+def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing) -> Committed:
+    """The state with a routing for the slices to come; the same one where all is well.
+
+    While groups move, or the number of slots changes, who has what is decided by that.
+    """
+    newest = [time for time in state.max_times if time is not None]
+    changing = state.moves or state.scaling is not None
+    if changing or slicing.copies > 1 or len(newest) < len(state.max_times):
+        return state
+    slots = state.routing.slots
+    ahead = Counter(
+        group
+        for stream, time in enumerate(newest)
+        for group in _after(slicing, stream, time, slots)
+    )
+    # A group has a slice of every stream: it is to come when all of them are.
+    shared = [group for group, times in ahead.items() if times == len(newest)]
+    held = [
+        float(sum(records[slot].state_rows)) if slot in records else 0.0 for slot in range(slots)
+    ]
+    rows = _by_group(state.routing.table, held, shared)
+    expected = 2 * sum(held) / slicing.slices
+    found = smoothed(
+        state.routing.table, rows, shared, expected, slots, slowness=_slowness(records, slots)
+    )
+    return state if found is None else replace(state, routing=state.routing.changed(found.to))
+
+
+def _after(slicing: Slicing, stream: int, time: int, slots: int) -> tuple[int, ...]:
+    """The groups of the slices of a stream that come next, in order."""
+    first = time // slicing.widths_us[stream] + 1
+    count = min(_AHEAD * slots, slicing.slices // 4)
+    return tuple(bucket % slicing.slices for bucket in range(first, first + count))
+
+
+def _by_group(table: Sequence[int], held: Sequence[float], empty: Sequence[int]) -> list[float]:
+    """Rows of groups such that each slot has what it has, and those to come have none."""
+    coming = set(empty)
+    there = [0] * len(held)
+    for group, slot in enumerate(table):
+        there[slot] += group not in coming
+    return [
+        0.0 if group in coming else held[slot] / there[slot] for group, slot in enumerate(table)
+    ]
+
+
+def _slowness(records: Mapping[int, SlotRecord], slots: int) -> list[float]:
+    """What a row takes in each slot, over the fastest; those that are about as fast are alike."""
+    taken = [
+        records[slot].busy_s / max(sum(records[slot].state_rows), 1) if slot in records else 0.0
+        for slot in range(slots)
+    ]
+    least = min((one for one in taken if one > 0), default=1.0)
+    return [max(1.0, one / least) if one > _ALIKE * least else 1.0 for one in taken]

@@ -1,0 +1,84 @@
+"""Slices to come are routed to the slots that have the least to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spillway.coordinator.coordinator import initial
+from spillway.coordinator.smoothing import smooth
+from spillway.metrics.record import SlotRecord
+from spillway.routing.routing import Routing
+from spillway.routing.slices import Slicing, interleaved
+
+GROUPS, SLOTS = 32, 2
+SLICING = Slicing((10, 10), GROUPS)
+
+
+def record(slot: int, rows: int, busy_s: float = 1.0) -> SlotRecord:
+    return SlotRecord(
+        batch=3,
+        slot=slot,
+        manifest="m",
+        rows_in=(5, 5),
+        rows_late=(0, 0),
+        rows_out=0,
+        max_times=(100, 100),
+        state_rows=(rows, rows),
+        state_bytes=(8, 8),
+        layers=(1, 1),
+        worker="here/1/1",
+        busy_s=busy_s,
+    )
+
+
+def state_at(*times: int | None):
+    routing = Routing(0, SLOTS, interleaved(GROUPS, SLOTS))
+    return replace(initial(routing, 2), batch=3, max_times=times)
+
+
+def test_slices_to_come_go_to_the_slot_with_fewer_rows() -> None:
+    state = state_at(100, 100)
+    records = {0: record(0, 300), 1: record(1, 100)}
+    changed = smooth(state, records, SLICING).routing
+    ahead = [group % GROUPS for group in range(11, 19)]
+    before, after = (
+        [table[group] for group in ahead] for table in (state.routing.table, changed.table)
+    )
+    assert before.count(1) == 4
+    assert after[:6] == [1] * 6
+    behind = set(range(GROUPS)) - set(ahead)
+    assert all(changed.table[group] == state.routing.table[group] for group in behind)
+
+
+def test_even_slots_stay_as_they_are() -> None:
+    state = state_at(100, 100)
+    records = {0: record(0, 200), 1: record(1, 200)}
+    assert smooth(state, records, SLICING) is state
+
+
+def test_slow_slot_counts_as_fuller() -> None:
+    state = state_at(100, 100)
+    records = {0: record(0, 200, busy_s=3.0), 1: record(1, 200, busy_s=1.0)}
+    counts = smooth(state, records, SLICING).routing.counts()
+    assert counts[1] > counts[0]
+
+
+@pytest.mark.parametrize(
+    ("times", "slicing"),
+    [((100, None), SLICING), ((100, 100), Slicing((10, 10), GROUPS, copies=2))],
+)
+def test_nothing_is_placed_before_all_streams_came_or_where_there_are_copies(
+    times: tuple[int | None, ...], slicing: Slicing
+) -> None:
+    state = state_at(*times)
+    assert smooth(state, {0: record(0, 300), 1: record(1, 100)}, slicing) is state
+
+
+def test_streams_that_are_apart_share_few_slices_to_come() -> None:
+    state = state_at(100, 140)
+    records = {0: record(0, 300), 1: record(1, 100)}
+    changed = smooth(state, records, SLICING).routing
+    moved = {g for g in range(GROUPS) if changed.table[g] != state.routing.table[g]}
+    assert moved <= set(range(15, 19))
