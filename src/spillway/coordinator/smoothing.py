@@ -71,10 +71,15 @@ def _by_group(table: Sequence[int], held: Sequence[float], empty: Sequence[int])
 
 
 def _slowness(records: Mapping[int, SlotRecord], slots: int) -> list[float]:
-    """What a row takes in each slot, over the fastest; those that are about as fast are alike."""
-    taken = [
-        records[slot].busy_s / max(sum(records[slot].state_rows), 1) if slot in records else 0.0
-        for slot in range(slots)
+    """What a row takes in each slot, over the fastest; those that are about as fast are alike.
+
+    What a slot does besides is in its time too, so one that is less busy than most is not slow.
+    """
+    known = [records.get(slot) for slot in range(slots)]
+    busy = [0.0 if one is None else one.busy_s for one in known]
+    taken = [0.0 if one is None else one.busy_s / max(sum(one.state_rows), 1) for one in known]
+    least, usual = min((one for one in taken if one > 0), default=1.0), sum(busy) / slots
+    return [
+        one / least if one > _ALIKE * least and spent > usual else 1.0
+        for one, spent in zip(taken, busy, strict=True)
     ]
-    least = min((one for one in taken if one > 0), default=1.0)
-    return [max(1.0, one / least) if one > _ALIKE * least else 1.0 for one in taken]
