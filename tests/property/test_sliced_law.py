@@ -143,6 +143,11 @@ class SlicedCluster(Cluster):
     #: How often slices to come were given another slot.
     smoothed = 0
 
+    @property
+    def gaps(self) -> dict[int, float]:
+        """None: groups that take turns are refused (spark/matching.py)."""
+        return {}
+
     def run(self, plan, rows, dies, seen=None):
         pending = super().run(plan, rows, dies, seen)
         state = smooth(self.state, self.records, self.subject.slicing)
@@ -267,16 +272,15 @@ def sliced(draw, copies=1):
     st.sampled_from(MEMORIES),
     st.sampled_from(VICTIMS),
     st.booleans(),
-    st.sampled_from([None, None, 0.0, 2.5]),
 )
 def test_any_history_gives_the_cross_join(
-    copies, data, lateness, memory_bytes, victims, amortised, t_gap_s
+    copies, data, lateness, memory_bytes, victims, amortised
 ) -> None:
     subject = data.draw(sliced(copies))
     events = data.draw(histories(subject))
     with small() as folder:
         policy = SpillPolicy(victims, amortised, inactive_batches=2)
-        cluster = SlicedCluster(folder, subject, lateness, 2, memory_bytes, policy, 0.3, t_gap_s)
+        cluster = SlicedCluster(folder, subject, lateness, 2, memory_bytes, policy, 0.3)
         for name, *values in events:
             if name == "memory":
                 cluster.memory_bytes = values[0]
