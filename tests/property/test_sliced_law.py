@@ -145,8 +145,11 @@ class SlicedCluster(Cluster):
 
     @property
     def gaps(self) -> dict[int, float]:
-        """None: groups that take turns are refused (spark/matching.py)."""
+        """None: groups that take turns are refused, as rows that wait are (spark/matching.py)."""
         return {}
+
+    def batch(self, rows, dies, lost=False, budget=None):  # noqa: ARG002
+        super().batch(rows, dies, lost)
 
     def run(self, plan, rows, dies, seen=None):
         pending = super().run(plan, rows, dies, seen)

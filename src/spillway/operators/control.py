@@ -151,15 +151,20 @@ class MemoryKeeper:
             yield from self._returned()
 
     def check(self) -> None:
-        """Moves groups out of memory if it holds more than it may; at most once."""
+        """Moves groups out of memory if it holds more than it may."""
         limit = self._limits.memory_bytes
         if limit is None:
             return
+        self._keep_below(limit)
+        self._state.trim(int(limit * FILE_SLACK))
+        # Rows that are written anew have bits of their own, which may be a byte for each column more.
+        self._keep_below(limit)
+
+    def _keep_below(self, limit: int) -> None:
         held = self._state.memory_bytes()
         self.peak_bytes = max(self.peak_bytes, held)
         if held > limit and not self._limits.relocating:
             self._made_room(held, limit)
-        self._state.trim(int(limit * FILE_SLACK))
 
     def force(self, order: Force) -> None:
         """Moves groups out of memory because the coordinator says so."""
