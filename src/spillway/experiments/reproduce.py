@@ -1,4 +1,4 @@
-"""`spillway reproduce`: the papers' figures on a real Spark, one run for each line; FLUX's simulated.
+"""`spillway reproduce`: the papers' figures on a real Spark, one run for each line; some are simulated.
 
 Figures that share a line share the run. A limit of memory is a part of the state that the whole input
 is, so that is found out before any run.
@@ -20,6 +20,7 @@ from spillway.experiments.bench_spec import chosen
 from spillway.experiments.quiet import java_errors_to
 from spillway.experiments.reproduce_flux import SIMULATED, simulated_documents
 from spillway.experiments.reproduce_flux_real import REAL
+from spillway.experiments.reproduce_psp import PSP_FIGURES, psp_documents
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Input, Run, run_variant, state_bytes
 from spillway.experiments.reproduce_spec import FIGURES
@@ -36,7 +37,7 @@ def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dic
 
     What was asked for is checked at once, and run as the documents are taken.
     """
-    wanted = chosen("figure", names, [*FIGURES, *REAL, *SIMULATED])
+    wanted = chosen("figure", names, [*FIGURES, *REAL, *SIMULATED, *PSP_FIGURES])
     simulated = [SIMULATED[name] for name in wanted if name in SIMULATED]
     local = [FIGURES[name] for name in wanted if name in FIGURES]
     clustered = [REAL[name] for name in wanted if name in REAL]
@@ -46,6 +47,7 @@ def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dic
         _documents(local, say) if local else (),
         (figure.document(say) for figure in clustered),
         simulated_documents(simulated, say),
+        psp_documents([PSP_FIGURES[name] for name in wanted if name in PSP_FIGURES], say),
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from spillway.experiments.reproduce_flux_exchange import EXCHANGE_FIGURES
 from spillway.experiments.reproduce_flux_hybrid import HYBRID_FIGURES
 from spillway.experiments.reproduce_flux_load import LOAD_FIGURES
 from spillway.experiments.reproduce_flux_memory import MEMORY_FIGURES
-from spillway.experiments.reproduce_flux_terms import Results, SimulatedFigure
+from spillway.experiments.reproduce_flux_terms import R, S, SimulatedFigure
 from spillway.experiments.reproduce_flux_tuning import TUNING_FIGURES
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result, simulate
@@ -20,16 +20,23 @@ SIMULATED = {figure.name: figure for figure in _ALL}
 
 
 def simulated_documents(
-    figures: Sequence[SimulatedFigure], say: Callable[[str], None]
+    figures: Sequence[SimulatedFigure[Scenario, Result]], say: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """The documents of FLUX's figures."""
+    return documents_of(figures, simulate, say)
+
+
+def documents_of(
+    figures: Sequence[SimulatedFigure[S, R]], run: Callable[[S], R], say: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """The figures' documents; figures that share a run share it."""
-    known: dict[str, Result] = {}
+    known: dict[str, R] = {}
 
-    def ran(scenario: Scenario, told: str) -> Result:
+    def ran(scenario: S, told: str) -> R:
         key = json.dumps(scenario.to_json(), sort_keys=True)
         if key not in known:
             say(told)
-            known[key] = simulate(scenario)
+            known[key] = run(scenario)
         return known[key]
 
     for figure in figures:
@@ -42,7 +49,9 @@ def simulated_documents(
         yield document(figure, results)
 
 
-def document(figure: SimulatedFigure, results: Results) -> dict[str, Any]:
+def document(
+    figure: SimulatedFigure[S, R], results: Mapping[str, Mapping[float, R]]
+) -> dict[str, Any]:
     """The figure as plain data; no claim holds where a check of a run failed."""
     points = figure.points(results)
     measured, borne_out = figure.judge(points, results)

@@ -1,4 +1,4 @@
-"""The part of the page that FLUX's figures have, and their plots; from their documents alone."""
+"""The parts of the page that FLUX's and PSP's figures have, and their plots; from documents alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 from spillway.experiments.reproduce_flux import SIMULATED
 from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_flux_terms import RealFigure, SimulatedFigure
+from spillway.experiments.reproduce_psp import PSP_FIGURES
+from spillway.experiments.reproduce_psp_page import PSP_NOTES
 
-SHOWN: dict[str, RealFigure | SimulatedFigure] = {**REAL, **SIMULATED}
+SHOWN: dict[str, RealFigure | SimulatedFigure[Any, Any]] = {**REAL, **SIMULATED, **PSP_FIGURES}
 
 REAL_HEAD = """# FLUX, on Spark
 
@@ -74,6 +76,7 @@ NOTES: dict[str, str] = {
     "square of that, so an even spread makes at most 1.91 of it. Load balancing goes on moving groups, "
     "and so shortens its own latency by and by: in the seconds that the paper looks at, 80 to 100, it "
     "has 1.83 x that of hybrid, which does not stand still yet there.",
+    **PSP_NOTES,
 }
 
 #: More points than this are shown in the plot alone.
@@ -81,7 +84,7 @@ _ROWS = 20
 
 
 def _table(
-    figure: RealFigure | SimulatedFigure, series: Mapping[str, Mapping[str, list[float]]]
+    figure: RealFigure | SimulatedFigure[Any, Any], series: Mapping[str, Mapping[str, list[float]]]
 ) -> str:
     """A row for each x that some line has; long lines every few points."""
     known = {line: dict(zip(one["x"], one["y"], strict=True)) for line, one in series.items()}

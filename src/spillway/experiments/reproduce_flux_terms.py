@@ -1,17 +1,45 @@
-"""The terms in which FLUX's figures are given: lines of points, each from a simulated run.
+"""The terms in which simulated figures are given: lines of points, each from a simulated run.
 
 FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept. A line is
-either one run over time, or a point from each of several runs.
+either one run over time, or a point from each of several runs. PSP's figures are made in the same terms,
+of other runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result
+
+
+class Described(Protocol):
+    """What is simulated."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what is equal there is the same run."""
+
+
+class Simulated(Protocol):
+    """What a simulation gave."""
+
+    @property
+    def series(self) -> Mapping[str, tuple[float, ...]]:
+        """Points over time, by name; one of them is "second"."""
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """Numbers of the whole run; one of them is "moves"."""
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """What its checks found; empty where all is well."""
+
+
+S = TypeVar("S", bound=Described)
+R = TypeVar("R", bound=Simulated)
 
 #: The runs of each line, by where their points are on the x axis; over time there is one, at 0.
 Runs = Mapping[str, Mapping[float, Scenario]]
@@ -24,8 +52,8 @@ Verdict = tuple[dict[str, Any], bool]
 
 
 @dataclass(frozen=True)
-class SimulatedFigure:
-    """One figure of FLUX."""
+class SimulatedFigure(Generic[S, R]):
+    """One figure of FLUX, or of another paper, whose runs are simulated."""
 
     name: str
     title: str
@@ -35,10 +63,10 @@ class SimulatedFigure:
     #: The axes, in words.
     x: str
     y: str
-    runs: Callable[[], Runs]
+    runs: Callable[[], Mapping[str, Mapping[float, S]]]
     #: The y of a run's point; or the name of the series that is shown over time.
-    point: Callable[[Result], float] | str
-    judge: Callable[[Points, Results], Verdict]
+    point: Callable[[R], float] | str
+    judge: Callable[[Points, Mapping[str, Mapping[float, R]]], Verdict]
     #: What was measured, in a line.
     words: Callable[[Mapping[str, Any]], str]
     setup: str = ""
@@ -49,7 +77,7 @@ class SimulatedFigure:
     #: Brings points that cannot be compared to a common measure.
     scaled: Callable[[Points], Points] = lambda points: points
 
-    def points(self, results: Results) -> Points:
+    def points(self, results: Mapping[str, Mapping[float, R]]) -> Points:
         """The lines, from their runs."""
         if isinstance(self.point, str):
             return {line: _over_time(by_x[0], self.point) for line, by_x in results.items()}
@@ -84,7 +112,7 @@ class RealFigure:
     names: Mapping[float, str] = field(default_factory=dict)
 
 
-def _over_time(found: Result, name: str) -> dict[float, float]:
+def _over_time(found: Simulated, name: str) -> dict[float, float]:
     pairs = zip(found.series["second"], found.series[name], strict=True)
     return {round(at, 6): round(value, 6) for at, value in pairs}
 

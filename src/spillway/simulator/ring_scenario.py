@@ -5,8 +5,8 @@ images of 10,000 pixels. What the paper does not give:
 
     pair_s   30 µs: 30,000 bytes at a nanosecond each, as a loop over bytes takes on its processors
     hop_s    70 µs, a packet's latency as FLUX has it for its cluster. A row travels in packets that are
-             passed on as they come: 30 kB at once would be 240 µs of a gigabit link, and a ring that
-             has one row at a time would be full with 11 slots
+             passed on as they come: all of 30 kB would be another 240 µs of a gigabit link, and a ring
+             that has one row at a time would fall behind at every length
     send_s   10 µs: a call of the operating system on either side
     insert_s, purge_s   1 µs
 

@@ -1,0 +1,98 @@
+"""Images that are alike in a known part of their pairs, the same in every run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spillway.errors import SettingsError
+from spillway.workloads.images import Chance, Images, alike, difference, pixels_of
+
+SMALL = Images(streams=2, rate=20.0, seconds=4.0, scenes=4)
+
+
+def all_pairs(images: Images) -> tuple[SimpleNamespace, SimpleNamespace, np.ndarray]:
+    """All pairs of two streams as columns, and whether they are of one scene."""
+    left, right = (images.table(stream, 0.0, images.seconds) for stream in (0, 1))
+    i, j = (grid.ravel() for grid in np.mgrid[: len(left), : len(right)])
+    same = images.scene_of(0)[i] == images.scene_of(1)[j]
+    return (
+        SimpleNamespace(image=left["image"].take(pa.array(i))),
+        SimpleNamespace(image=right["image"].take(pa.array(j))),
+        same,
+    )
+
+
+def test_images_of_one_scene_are_alike_and_others_are_not() -> None:
+    left, right, same = all_pairs(Images(streams=2, rate=10.0, seconds=2.0, scenes=4))
+    assert 0 < same.sum() < len(same)
+    assert (alike(left, right) == same).all()
+
+
+def test_part_of_pairs_that_match_is_one_in_the_scenes() -> None:
+    images = Images(streams=2, rate=50.0, seconds=60.0, scenes=20)
+    same = images.scene_of(0)[:, None] == images.scene_of(1)[None, :]
+    assert same.mean() == pytest.approx(images.selectivity, rel=0.05)
+
+
+def test_rows_are_the_same_however_the_input_is_cut() -> None:
+    whole = SMALL.table(1, 0.0, 4.0)
+    parts = [SMALL.table(1, at, at + 0.5) for at in np.arange(0.0, 4.0, 0.5)]
+    assert pa.concat_tables(parts).combine_chunks().equals(whole.combine_chunks())
+    again = Images(streams=2, rate=20.0, seconds=4.0, scenes=4)
+    assert again.table(1, 0.0, 4.0).equals(whole)
+
+
+def test_times_are_poisson_and_in_order() -> None:
+    images = Images(streams=3, rate=50.0, seconds=200.0)
+    assert len(images.times) == 3
+    for times in images.times:
+        gaps = np.diff(times)
+        assert (gaps >= 0).all()
+        assert gaps.mean() == pytest.approx(1 / 50, rel=0.05)
+        assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("size", "width"), [("small", 15_000), ("middle", 30_000), ("large", 60_000)]
+)
+def test_sizes_are_those_of_the_paper(size: str, width: int) -> None:
+    assert Images(size=size).width == width
+
+
+def test_difference_equals_that_of_whole_numbers_over_many_blocks() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (rng.integers(0, 256, (300, 15_000), np.uint8) for _ in range(2))
+    plain = np.abs(left.astype(int) - right).mean(axis=1)
+    assert difference(left, right) == pytest.approx(plain)
+
+
+def test_pixels_of_a_slice_are_its_own() -> None:
+    column = SMALL.table(0, 0.0, 4.0)["image"].combine_chunks()
+    whole = pixels_of(column)
+    assert (pixels_of(column.slice(3, 5)) == whole[3:8]).all()
+    assert whole[2].tobytes() == column[2].as_py()
+
+
+def test_chance_passes_its_part_and_is_the_same_for_the_same_pair() -> None:
+    i, j = (grid.ravel() for grid in np.mgrid[:300, :300])
+    left, right = SimpleNamespace(id=i), SimpleNamespace(id=j)
+    for part in (0.05, 0.1, 0.5):
+        passed = Chance(part)(left, right)
+        assert passed.mean() == pytest.approx(part, rel=0.05)
+        order = np.random.default_rng(0).permutation(len(i))
+        shuffled = Chance(part)(SimpleNamespace(id=i[order]), SimpleNamespace(id=j[order]))
+        assert (shuffled == passed[order]).all()
+    assert (Chance(0.5, seed=1)(left, right) != Chance(0.5)(left, right)).any()
+
+
+def test_images_that_cannot_be_are_refused() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Images(size="huge")
+    assert refused.value.message == "size='huge' is not one of 'small', 'middle', 'large'"
+    with pytest.raises(SettingsError) as refused:
+        Images(scenes=0)
+    assert refused.value.message == "no images of 0 scenes in 3 streams of 50 a second"
