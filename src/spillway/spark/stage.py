@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -42,6 +42,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.plan.join import Plan
+from spillway.policies.protocols import Protocols
 from spillway.policies.rotation import Gaps
 from spillway.policies.skew import Skew
 from spillway.protocols.move import GroupMove, Phase
@@ -114,7 +115,7 @@ class Stage:
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
         #: Whether no more input comes.
-        self.ended = False
+        self._ended = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -167,13 +168,18 @@ class Stage:
     @property
     def moving(self) -> bool:
         """Whether groups move and will do so without rows, too."""
-        return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
+        return any(self._ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
         rescale(self.state, slots)
         self._mover.warm_up()
         self._slots_wished = slots
+
+    def end_input(self) -> None:
+        """Takes note that no more input comes, so that no parallel track would ever end."""
+        self._ended = True
+        self.rules = replace(self.rules, protocols=Protocols())
 
     def finish_sending(self) -> None:
         """Waits for everything that is on its way."""
@@ -287,7 +293,8 @@ class Stage:
             purged = move.move in records[move.sender].purged
             self._reach(move, 4 if purged else _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
-        state = adapt(state, records, self.limits, self.rules)
+        if not self._resizing:
+            state = adapt(state, records, self.limits, self.rules)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
         attempts = [record for same in self._records.value.values() for record in same]
@@ -344,13 +351,18 @@ class Stage:
         )
         return next(full, None)
 
+    @property
+    def _resizing(self) -> bool:
+        """Whether this start waits for moves to end, to have another number of slots."""
+        asked, slots = self._slots_asked, self.state.routing.slots
+        return asked not in (None, slots) and self.state.scaling is None
+
     def _impatience(self) -> str:
         """Why parallel tracks are not waited for any more; "" if they are."""
-        asked, slots = self._slots_asked, self.state.routing.slots
-        if self.ended:
+        if self._ended:
             return "the input has ended"
-        if asked is not None and asked != slots and self.state.scaling is None:
-            return f"the query is to have {asked} slots instead of {slots}"
+        if self._resizing:
+            return f"the query is to have {self._slots_asked} slots"
         crowded = self._crowded()
         return "" if crowded is None else f"slot {crowded} has no memory left, and could not spill"
 
