@@ -148,7 +148,7 @@ class SlicedCluster(Cluster):
         """None: groups that take turns are refused, as rows that wait are (spark/matching.py)."""
         return {}
 
-    def batch(self, rows, dies, lost=False, budget=None):  # noqa: ARG002
+    def batch(self, rows, dies, lost=False, budget=None):
         super().batch(rows, dies, lost)
 
     def run(self, plan, rows, dies, seen=None):

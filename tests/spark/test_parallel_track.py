@@ -113,7 +113,7 @@ def test_parallel_tracks_of_a_windowed_group_by(
         # One result for each sensor and batch.
         assert len(got) == sum(len({row[0] for row in batch}) for batch in readings.batches)
         return
-    rows = [row for batch in readings.batches for row in sorted(batch, key=lambda one: one[1])]
+    rows = [row for batch in readings.batches for row in sorted(batch, key=lambda one: one[1:])]
     assert len(got) == len(rows)
     wanted = sorted(
         sum(

@@ -133,7 +133,8 @@ class Transit:
             if isinstance(order, Choose):
                 table, left = self._state.table(), sorted(set(owned) - self._away)
                 if order.in_memory:
-                    left = [group for group in left if not self._state.deferred[group]]
+                    on_disk = self._state.deferred
+                    left = [group for group in left if not on_disk[group]]
                 choice = controller.movers(
                     table,
                     left,

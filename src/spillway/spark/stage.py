@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,6 +47,7 @@ from spillway.operators.faults import Faults
 from spillway.operators.intermediate import time_columns
 from spillway.operators.sliced import SlicedJoin
 from spillway.plan.join import Plan
+from spillway.policies.protocols import Protocols
 from spillway.policies.rotation import Gaps
 from spillway.policies.shaping import Shaping
 from spillway.policies.skew import Skew
@@ -129,7 +130,7 @@ class Stage:
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
         #: Whether no more input comes.
-        self.ended = False
+        self._ended = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -184,13 +185,18 @@ class Stage:
     @property
     def moving(self) -> bool:
         """Whether groups move and will do so without rows, too."""
-        return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
+        return any(self._ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
         rescale(self.state, slots)
         self._mover.warm_up()
         self._slots_wished = slots
+
+    def end_input(self) -> None:
+        """Takes note that no more input comes, so that no parallel track would ever end."""
+        self._ended = True
+        self.rules = replace(self.rules, protocols=Protocols())
 
     def finish_sending(self) -> None:
         """Waits for everything that is on its way."""
@@ -323,7 +329,8 @@ class Stage:
             purged = move.move in records[move.sender].purged
             self._reach(move, 4 if purged else _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
-        state = adapt(state, records, self.limits, self.rules)
+        if not self._resizing:
+            state = adapt(state, records, self.limits, self.rules)
         state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
         if (join := self._sliced) is not None:
             state = smooth(state, records, join.slicing)
@@ -387,13 +394,18 @@ class Stage:
         )
         return next(full, None)
 
+    @property
+    def _resizing(self) -> bool:
+        """Whether this start waits for moves to end, to have another number of slots."""
+        asked, slots = self._slots_asked, self.state.routing.slots
+        return asked not in (None, slots) and self.state.scaling is None
+
     def _impatience(self) -> str:
         """Why parallel tracks are not waited for any more; "" if they are."""
-        asked, slots = self._slots_asked, self.state.routing.slots
-        if self.ended:
+        if self._ended:
             return "the input has ended"
-        if asked is not None and asked != slots and self.state.scaling is None:
-            return f"the query is to have {asked} slots instead of {slots}"
+        if self._resizing:
+            return f"the query is to have {self._slots_asked} slots"
         crowded = self._crowded()
         return "" if crowded is None else f"slot {crowded} has no memory left, and could not spill"
 
