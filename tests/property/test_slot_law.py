@@ -25,7 +25,17 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import ascent, control, groupby, tree, windowed, windows
+from spillway.operators import (
+    ascent,
+    control,
+    groupby,
+    rounds,
+    sliced,
+    tree,
+    visit,
+    windowed,
+    windows,
+)
 from spillway.operators.gate import Budget
 from spillway.plan.shape import parse
 from spillway.policies.spill import SpillPolicy
@@ -68,6 +78,10 @@ SMALL = [
     (staging, "STAGED_BYTES", 300),
     (ascent, "PIECE_BYTES", 120),
     (tree, "FILL_ROWS", 8),
+    (visit, "FEW_PAIRS", 0),
+    (visit, "PAIR_BYTES", 1000),
+    (sliced, "VISITING_ROWS", 5),
+    (rounds, "HELD_BYTES", 300),
 ]
 
 
