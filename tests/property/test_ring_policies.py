@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.policies import probing
-from spillway.policies.probing import Predicate, Stream, probe_orders, step
-from spillway.policies.ring import HopCosts, Source, Step, best_length, response_s, turning_lengths
+from spillway.policies.probing import Predicate, Stream, next_step, probe_orders
+from spillway.policies.ring import (
+    HopCosts,
+    ProbeStep,
+    Source,
+    best_length,
+    response_s,
+    turning_lengths,
+)
 from spillway.policies.slicing import smoothed
 
 PARTS = st.floats(1e-4, 1.0)
@@ -31,7 +38,7 @@ def ordered(
 ) -> Source:
     there, steps = frozenset([source]), []
     for name in names:
-        steps.append(step(*graph, there, name))
+        steps.append(next_step(*graph, there, name))
         there |= {name}
     return Source(source, 1.0, tuple(steps))
 
@@ -84,7 +91,9 @@ def test_order_by_rank_is_the_cheapest_where_steps_are_independent(
 def test_turning_points_are_where_the_least_response_is(
     steps: list[tuple[float, float]], pair_s: float, send_s: float, hop_s: float
 ) -> None:
-    made = tuple(Step(str(n), rows, part / rows, pair_s) for n, (rows, part) in enumerate(steps))
+    made = tuple(
+        ProbeStep(str(n), rows, part / rows, pair_s) for n, (rows, part) in enumerate(steps)
+    )
     source, costs = Source("s", 1.0, made), HopCosts(send_s, hop_s)
     near = max(1, round(min(turning_lengths(source, costs))))
     if near < 1000:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillway.policies.probing import MOST_STREAMS, Predicate, Stream, probe_orders, step
+from spillway.policies.probing import MOST_STREAMS, Predicate, Stream, next_step, probe_orders
 
 
 def orders(streams: list[Stream], predicates: list[Predicate]) -> list[str]:
@@ -49,14 +49,14 @@ def test_equal_streams_keep_their_order() -> None:
 
 
 def test_step_without_a_predicate_still_costs_its_pairs() -> None:
-    found = step(equal("ab"), [], frozenset("a"), "b")
+    found = next_step(equal("ab"), [], frozenset("a"), "b")
     assert found.selectivity == 1.0
     assert 0 < found.pair_s < 1e-6
 
 
 def test_predicates_between_the_same_streams_apply_together() -> None:
     dear, cheap = Predicate("a", "b", 0.1, 1e-4), Predicate("b", "a", 0.5, 1e-6)
-    found = step(equal("ab"), [dear, cheap], frozenset("a"), "b")
+    found = next_step(equal("ab"), [dear, cheap], frozenset("a"), "b")
     assert found.selectivity == pytest.approx(0.05)
     assert found.pair_s == pytest.approx(1e-6 + 0.5 * 1e-4)
 

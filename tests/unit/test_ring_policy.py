@@ -12,8 +12,8 @@ import pytest
 
 from spillway.policies.ring import (
     HopCosts,
+    ProbeStep,
     Source,
-    Step,
     at_rate,
     bandwidth,
     best_length,
@@ -21,8 +21,8 @@ from spillway.policies.ring import (
     explained,
     forecast,
     least_length,
-    mean,
     output_rate,
+    over_sources,
     overhead,
     response_s,
     ring_lengths,
@@ -32,7 +32,7 @@ from spillway.policies.ring import (
     utilisation,
 )
 
-STEP = Step("b", 500, 0.0002, 30e-6)
+STEP = ProbeStep("b", 500, 0.0002, 30e-6)
 COSTS = HopCosts(send_s=10e-6, hop_s=70e-6)
 ROWS = Source("a", 50, (STEP, replace(STEP, stream="c")))
 JOIN = tuple(
@@ -98,7 +98,7 @@ def test_more_work_wants_a_longer_ring() -> None:
 
 def test_equation_6_lets_a_row_travel_while_one_is_compared() -> None:
     assert bandwidth(ROWS, 10, row_bytes=30_000) == pytest.approx(30_000 / (30e-6 * 50))
-    small = replace(ROWS, steps=(STEP, Step("c", 50, 0.1, 30e-6)))
+    small = replace(ROWS, steps=(STEP, ProbeStep("c", 50, 0.1, 30e-6)))
     assert bandwidth(small, 10, row_bytes=30_000) == pytest.approx(200e6)
 
 
@@ -119,8 +119,8 @@ def test_rings_by_stream_are_no_slower_than_one_length_for_all() -> None:
     best = best_length(JOIN, COSTS)
     lengths = ring_lengths(JOIN, COSTS, most=40)
     assert lengths["a"] == best
-    by_stream = mean(JOIN, lambda source: response_s(source, COSTS, lengths))
-    assert by_stream <= mean(JOIN, lambda source: response_s(source, COSTS, best))
+    by_stream = over_sources(JOIN, lambda source: response_s(source, COSTS, lengths))
+    assert by_stream <= over_sources(JOIN, lambda source: response_s(source, COSTS, best))
 
 
 def test_lengths_by_stream_equal_one_length_where_they_are_equal() -> None:
@@ -131,13 +131,14 @@ def test_lengths_by_stream_equal_one_length_where_they_are_equal() -> None:
 def test_stream_with_a_larger_window_gets_a_longer_ring() -> None:
     rows = {"a": 50.0, "b": 5000.0}
     sources = tuple(
-        Source(name, 50, (Step(other, rows[other], 1e-4, 30e-6),)) for name, other in ("ab", "ba")
+        Source(name, 50, (ProbeStep(other, rows[other], 1e-4, 30e-6),))
+        for name, other in ("ab", "ba")
     )
     lengths = ring_lengths(sources, COSTS, most=100)
     assert lengths["a"] < lengths["b"]
     one = best_length(sources, COSTS)
-    by_stream = mean(sources, lambda source: response_s(source, COSTS, lengths))
-    assert by_stream <= mean(sources, lambda source: response_s(source, COSTS, one))
+    by_stream = over_sources(sources, lambda source: response_s(source, COSTS, lengths))
+    assert by_stream <= over_sources(sources, lambda source: response_s(source, COSTS, one))
 
 
 def test_forecast_has_all_the_model_says() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.metrics.view import ClusterView, SlotView
-from spillway.policies.ring import HopCosts, Source, Step, at_rate, utilisation
+from spillway.policies.ring import HopCosts, ProbeStep, Source, at_rate, utilisation
 from spillway.policies.slicing import (
     ATR,
     CTR,
@@ -25,7 +25,7 @@ COSTS = HopCosts(send_s=10e-6, hop_s=70e-6)
 
 
 def join(pair_s: float = 30e-6, rate: float = 50.0, rows: float = 500.0) -> tuple[Source, ...]:
-    step = Step("", rows, 0.0002, pair_s)
+    step = ProbeStep("", rows, 0.0002, pair_s)
     return tuple(
         Source(name, rate, tuple(replace(step, stream=other) for other in "abc" if other != name))
         for name in "abc"

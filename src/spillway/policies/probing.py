@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from spillway.operators.predicates import Predicate as Asked
 from spillway.operators.probing import Measured
-from spillway.policies.ring import Source, Step
+from spillway.policies.ring import ProbeStep, Source
 
 #: Streams up to which all orders are compared; beyond it the best next step is taken.
 MOST_STREAMS = 12
@@ -57,15 +57,15 @@ class Predicate:
         return other in members and members - {other} <= streams
 
 
-def step(
+def next_step(
     streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str], name: str
-) -> Step:
+) -> ProbeStep:
     """The step from some streams to the next one.
 
     Example:
         >>> a, b = Stream("a", 1, 10), Stream("b", 1, 10)
         >>> cheap, dear = Predicate("a", "b", 0.5, 1.0), Predicate("a", "b", 0.5, 3.0)
-        >>> found = step([a, b], [dear, cheap], frozenset("a"), "b")
+        >>> found = next_step([a, b], [dear, cheap], frozenset("a"), "b")
         >>> found.selectivity, found.pair_s
         (0.25, 2.5)
     """
@@ -75,7 +75,7 @@ def step(
     for one in sorted(between, key=lambda one: one.rank):
         pair_s += passed * one.pair_s
         passed *= one.selectivity
-    return Step(name, stream.rows, passed, pair_s if between else _CROSS_S)
+    return ProbeStep(name, stream.rows, passed, pair_s if between else _CROSS_S)
 
 
 def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> tuple[Source, ...]:
@@ -124,17 +124,17 @@ def _nexts(
 
 def _cheapest(
     streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
-) -> tuple[Step, ...]:
+) -> tuple[ProbeStep, ...]:
     """Dynamic programming over the sets that contain the source, by size."""
     #: Of a set: the least work to come to it, the combinations there, and the steps taken.
-    best: dict[frozenset[str], tuple[float, float, tuple[Step, ...]]] = {
+    best: dict[frozenset[str], tuple[float, float, tuple[ProbeStep, ...]]] = {
         frozenset([source]): (0.0, 1.0, ())
     }
     for _ in range(len(streams) - 1):
-        longer: dict[frozenset[str], tuple[float, float, tuple[Step, ...]]] = {}
+        longer: dict[frozenset[str], tuple[float, float, tuple[ProbeStep, ...]]] = {}
         for there, (work_s, coming, steps) in best.items():
             for name in _nexts(streams, predicates, there):
-                taken = step(streams, predicates, there, name)
+                taken = next_step(streams, predicates, there, name)
                 total, grown = work_s + coming * taken.work_s, there | {name}
                 if total < longer.get(grown, (math.inf, 0.0, ()))[0]:
                     longer[grown] = total, coming * taken.found, (*steps, taken)
@@ -144,12 +144,13 @@ def _cheapest(
 
 def _by_rank(
     streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
-) -> tuple[Step, ...]:
+) -> tuple[ProbeStep, ...]:
     """The step with the lowest rank, again and again."""
     there, steps = frozenset([source]), []
     while len(there) < len(streams):
         ready = [
-            step(streams, predicates, there, name) for name in _nexts(streams, predicates, there)
+            next_step(streams, predicates, there, name)
+            for name in _nexts(streams, predicates, there)
         ]
         steps.append(min(ready, key=lambda one: (one.found - 1.0) / max(one.work_s, 1e-12)))
         there |= {steps[-1].stream}

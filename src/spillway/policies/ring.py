@@ -1,6 +1,6 @@
 """What a join of time slices costs on a ring of slots, and how long the ring should be (PSP 5.1 to 5.4).
 
-A row of a source stream probes the other streams one after the other. Step k of its order meets
+A row of a source stream probes the other streams one after the other. ProbeStep k of its order meets
 rows_k = λW rows of the next stream; of these pairs the part `selectivity` matches, and each takes T_j.
 So coming_k partial combinations come to step k, coming_1 = 1 being the row itself, and
 
@@ -41,7 +41,7 @@ class HopCosts:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProbeStep:
     """One step of a probe order: what a row or partial combination meets in the next stream."""
 
     stream: str
@@ -67,14 +67,14 @@ class Source:
     name: str
     #: Rows a second.
     rate: float
-    steps: tuple[Step, ...]
+    steps: tuple[ProbeStep, ...]
 
     @property
     def coming(self) -> tuple[float, ...]:
         """What comes to each step for one row; the last number is its results.
 
         Example:
-            >>> Source("a", 1.0, (Step("b", 10, 0.2, 1.0), Step("c", 10, 0.3, 1.0))).coming
+            >>> Source("a", 1.0, (ProbeStep("b", 10, 0.2, 1.0), ProbeStep("c", 10, 0.3, 1.0))).coming
             (1.0, 2.0, 6.0)
         """
         found = [1.0]
@@ -149,7 +149,7 @@ def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
     return first, (1 + math.sqrt(1 + 8 * work_s / hop_s)) / 2
 
 
-def mean(sources: Sequence[Source], of: Callable[[Source], float]) -> float:
+def over_sources(sources: Sequence[Source], of: Callable[[Source], float]) -> float:
     """The mean of something over the rows of all sources."""
     rate = sum(source.rate for source in sources)
     return sum(source.rate * of(source) for source in sources) / rate
@@ -159,14 +159,14 @@ def best_length(sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLO
     """The length with the least response by Equation 5; of equal ones the shortest.
 
     Example:
-        >>> step = Step("b", 500, 0.0002, 30e-6)
+        >>> step = ProbeStep("b", 500, 0.0002, 30e-6)
         >>> rows = Source("a", 50, (step, replace(step, stream="c")))
         >>> best_length([rows], HopCosts(send_s=10e-6, hop_s=70e-6))
         9
     """
     return min(
         range(1, most + 1),
-        key=lambda slots: mean(sources, lambda source: response_s(source, costs, slots)),
+        key=lambda slots: over_sources(sources, lambda source: response_s(source, costs, slots)),
     )
 
 
@@ -203,7 +203,7 @@ def ring_lengths(
 
         def took_s(length: int, name: str = name) -> float:
             rings = {other: known.get(other, length) for other in names} | {name: length}
-            return mean(sources, lambda source: response_s(source, costs, rings))
+            return over_sources(sources, lambda source: response_s(source, costs, rings))
 
         known[name] = min(range(1, most + 1), key=took_s)
     return {name: known[name] for name in names}
@@ -234,8 +234,8 @@ def forecast(
     """All that the model says of a length."""
     return Forecast(
         slots,
-        mean(sources, lambda source: response_s(source, costs, slots)),
-        mean(sources, lambda source: output_rate(source, costs, slots)),
+        over_sources(sources, lambda source: response_s(source, costs, slots)),
+        over_sources(sources, lambda source: output_rate(source, costs, slots)),
         utilisation(sources, costs, slots),
         max(bandwidth(source, slots, row_bytes) for source in sources),
     )

@@ -28,7 +28,7 @@ from spillway.policies.ring import (
     best_length,
     central_s,
     least_length,
-    mean,
+    over_sources,
     response_s,
     utilisation,
 )
@@ -147,8 +147,8 @@ def resize(
     """The length that the cost model wants, if it is worth a change.
 
     Example:
-        >>> from spillway.policies.ring import Step
-        >>> rows = Source("a", 300.0, (Step("b", 1000.0, 0.0002, 30e-6),))
+        >>> from spillway.policies.ring import ProbeStep
+        >>> rows = Source("a", 300.0, (ProbeStep("b", 1000.0, 0.0002, 30e-6),))
         >>> resize([rows], HopCosts(10e-6, 70e-6), 9, RingRules(most=19)).slots
         15
     """
@@ -170,7 +170,7 @@ def _saves(
     sources: Sequence[Source], costs: HopCosts, slots: int, wanted: int, rules: RingRules
 ) -> bool:
     now, then = (
-        mean(sources, lambda source, n=n: response_s(source, costs, n))  # type: ignore[misc]
+        over_sources(sources, lambda source, n=n: response_s(source, costs, n))  # type: ignore[misc]
         for n in (slots, wanted)
     )
     return then < now * (1 - rules.margin)
@@ -238,14 +238,14 @@ def _rows(sources: Sequence[Source]) -> dict[str, float]:
 
 def _psp(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
     length = max(best_length(sources, costs, slots), least_length(sources, costs, most=slots))
-    took_s = mean(sources, lambda source: response_s(source, costs, length))
+    took_s = over_sources(sources, lambda source: response_s(source, costs, length))
     busy = utilisation(sources, costs, length)
     return Offer(PSP, length, took_s, busy, sum(_rows(sources).values()))
 
 
 def _atr(sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float) -> Offer:
     """One slot has all rows of a segment; what it cannot do in that time waits."""
-    work_s = mean(sources, lambda source: central_s(source, costs))
+    work_s = over_sources(sources, lambda source: central_s(source, costs))
     load = sum(source.rate for source in sources) * work_s
     behind_s = max(0.0, load - 1.0) * SEGMENT_WINDOWS * window_s / 2
     master = max(sources, key=lambda source: source.rate).name
@@ -267,6 +267,6 @@ def _ctr(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
             2 * costs.hop_s + n * (part * costs.send_s + step.work_s / part) for n, step in steps
         )
 
-    response = mean(sources, took_s)
+    response = over_sources(sources, took_s)
     busy = sum(source.rate for source in sources) * response
     return Offer(CTR, slots, response, busy, COPIES * sum(_rows(sources).values()))
