@@ -127,7 +127,9 @@ class Visit:
             return
         by_time, wide = self._by_time(segment)
         some = self._by_band(segment, by_time) if by_time.pairs > FEW_PAIRS else by_time
-        sure = not wide and some.order is None
+        # Where all rows are in all ranges of time, those in a band are, too.
+        whole = by_time.pairs == self._left.count * segment.rows
+        sure = not wide and (some.order is None or whole)
         considered, total = by_time.pairs, max(some.pairs, 1)
         at, offset = 0, 0
         while at < len(some.which):
