@@ -20,8 +20,9 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
 
 
 def main(given: str, root: str, ready: str, adapt: str = "{}") -> None:
-    """Runs one life; `adapt` are more settings, as JSON, and the bytes of a round of cleanup."""
+    """Runs one life; `adapt` are more settings, as JSON, the bytes of a round of cleanup, and a plan."""
     settings = json.loads(adapt)
+    plan = settings.pop("plan", {})
     loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
     conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)
@@ -29,6 +30,7 @@ def main(given: str, root: str, ready: str, adapt: str = "{}") -> None:
     query = (
         Input(**json.loads(given))
         .join(spark)
+        .plan(**plan)
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{root}/checkpoint")
         .adapt(slots=2, groups=16, **settings)

@@ -19,6 +19,7 @@ from inputs import Input, assert_same_rows, batch_of, written
 from processes import Child, local_roots, wait_until
 
 from spillway.coordinator.log import Log
+from spillway.metrics.events import Reshaped
 from spillway.state.tiers import DurableTier
 
 KILLS = 10
@@ -139,6 +140,49 @@ def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
     assert state.rows_in == given.rows_with_key()
     assert state.pending == ()
     assert 0 < state.rows_cleaned <= state.rows_out
+
+
+#: What one life after the other says of shapes; the last one lives to the end.
+LIVES: list[dict[str, str]] = [
+    {"shape": "((orders prices) stock)"},
+    {"shape": "((orders stock) prices)"},
+    {"kind": "auto"},
+    {"kind": "nway"},
+    {"shape": "(orders (prices stock))"},
+    {"kind": "auto"},
+]
+
+
+def test_driver_killed_while_shapes_change(place: Place) -> None:
+    """Every life asks for another plan, so that slots change their shapes when it is killed."""
+    given = Input(str(place.root / "in"), files=16, rows=80, keys=100, seed=11, window_minutes=8)
+    given.write()
+    chance = random.Random(SEED)
+    with ExitStack() as stack:
+        lives = [{"memory": 12_000, "plan": plan} for plan in LIVES]
+        coming = _born(stack, given, place, 0, **lives[0])
+        for number, adapt in enumerate(lives[1:], start=1):
+            life, coming = coming, _born(stack, given, place, number, **adapt)
+            before = place.logged()
+            life.child.tell("go")
+            # In the first batch the shape is what it was, from the second on what it is to be.
+            more = chance.randint(1, 2)
+            wait_until(partial(_logged, place, before + more), 90, step=0.001, child=life.child)
+            time.sleep(chance.uniform(0.0, 0.6))
+            assert life.child.running, life.child.told()
+            life.child.kill(workers=chance.random() < 0.5)
+        coming.child.tell("go")
+        done = place.root / "done"
+        assert wait_until(done.exists, 150, child=coming.child), coming.child.told()
+    assert_same_rows(written(place.root / "out"), given.expected())
+    log = Log(DurableTier(str(place.log.parent)))
+    events = [event for mark in log.marks() for event in log.read(mark).events]
+    asked = [one for one in events if isinstance(one, Reshaped)]
+    assert len({one.shape for one in asked}) >= 3, asked
+    state = log.latest()
+    assert state is not None
+    assert state.rows_in == given.rows_with_key()
+    assert state.pending == ()
 
 
 def _logged(place: Place, batch: int) -> bool:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from spillway.experiments.demo_check import check_result, joined, on_time
 from spillway.testing import assert_same_rows
 from spillway.workloads.banks import BANKS, LATE_ONE_IN, Banks
+from spillway.workloads.drift import FACTOR, Drift
 from spillway.workloads.pairs import PAYLOAD_CHARACTERS, Pairs
 
 
@@ -33,6 +34,29 @@ def test_streams_of_pairs_are_their_batch_twins(spark: SparkSession, tmp_path: P
     pairs = Pairs(3, rows=70, batches=4, payload=True, times=True)
     streamed = two_batches(spark, pairs.stream(spark)["c"], tmp_path)
     assert_same_rows(streamed, pairs.batch(spark, 0, 1)["c"])
+
+
+def test_streams_of_a_drift_are_their_batch_twins(spark: SparkSession, tmp_path: Path) -> None:
+    drift = Drift(rows=70, change=1, partners=2.0)
+    streamed = two_batches(spark, drift.stream(spark)["a"], tmp_path)
+    assert_same_rows(streamed, drift.batch(spark, 0, 1)["a"])
+
+
+def test_one_selectivity_of_a_drift_changes(spark: SparkSession) -> None:
+    drift = Drift(rows=2000, change=8, partners=20.0)
+    found = []
+    for first in (0, 8):
+        frames = drift.batch(spark, first, first + 7)
+        pairs = {"ab": 0, "ac": 0, "bc": 0}
+        for pair in pairs:
+            one, other = (frames[name].select("k") for name in pair)
+            pairs[pair] = one.join(other, "k").count()
+        found.append(pairs)
+    before, after = found
+    assert FACTOR / 2 < after["ab"] / before["ab"] < FACTOR * 1.5
+    for pair in ("ac", "bc"):
+        assert 0.8 < after[pair] / before[pair] < 1.25
+    assert before["ab"] < before["ac"] < after["ab"] < after["bc"]
 
 
 def test_keys_of_pairs_are_unique_and_find_partners_in_other_batches(spark: SparkSession) -> None:

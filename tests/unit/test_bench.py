@@ -12,7 +12,12 @@ import pytest
 from spillway.cli.main import app
 from spillway.errors import SettingsError
 from spillway.experiments import bench
-from spillway.experiments.bench_figures import case_document, engine_figures, nearest_rank
+from spillway.experiments.bench_figures import (
+    case_document,
+    engine_figures,
+    nearest_rank,
+    plans_document,
+)
 from spillway.experiments.bench_spec import BenchSettings, EngineOrder
 from spillway.experiments.settle import free_bytes
 from spillway.workloads.pairs import Pairs
@@ -198,3 +203,37 @@ def test_keys_have_room_for_the_rows_of_the_run() -> None:
     assert Pairs(2, rows=1024, batches=5).key_bits == 13
     with pytest.raises(SettingsError, match=r"more than 2\^31"):
         Pairs(2, rows=1 << 30, batches=4)
+
+
+def plan_result(engine: str, steady: float, then: float, shapes: list[str]) -> dict[str, Any]:
+    """Twenty batches before a change and ten after it."""
+    batches = [
+        {"seconds": s, "busy_s": s / 2, "state_bytes": 10, "rows_out": at}
+        for at, s in enumerate([steady] * 20 + [9.0] * 5 + [then] * 5)
+    ]
+    return {
+        "engine": engine, "change": 20, "batches": batches, "shapes": [shapes] * 30,
+        "reshaped": [], "spark": "test",
+    }  # fmt: skip
+
+
+def test_plans_are_compared_with_the_best_fixed_one_and_with_the_one_that_auto_has() -> None:
+    found = plans_document(
+        {
+            "nway": plan_result("nway", 0.5, 1.0, [""]),
+            "tree-ab": plan_result("tree-ab", 0.4, 2.0, ["((a b) c)"] * 2),
+            "auto": plan_result("auto", 0.41, 1.1, ["((a b) c)"] * 2),
+        }
+    )
+    assert found["ratios"]["recovered_vs_best"] == 1.1
+    assert found["ratios"]["steady_overhead"] == 1.025
+    assert found["engines"]["auto"]["steady_plan"] == "tree-ab"
+    assert found["engines"]["auto"]["changed_max_s"] == 9.0
+    assert found["exact"]
+
+
+def test_auto_is_compared_with_no_plan_that_it_did_not_have_all_the_time() -> None:
+    auto = plan_result("auto", 0.4, 1.0, ["((a b) c)", "(a b c)"])
+    found = plans_document({"nway": plan_result("nway", 0.4, 1.0, [""]), "auto": auto})
+    assert found["ratios"]["steady_overhead"] is None
+    assert plans_document({"auto": auto})["ratios"]["recovered_vs_best"] is None

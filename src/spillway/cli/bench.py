@@ -23,14 +23,14 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="join2, join3, join2-strings, join2-window, groupby, spill, relocate, identity; "
-            "all if none is given."
+            help="join2, join3, join2-strings, join2-window, groupby, spill, relocate, plans, "
+            "identity; all if none is given."
         ),
     ] = None,
     engines: Annotated[
         list[str] | None,
         typer.Option(
-            help="spillway, identity, spark-memory, spark-rocksdb: repeated, or with commas."
+            help="spillway, identity, spark-memory, spark-rocksdb, ...: repeated, or with commas."
         ),
     ] = None,
     batches: Annotated[int, typer.Option(help="Batches of spillway and identity.")] = 50,
@@ -120,6 +120,8 @@ def _teller(errors: Console, update: Callable[[str], None]) -> Say:
 def _table(document: dict[str, Any]) -> Table:
     if document["name"] == "relocate":
         return _plain_table(document)
+    if document["name"] == "plans":
+        return _plans_table(document)
     table = Table(
         "engine", "rows/s", "batch p50", "batch p99", "state rows", "spillway is",
         title=document["name"], title_justify="left",
@@ -147,6 +149,20 @@ def _table(document: dict[str, Any]) -> Table:
             f"to {count(ours['growth_to_state_rows'])} state rows; p99 is "
             f"{ours['p99_vs_p50']:.2f} x p50"
         )
+    return table
+
+
+def _plans_table(document: dict[str, Any]) -> Table:
+    table = Table(
+        "plan", "before", "worst of 5 after", "then", "state bytes",
+        title=document["name"], title_justify="left",
+    )  # fmt: skip
+    for engine, found in document["engines"].items():
+        times = (found[name] for name in ("steady_p50_s", "changed_max_s", "recovered_p50_s"))
+        table.add_row(engine, *(f"{one:.3f} s" for one in times), count(found["state_bytes"]))
+    table.caption_justify = "left"
+    told = (f"{name} {value}" for name, value in document["ratios"].items())
+    table.caption = ", ".join((*told, f"exact {document['exact']}"))
     return table
 
 

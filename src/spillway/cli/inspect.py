@@ -14,7 +14,7 @@ from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.coordinator.coordinator import Scaling
 from spillway.coordinator.document import as_document
 from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stages
-from spillway.metrics.events import Event, MoveEvent, Scaled
+from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
 from spillway.protocols.move import GroupMove
 
@@ -51,7 +51,7 @@ def _show(found: Inspection, console: Console) -> None:
     if found.slots:
         console.print(_slots(found))
     events = (_event(event) for event in found.events[-SHOWN_EVENTS:])
-    for line in (*_moves(found), *_moving(found), *_frozen(found), *events):
+    for line in (*_moves(found), *_moving(found), *_frozen(found), *_plans(found), *events):
         console.print(Text(line), soft_wrap=True)
     if top := _top_groups(found):
         console.print(Text(f"most results: {top}"))
@@ -169,8 +169,15 @@ def _frozen(found: Inspection) -> list[str]:
     ]
 
 
+def _plans(found: Inspection) -> list[str]:
+    return [line for slot in found.slots if slot.plan is not None for line in slot.plan.lines()]
+
+
 def _event(event: Event) -> str:
     """What was done, where, to how much of the state, and why."""
+    if isinstance(event, Reshaped):
+        change = f"from {event.before} to {event.shape}"
+        return f"batch {event.batch}, slot {event.slot}: reshaped {change} ({event.reason})"
     if isinstance(event, Scaled):
         return f"batch {event.batch}: scaled to {event.slot} slots"
     where = f"slot {event.slot}"

@@ -20,7 +20,9 @@ from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
 from spillway.operators.gate import Budget
 from spillway.operators.orders import Force, Order
+from spillway.plan.shape import Shape
 from spillway.policies.rounds import Progress
+from spillway.policies.shaping import SlotShape
 from spillway.protocols.engine import begun, busy, delivered, following
 from spillway.protocols.messages import ComputePartitionsToMove
 from spillway.protocols.move import GroupMove
@@ -94,6 +96,8 @@ class Committed:
     clock_s: float = 0.0
     #: What has happened since the coordinator last compared the slots.
     sample: Sample = field(default_factory=Sample)
+    #: The shape that each slot joins in from now on; none where all do the n-way join.
+    shapes: tuple[SlotShape, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,8 @@ class Note:
     #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
     #: entry: they leave it in generations.
     t_gaps_s: tuple[float | None, ...] = ()
+    #: The shape that each slot joins in; no entry: the n-way join.
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,10 @@ class BatchPlan:
     def t_gap_of(self, slot: int) -> float | None:
         """Seconds from one turn to the next in a slot; None: groups take no turns."""
         return self.note.t_gaps_s[slot] if slot < len(self.note.t_gaps_s) else None
+
+    def shape_of(self, slot: int) -> Shape | None:
+        """The shape that a slot joins in; None: that of the operator itself."""
+        return self.note.shapes[slot] if slot < len(self.note.shapes) else None
 
     @property
     def moves(self) -> tuple[GroupMove, ...]:
@@ -201,6 +211,7 @@ def plan_batch(
     memory_bytes: Mapping[int, int | None] | None = None,
     budgets: Mapping[int, Budget] | None = None,
     t_gaps_s: Mapping[int, float] | None = None,
+    shapes: Sequence[Shape] = (),
     note: Note | None = None,
 ) -> BatchPlan:
     """The plan of the next batch; with a note, the plan that it had before a crash."""
@@ -211,7 +222,9 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    note = note or new_note(state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s)
+    note = note or new_note(
+        state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s, shapes=shapes
+    )
     return _plan(state, batch, garbage, note, sweep=sweep)
 
 
@@ -221,13 +234,15 @@ def new_note(
     cleanup: Sequence[int] = (),
     budgets: Mapping[int, Budget] | None = None,
     t_gaps_s: Mapping[int, float] | None = None,
+    shapes: Sequence[Shape] = (),
 ) -> Note:
     """The note of a plan that is made for the first time; without budgets, nothing has to wait."""
     slots = range(state.routing.slots)
     limits = tuple(memory_bytes.get(slot) for slot in slots)
     allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
     gaps = tuple(t_gaps_s.get(slot) for slot in slots) if t_gaps_s else ()
-    return Note(state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
+    told = (state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
+    return Note(*told, shapes=tuple(shapes))
 
 
 def noteworthy(state: Committed, plan: BatchPlan) -> bool:

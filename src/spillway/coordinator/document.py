@@ -113,4 +113,5 @@ def _slot_document(slot: SlotReport) -> dict[str, Any]:
         "parked": [vars(part) for part in slot.parked],
         "spooled_rows": slot.spooled_rows,
         "spooled_bytes": slot.spooled_bytes,
+        "plan": None if slot.plan is None else slot.plan.to_json(),
     }

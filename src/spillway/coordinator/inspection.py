@@ -16,6 +16,7 @@ from pyarrow import fs
 
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import Committed
+from spillway.coordinator.explanation import ShapeReport, shape_report
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.kernels.checksum import checksum
@@ -96,6 +97,8 @@ class SlotReport:
     #: Rows that wait for a later batch.
     spooled_rows: int = 0
     spooled_bytes: int = 0
+    #: The shape that the slot joins in; None: the n-way join.
+    plan: ShapeReport | None = None
 
 
 @dataclass(frozen=True)
@@ -318,6 +321,7 @@ def _slot(
         parked,
         manifest.spool.rows,
         manifest.spool.bytes,
+        shape_report(state, slot, manifest, len(inputs)),
     )
 
 

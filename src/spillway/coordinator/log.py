@@ -19,7 +19,9 @@ from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
 from spillway.operators.gate import Budget
 from spillway.operators.orders import order_from_json, order_to_json
+from spillway.plan.shape import parse
 from spillway.policies.rounds import Progress
+from spillway.policies.shaping import SlotShape
 from spillway.protocols.engine import move_from_json
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing, decode_table, encode_table
@@ -155,6 +157,7 @@ def _to_json(state: Committed) -> dict[str, Any]:
         "scaling": None if state.scaling is None else asdict(state.scaling),
         "clock_s": round(state.clock_s, 6),
         "sample": asdict(state.sample),
+        "shapes": [one.to_json() for one in state.shapes],
     }
 
 
@@ -176,6 +179,7 @@ def _from_json(found: dict[str, Any]) -> Committed:
         spooled_rows=spooled_rows,
         spooled_bytes=spooled_bytes,
         events=tuple(event_from_json(event) for event in found["events"]),
+        shapes=tuple(SlotShape.from_json(one) for one in found.get("shapes", ())),
         **(_adaptation(found) if found["format"] > 1 else {}),
     )
 
@@ -224,6 +228,7 @@ def _note_to_json(note: Note) -> dict[str, Any]:
         "moves": [move.to_json() for move in note.moves],
         "budgets": [None if one is None else asdict(one) for one in note.budgets],
         "t_gaps_s": list(note.t_gaps_s),
+        "shapes": [str(shape) for shape in note.shapes],
     }
 
 
@@ -235,4 +240,5 @@ def _note_from_json(found: dict[str, Any]) -> Note:
         _moves(found["moves"]),
         tuple(None if one is None else Budget(**one) for one in found.get("budgets", ())),
         tuple(found.get("t_gaps_s", ())),
+        shapes=tuple(parse(text) for text in found.get("shapes", ())),
     )

@@ -22,12 +22,17 @@ from typing import Any
 
 from spillway.doctor import memory_bytes, require_java
 from spillway.errors import QueryError, SettingsError
-from spillway.experiments.bench_figures import case_document, engine_figures, relocate_document
+from spillway.experiments.bench_figures import (
+    case_document,
+    engine_figures,
+    plans_document,
+    relocate_document,
+)
 from spillway.experiments.bench_spec import (
-    ALL_MEMORY,
     CASES,
     CORES,
-    ENGINES,
+    DRIFT,
+    KNOWN_ENGINES,
     RELOCATE,
     BenchSettings,
     EngineOrder,
@@ -52,7 +57,7 @@ def run_bench(
     What was asked for is checked at once, and measured as the documents are taken.
     """
     wanted = chosen("benchmark", names, list(CASES))
-    able = chosen("engine", engines, [*ENGINES, ALL_MEMORY])
+    able = chosen("engine", engines, KNOWN_ENGINES)
     for name in wanted:
         if not set(able) & set(CASES[name].engines):
             raise SettingsError(
@@ -159,6 +164,8 @@ def _figures(
 ) -> dict[str, Any]:
     if name == RELOCATE:
         return relocate_document(next(iter(results.values())))
+    if name == DRIFT:
+        return plans_document(results)
     rows = settings.rows * CASES[name].streams
     figures = {
         engine: engine_figures(result, rows, settings.dropped) for engine, result in results.items()

@@ -15,12 +15,27 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spillway.experiments.bench_spec import ALL_MEMORY, CASES, IDENTITY, RELOCATE, SPILLWAY
+from spillway.experiments.bench_spec import (
+    ALL_MEMORY,
+    AUTO,
+    CASES,
+    DRIFT,
+    IDENTITY,
+    PLANS,
+    RELOCATE,
+    SPILLWAY,
+)
 
 #: What `growth` takes the medians of. With the default rows, the first three measured batches have
 #: 1 to 2 million rows of state, and the last five 18 to 20 million.
 FIRST_BATCHES = 3
 LAST_BATCHES = 5
+
+#: Batches after a change of selectivity that `plans` lets pass, and batches of which it takes the
+#: median: from there on, and before the change.
+RECOVERY_BATCHES = 5
+RECOVERED_BATCHES = 5
+STEADY_BATCHES = 16
 
 #: Of engines' `rows_per_s`; a document has those that its case has the engines for.
 RATIOS = {
@@ -110,6 +125,66 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
         "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
     }
     return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}
+
+
+def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
+
+    `steady_overhead` is `auto` over the fixed plan that all its slots had before the change; null if
+    they had no such plan all the time.
+    """
+    engines = {engine: _plan_figures(result) for engine, result in results.items()}
+    given = {engine: found for engine, found in engines.items() if engine != AUTO}
+    ratios: dict[str, float | None] = dict.fromkeys(
+        ("recovered_vs_best", "recovered_busy_vs_best", "steady_overhead", "steady_busy_overhead")
+    )
+    if AUTO in engines and given:
+        auto, same = engines[AUTO], given.get(_plan_before(results[AUTO]) or "")
+        for ratio, figure in (
+            ("recovered_vs_best", "recovered_p50_s"),
+            ("recovered_busy_vs_best", "recovered_busy_s"),
+        ):
+            ratios[ratio] = round(auto[figure] / min(one[figure] for one in given.values()), 3)
+        for ratio, figure in (
+            ("steady_overhead", "steady_p50_s"),
+            ("steady_busy_overhead", "steady_busy_s"),
+        ):
+            ratios[ratio] = None if same is None else round(auto[figure] / same[figure], 3)
+        auto["steady_plan"] = _plan_before(results[AUTO])
+        auto["reshaped"] = [
+            f"batch {one['batch']}, slot {one['slot']}: {one['before']} to {one['shape']}"
+            for one in results[AUTO]["reshaped"]
+        ]
+    # All plans give the same rows in every batch.
+    given_rows = {tuple(b["rows_out"] for b in result["batches"]) for result in results.values()}
+    return {"name": DRIFT, "engines": engines, "ratios": ratios, "exact": len(given_rows) == 1}
+
+
+def _plan_figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    batches, change = result["batches"], result["change"]
+    steady = batches[max(0, change - STEADY_BATCHES) : change]
+    changed = batches[change : change + RECOVERY_BATCHES]
+    recovered = batches[change + RECOVERY_BATCHES :][:RECOVERED_BATCHES]
+    return {
+        "steady_p50_s": round(statistics.median(b["seconds"] for b in steady), 4),
+        "steady_busy_s": round(statistics.median(b["busy_s"] for b in steady), 4),
+        "changed_max_s": round(max(b["seconds"] for b in changed), 4),
+        "recovered_p50_s": round(statistics.median(b["seconds"] for b in recovered), 4),
+        "recovered_busy_s": round(statistics.median(b["busy_s"] for b in recovered), 4),
+        "state_bytes": batches[-1]["state_bytes"],
+    }
+
+
+def _plan_before(result: Mapping[str, Any]) -> str | None:
+    """The fixed plan that all slots had in the batches before the change, if it was one."""
+    change = result["change"]
+    seen = {
+        shape for b in result["shapes"][max(0, change - STEADY_BATCHES) : change] for shape in b
+    }
+    if len(seen) != 1:
+        return None
+    [shape] = seen
+    return next((name for name, said in PLANS.items() if said.get("shape") == shape), "nway")
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

@@ -19,8 +19,9 @@ CORES = 2
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
-#: The case that is measured in a way of its own.
+#: The cases that are measured in a way of their own.
 RELOCATE = "relocate"
+DRIFT = "plans"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spark's state store providers by engine.
 PROVIDERS = {
@@ -28,6 +29,17 @@ PROVIDERS = {
     "spark-rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 ENGINES = (SPILLWAY, IDENTITY, *PROVIDERS)
+#: The engines of `plans`, and what each says to `plan`.
+AUTO = "auto"
+PLANS: dict[str, dict[str, str]] = {
+    "nway": {"kind": "nway"},
+    "tree-ab": {"shape": "((a b) c)"},
+    "tree-ac": {"shape": "((a c) b)"},
+    "tree-bc": {"shape": "(a (b c))"},
+    AUTO: {"kind": AUTO},
+}
+#: All engines, of all cases.
+KNOWN_ENGINES = (*ENGINES, ALL_MEMORY, *PLANS)
 #: Bytes of a row of (k, v) in state: both, and its hash.
 _ROW_BYTES = 20
 
@@ -58,6 +70,12 @@ CASES = {
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     RELOCATE: Case(
         streams=2, payload=True, engines=(SPILLWAY,), module="spillway.experiments.bench_move"
+    ),
+    DRIFT: Case(
+        streams=3,
+        windowed=True,
+        engines=tuple(PLANS),
+        module="spillway.experiments.bench_plans",
     ),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spillway.experiments.bench_spec import ALL_MEMORY, ENGINES, RELOCATE, SPILLWAY
+from spillway.experiments.bench_spec import ALL_MEMORY, DRIFT, ENGINES, PLANS, RELOCATE, SPILLWAY
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -27,11 +27,12 @@ def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each kind of benchmark: the joins, too little memory, and moving state."""
+    """A table for each kind of benchmark: the joins, too little memory, moving state, and plans."""
     spills = [one for one in documents if "vs_all_memory" in one["ratios"]]
     moves = [one for one in documents if one["name"] == RELOCATE]
-    joins = [one for one in documents if one not in spills and one not in moves]
-    tables = (_join_table(joins), _spill_table(spills), _move_table(moves))
+    plans = [one for one in documents if one["name"] == DRIFT]
+    joins = [one for one in documents if one not in (*spills, *moves, *plans)]
+    tables = (_join_table(joins), _spill_table(spills), _move_table(moves), _plan_table(plans))
     return "\n".join(one for one in tables if one)
 
 
@@ -69,6 +70,24 @@ def _move_table(documents: Sequence[Mapping[str, Any]]) -> str:
         cells.append(str(ours["batches_until_served"]))
         cells.append(_number(ratios["coordinator_vs_empty_batch"], 2))
         rows.append([f"`{one['name']}`", *cells])
+    return _table(head, rows)
+
+
+def _plan_table(documents: Sequence[Mapping[str, Any]]) -> str:
+    """One row per plan: its batches before and after the change, and what `auto` is to the best."""
+    head = ["benchmark", "plan", "before, s", "worst of 5 after the change, s", "then, s"]
+    head += ["recovered vs best", "steady overhead"]
+    rows = []
+    for one in documents:
+        for engine in (name for name in PLANS if name in one["engines"]):
+            found, ratios = one["engines"][engine], one["ratios"] if engine == "auto" else {}
+            cells = [
+                _number(found[name], 2)
+                for name in ("steady_p50_s", "changed_max_s", "recovered_p50_s")
+            ]
+            named = ("recovered_vs_best", "steady_overhead")
+            cells += [_number(ratios[name], 2) if ratios else "" for name in named]
+            rows.append([f"`{one['name']}`", f"`{engine}`", *cells])
     return _table(head, rows)
 
 

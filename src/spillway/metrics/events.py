@@ -187,6 +187,16 @@ class Scaled(Event):
     kind: ClassVar[str] = "scaled"
 
 
+@dataclass(frozen=True)
+class Reshaped(Event):
+    """A slot joins in another shape from the next batch on; `bytes` are of states it drops for it."""
+
+    kind: ClassVar[str] = "reshaped"
+
+    before: str
+    shape: str
+
+
 #: The events of a relocation that goes well, in the order of its steps.
 STEPS: tuple[type[MoveEvent], ...] = (
     MoveAsked,
@@ -210,7 +220,7 @@ TRACK_STEPS: tuple[type[MoveEvent], ...] = (
 
 _OTHERS: tuple[type[Event], ...] = (
     *(Spilled, ForceSpilled, CleanedUp, Reloaded),
-    *(SendingFailed, MoveRolledBack, TrackGivenUp, Scaled),
+    *(SendingFailed, MoveRolledBack, TrackGivenUp, Scaled, Reshaped),
 )
 _KINDS = {kind.kind: kind for kind in (*STEPS, *TRACK_STEPS, *_OTHERS)}
 

@@ -117,8 +117,10 @@ def iso_utc(time_us: int) -> str:
 
 def _slot(record: SlotRecord, inputs: Sequence[str]) -> dict[str, Any]:
     streams = (*inputs, *record.made)
+    shaped = {"shape": record.shape, "lacking": list(record.lacking)} if record.shape else {}
     return {
         "slot": record.slot,
+        **shaped,
         "stateRows": dict(zip(streams, record.state_rows, strict=True)),
         "stateBytes": dict(zip(streams, record.state_bytes, strict=True)),
         "diskRows": dict(zip(streams, record.disk_rows, strict=False)),

@@ -41,6 +41,8 @@ class SlotRecord:
     worker: str
     #: Whether the task knew its slot from a row, and not from its place among the tasks alone.
     sure: bool = True
+    #: The shape that the slot joined in; empty where the operator has only one.
+    shape: str = ""
     #: The names of the streams that the operator makes, and of those that are not there everywhere yet.
     made: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()

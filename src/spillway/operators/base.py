@@ -40,8 +40,10 @@ from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
-#: Weight of older batches in the measured selectivities.
+#: Weight of older batches in the measured selectivities; and in those that are sampled, of which a
+#: slot must know soon that they have changed: after three batches seven eighths are of the new ones.
 _DECAY = 0.8
+_SAMPLED_DECAY = 0.5
 #: Rows, so weighed, below which they are forgotten: plans that are no longer followed leave nothing.
 _FORGOTTEN = 1e-6
 #: What is between two streams where partners were counted of a few rows.
@@ -98,7 +100,11 @@ class OperatorStats:
 
     def blended(self, older: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
         """The selectivities with those of earlier batches, which weigh less and less."""
-        blend = {k: (p * _DECAY, m * _DECAY) for k, (p, m) in older.items() if p > _FORGOTTEN}
+        blend = {}
+        for key, (probed, matched) in older.items():
+            weight = _SAMPLED_DECAY if SAMPLED in key else _DECAY
+            if probed > _FORGOTTEN:
+                blend[key] = (probed * weight, matched * weight)
         for key, (probed, matched) in self.selectivity.items():
             before = blend.get(key, (0.0, 0.0))
             blend[key] = (before[0] + probed, before[1] + matched)

@@ -67,6 +67,8 @@ class SlotJob:
     budget: Budget | None = None
     #: The query's clock when the batch was planned.
     now_s: float = 0.0
+    #: The shape that is joined in, for the record; empty where the operator has only one.
+    shape: str = ""
 
 
 _T = TypeVar("_T")
@@ -228,6 +230,7 @@ def run_slot(
             state_rows=new.state_rows,
             state_bytes=new.state_bytes,
             layers=state.layer_counts,
+            shape=job.shape,
             made=new.made,
             lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
             sampled={key: seen for key, seen in new.selectivity.items() if SAMPLED in key},

@@ -98,6 +98,19 @@ def flat(streams: Iterable[str]) -> Shape:
     return Shape(tuple(streams))
 
 
+def left_deep(streams: Sequence[str]) -> Shape:
+    """The shape that joins one stream after the other.
+
+    Example:
+        >>> str(left_deep("ABCD"))
+        '(((A B) C) D)'
+    """
+    shape = Shape(tuple(streams[:2]))
+    for name in streams[2:]:
+        shape = Shape((shape, name))
+    return shape
+
+
 def parse(text: str) -> Shape:
     """A shape from its text.
 

@@ -10,7 +10,9 @@ the part of all combinations that match,
 
 both exact for windows: a combination is new when its last row comes, whose partners are anywhere in
 their windows. sel(S) follows from the pairs in S: all streams have the same keys, so |S| - 1 equalities
-hold between them, and sel(S) is the geometric mean of the pairs' selectivities to that power.
+hold between them, and sel(S) is the geometric mean of the pairs' selectivities to that power. How far
+that is wrong, because the same keys match in all pairs, or others do, is known of the whole join, by the
+results that it has given: sel(S) is corrected by as much as its size is near to that of the whole.
 
 Both depend on the set alone, not on how its combinations are made. So the cheapest shape of a set is
 made of the cheapest shapes of its halves, and dynamic programming over sets finds it among all binary
@@ -21,12 +23,13 @@ says what probing, making and storing a row take.
 A slot gets another shape if that is cheaper by a margin, has been so for several evaluations, and saves
 more than what making its missing states costs. All is pure: the same measurements give the same answer.
 
-Known limitation: of more than two streams selectivities are estimated from pairs. Where keys are so
-skewed that the same few match in all streams, combinations of three and more are underestimated.
+Known limitation: of three and more streams, but not all, combinations are estimated so. Where some
+streams match in other keys than the rest, the estimates are wrong by some factor.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -65,6 +68,8 @@ class JoinRates:
     streams: tuple[StreamRates, ...]
     #: For each two streams, in the order of their names, the part of their pairs of rows that match.
     selectivity: Mapping[tuple[str, str], float]
+    #: Results per second that there are; None: not known.
+    results: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.streams) > MOST_STREAMS:
@@ -111,7 +116,8 @@ def join_rates(names: Sequence[str], record: SlotRecord, seconds: float) -> Join
         else StreamRates(name, record.rows_in[at] / seconds, 0.0)
         for at, name in enumerate(names)
     )
-    return JoinRates(streams, pair_selectivities(names, record.sampled))
+    made = (record.rows_out - record.rows_cleaned) / seconds
+    return JoinRates(streams, pair_selectivities(names, record.sampled), made)
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,19 @@ class Estimate:
                 matching *= rates.selectivity.get((one, other), 1.0)
             self._matching[some] = matching ** (2 / len(members))
         self._rows[0] = 1.0
+        self._correct(rates.results)
+
+    def _correct(self, results: float | None) -> None:
+        """Takes what there are of results into the selectivities of more than two streams."""
+        whole = len(self.names)
+        expected = self.flow(self.everything, self.everything)
+        if results is None or whole < 3 or not expected:
+            return
+        # Half a result is added, so that those of a join that has had none are not free.
+        factor = (results + 0.5) / expected
+        for some in range(1, self.everything + 1):
+            if (size := some.bit_count()) > 2:
+                self._matching[some] *= factor ** ((size - 2) / (whole - 2))
 
     def of(self, names: Sequence[str]) -> int:
         """The set of some streams."""
@@ -230,8 +249,16 @@ class Estimate:
         return sum(self.stored(some) * per_row for some in new)
 
 
-def cheapest(rates: JoinRates, costs: Costs = COSTS, room_bytes: float | None = None) -> Shape:
+def cheapest(
+    rates: JoinRates,
+    costs: Costs = COSTS,
+    room_bytes: float | None = None,
+    *,
+    binary: bool = False,
+) -> Shape:
     """The cheapest shape; with `room_bytes`, the cheapest found whose states fit into them.
+
+    Binary trees may all be too large; then it is one that stores little.
 
     Example:
         >>> few, many = (StreamRates(n, r, 10 * r) for n, r in (("A", 1.0), ("B", 100.0)))
@@ -242,15 +269,15 @@ def cheapest(rates: JoinRates, costs: Costs = COSTS, room_bytes: float | None = 
     """
     for _ in range(_RAISES):
         estimate = Estimate(rates, costs)
-        shape = _cheapest(estimate)
+        shape = _cheapest(estimate, binary=binary)
         if room_bytes is None or estimate.cost(shape).memory_bytes <= room_bytes:
             return shape
         # What does not fit is made dearer until it is not worth it.
         costs = replace(costs, byte=costs.byte * 2)
-    return flat(rates.names)
+    return shape if binary else flat(rates.names)
 
 
-def _cheapest(estimate: Estimate) -> Shape:
+def _cheapest(estimate: Estimate, *, binary: bool) -> Shape:
     """Dynamic programming over the sets of streams, by size: 3**n steps."""
     best: dict[int, tuple[float, Shape | str]] = {
         1 << at: (0.0, name) for at, name in enumerate(estimate.names)
@@ -260,7 +287,7 @@ def _cheapest(estimate: Estimate) -> Shape:
             continue
         streams = [1 << at for at in range(len(estimate.names)) if some >> at & 1]
         at_once = flat(estimate.names[one.bit_length() - 1] for one in streams)
-        least, shape = estimate.join(streams), at_once
+        least, shape = math.inf if binary else estimate.join(streams), at_once
         for left in _halves(some):
             right = some ^ left
             work = best[left][0] + best[right][0] + estimate.join([left, right])
@@ -299,6 +326,8 @@ class ShapeRules:
     lasts_s: float = 60.0
     #: Bytes that intermediate states may take; None: any.
     room_bytes: float | None = None
+    #: Whether only two things may be joined at a time.
+    binary: bool = False
     costs: Costs = COSTS
 
 
@@ -325,7 +354,7 @@ def propose(
     """Whether a slot should have another shape now, and what the next evaluation is to know."""
     estimate = Estimate(rates, rules.costs)
     now = estimate.cost(current).work
-    best = cheapest(rates, rules.costs, rules.room_bytes)
+    best = cheapest(rates, rules.costs, rules.room_bytes, binary=rules.binary)
 
     def saves(shape: Shape, than: float) -> bool:
         return estimate.cost(shape).work < than * (1 - rules.margin)

@@ -13,6 +13,7 @@ from spillway.duration import Duration
 from spillway.errors import PlanError
 from spillway.operators.join import JoinOperator
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.policies.shaping import Shaping
 from spillway.settings import Adapt
 from spillway.spark.checks import (
     check_key,
@@ -63,6 +64,7 @@ class Join(Result):
 
     keys: Mapping[str, tuple[str, ...]] | None = None
     windows: Mapping[str, WindowPlan] | None = None
+    shaping: Shaping | None = None
 
     def on(self, *columns: str, **per_stream: str | Sequence[str]) -> Join:
         """The equal keys: names all streams have, or the names in each stream.
@@ -117,6 +119,21 @@ class Join(Result):
         self._comparable_times(windows)
         return replace(self, windows=windows)
 
+    def plan(self, kind: str | None = None, *, shape: str | None = None) -> Join:
+        """In which order streams are joined, and what is stored on the way.
+
+        `"nway"`, the default, joins all streams at once and stores nothing but their rows. `"tree"`
+        joins two things at a time and stores what inner joins give; each slot has the tree that is
+        cheapest by what it measures. `"auto"` lets each slot choose between trees and joining at once,
+        and change its mind. With `shape` every slot has the tree that it says. A checkpoint may be
+        started again with another plan.
+
+        Example:
+            >>> join.plan("auto")  # doctest: +SKIP
+            >>> join.plan(shape="((bank1 bank2) bank3)")  # doctest: +SKIP
+        """
+        return replace(self, shaping=Shaping.asked(tuple(self.frames), kind, shape))
+
     def group_by(self, *keys: str) -> Grouped:
         """The results by key, to be aggregated in the same Spark job.
 
@@ -151,7 +168,9 @@ class Join(Result):
         )
         plan = JoinPlan(streams, tuple(kind.simpleString() for kind in types))
         lanes = assign_lanes(plan, self.frames, types)
-        return Planned(plan, lanes, self.frames, JoinOperator(lanes.streams, adapt.block_rows))
+        operator = JoinOperator(lanes.streams, adapt.block_rows)
+        shaping = self.shaping or Shaping(tuple(self.frames))
+        return Planned(plan, lanes, self.frames, operator, shaping=shaping)
 
     def _columns_to_name(self) -> str:
         named = (

@@ -133,7 +133,7 @@ class Mover:
         spark: SparkSession,
         checkpoint: Checkpoint,
         home: Home,
-        times: Sequence[int | None],
+        times: Callable[[Sequence[str]], tuple[int | None, ...]],
         faults: Faults,
         reach: Callable[[GroupMove, int], None],
         pace: Pace,
@@ -141,7 +141,8 @@ class Mover:
         self._spark = spark
         self._checkpoint = checkpoint
         self._home = home
-        self._times = tuple(times)
+        #: Where the event times of streams are, the made ones of these names included.
+        self._times = times
         self._faults = faults
         #: Told which step of a move is being taken; tests place faults there.
         self._reach = reach
@@ -265,13 +266,15 @@ class Mover:
         context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
         watch = time.perf_counter()
         received: list[tuple[Parcel, Run]] = []
+        # Slots may have different made streams: those of the sender are sent.
+        sent = (int(sender.version), self._times(departure.made))
         loads = self._in_loads(parcels(departure, len(sender.groups)))
         for load in islice(loads, 1):
-            received += self._carried(move, load, int(sender.version), exchange)
+            received += self._carried(move, load, *sent, exchange)
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
         self._reach(move, 6)
         for load in loads:
-            received += self._carried(move, load, int(sender.version), exchange)
+            received += self._carried(move, load, *sent, exchange)
         return laid_out(received, len(departure.streams))
 
     def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
@@ -298,7 +301,12 @@ class Mover:
         return least
 
     def _carried(
-        self, move: GroupMove, load: Sequence[Parcel], batch: int, exchange: Exchange
+        self,
+        move: GroupMove,
+        load: Sequence[Parcel],
+        batch: int,
+        times: tuple[int | None, ...],
+        exchange: Exchange,
     ) -> list[tuple[Parcel, Run]]:
         """One job; what it put where."""
         shipment = Shipment(
@@ -308,7 +316,7 @@ class Mover:
             move.sender,
             move.receiver,
             tuple(load),
-            self._times,
+            times,
             self._faults,
         )
         begin = self._spark.range(0, 1, 1, 1).select(F.lit(1).cast("int").alias("go"))

@@ -14,7 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spillway.errors import QueryError, SettingsError, SpillwayError
+from spillway.coordinator.explanation import plan_line, shape_report
+from spillway.errors import QueryError, SettingsError, SpillwayError, StateError
 from spillway.metrics.events import Event
 from spillway.settings import parse_bytes
 from spillway.spark.cleanup import Cleanup, clean_up, show_bar
@@ -194,7 +195,11 @@ class Query:
         self._watcher.join(timeout=60)
 
     def explain(self, extended: bool = False) -> None:
-        """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch."""
+        """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch.
+
+        Of a join whose slots have shapes, also what each slot measured, and what its shape and others
+        cost by that.
+        """
         print(self.describe(extended))
 
     def describe(self, extended: bool = False) -> str:
@@ -308,4 +313,20 @@ def _described(stage: Stage) -> list[str]:
         f"  disk   {places.disk}",
         f"  durable {stage.checkpoint.location}",
     ]
+    if spec.shaping is not None:
+        lines.append(f"  plan   {plan_line(spec.shaping)}")
+        lines += [
+            f"    {line}" for slot in range(state.routing.slots) for line in _shape(stage, slot)
+        ]
     return lines
+
+
+def _shape(stage: Stage, slot: int) -> list[str]:
+    """The lines of `explain` about the shape of one slot."""
+    state = stage.state
+    manifest, name = None, state.manifests[slot]
+    # A running query may have gone on meanwhile; then its states are left out.
+    with contextlib.suppress(StateError):
+        manifest = None if name is None else stage.checkpoint.manifest(name)
+    report = shape_report(state, slot, manifest, len(stage.spec.plan.streams))
+    return [] if report is None else report.lines()

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from spillway.errors import PlanError
 from spillway.operators.base import Operator
 from spillway.plan.join import Plan
+from spillway.policies.shaping import Shaping
 from spillway.settings import Adapt
 from spillway.spark.lanes import Lanes
 from spillway.spark.writer import StreamWriter
@@ -33,6 +34,8 @@ class Planned:
     operator: Operator
     #: The same columns, of the results of the query before.
     travelling: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    #: What shapes slots may join in; None: the operator has only one.
+    shaping: Shaping | None = None
 
     def feed(self, rows: DataFrame) -> DataFrame:
         """The results of the query before, as they travel."""

@@ -18,6 +18,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,12 +38,15 @@ from spillway.coordinator.coordinator import (
     plan_round,
 )
 from spillway.coordinator.log import Mark, next_round_of
+from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
+from spillway.operators.intermediate import time_columns
 from spillway.plan.join import Plan
 from spillway.policies.rotation import Gaps
+from spillway.policies.shaping import Shaping
 from spillway.policies.skew import Skew
 from spillway.protocols.move import GroupMove, Phase
 from spillway.settings import Adapt, parse_bytes
@@ -80,6 +84,8 @@ class QuerySpec:
     query_id: str
     identity: bool = False
     faults: Faults = field(default_factory=Faults)
+    #: What shapes slots may join in; None: the operator has only one.
+    shaping: Shaping | None = None
 
 
 class Stage:
@@ -125,7 +131,7 @@ class Stage:
         self._anchored = anchored
         self._records = spark.sparkContext.accumulator({}, Records())
         self._upkeep = Upkeep(checkpoint, references)
-        times = [layout.time_column for layout in spec.operator.layouts]
+        times = partial(time_columns, spec.operator.layouts, spec.lanes.streams)
         moving = (cloned(spark), checkpoint, self.home, times)
         self._mover = Mover(*moving, spec.faults, self._reach, self.pace)
         self._own = cloned(spark)
@@ -209,6 +215,7 @@ class Stage:
             memory_bytes=self.limits,
             budgets=self._skew.budgets() if self._skew else None,
             t_gaps_s=self._gaps.seconds(self.state.routing.slots) if self._gaps else None,
+            shapes=shapes_of(self.state, self.spec.shaping),
             note=note,
         )
         if note is None and noteworthy(self.state, plan):
@@ -230,7 +237,8 @@ class Stage:
         if not (cleanup or state.moves or state.scaling or state.spooled_rows):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self._gaps else None
-        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once)
+        shapes = shapes_of(state, self.spec.shaping)
+        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once, shapes=shapes)
         self.checkpoint.log.begin(next_round_of(self.state), note)
         return note
 
@@ -285,6 +293,7 @@ class Stage:
             self._reach(move, _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
         state = adapt(state, records, self.limits, self.rules)
+        state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
         attempts = [record for same in self._records.value.values() for record in same]

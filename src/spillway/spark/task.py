@@ -27,6 +27,7 @@ from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
 from spillway.operators.faults import Faults, executor_pid
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.operators.tree import TreeOperator
 from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
 from spillway.settings import parse_bytes
@@ -103,6 +104,7 @@ class SlotTask:
             owned=self.plan.routing.groups_of(slot) if orders else (),
             budget=self.plan.budget_of(slot),
             now_s=self.plan.clock_s,
+            shape=str(self.plan.shape_of(slot) or ""),
         )
         policy = SpillPolicy(
             adapt.victims,
@@ -114,12 +116,19 @@ class SlotTask:
             map(_in_utc, rows),
             job,
             self._manifest(store.durable, slot),
-            self.operator,
+            self._operator(slot),
             policy,
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
         )
+
+    def _operator(self, slot: SlotId) -> Operator:
+        """What works on the rows of a slot: slots may join in different shapes."""
+        shape = self.plan.shape_of(slot)
+        if shape is None:
+            return self.operator
+        return TreeOperator(self.streams, shape, self.home.adapt.block_rows)
 
     def _sweep(self, store: Store) -> None:
         """Removes the local files of attempts that were killed before they committed.

@@ -195,6 +195,7 @@ class StreamWriter:
             query_id,
             identity,
             self._faults,
+            planned.shaping,
         )
 
     def _location(self) -> tuple[str, bool]:

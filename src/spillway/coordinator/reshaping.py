@@ -1,0 +1,96 @@
+"""Which shape each slot joins in: what the coordinator decides when a batch is committed (PLANS 1.2).
+
+    shapes_of    the shapes of the next plan
+    reshape      the state after a commit, with the shapes that slots are to have from now on
+
+A shape is part of the log record and of the plan's note, so a batch that is repeated is joined in the
+shape that it had. The results of a batch are the same in any shape.
+
+A slot keeps its shape while groups of it are on their way: what has departed is read beside the batches,
+and another shape would drop the states in it. Another `plan(...)` at a start is the same as any change
+of shape, and comes with the first commit.
+
+Slots are evaluated in turns where there are many streams, so that what a commit takes is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spillway.coordinator.coordinator import BatchPlan, Committed
+from spillway.metrics.events import Reshaped
+from spillway.metrics.record import SlotRecord
+from spillway.plan.shape import Shape, flat
+from spillway.policies.plans import Reshape
+from spillway.policies.shaping import NWAY, Shaping, SlotShape
+from spillway.protocols.engine import busy
+
+#: Steps of the search for cheapest shapes in one commit, each a few microseconds: 3**n for n streams.
+MOST_STEPS = 10_000
+
+
+def shapes_of(state: Committed, shaping: Shaping | None) -> tuple[Shape, ...]:
+    """The shape of each slot in the next plan; none where all slots do the n-way join.
+
+    A slot that is new begins as most others are.
+    """
+    known = [one.shape for one in state.shapes]
+    if shaping is None or (not known and shaping.kind == NWAY):
+        return ()
+    usual = Counter(known).most_common(1)[0][0] if known else shaping.first
+    slots = state.routing.slots
+    return (*known[:slots], *(usual for _ in range(slots - len(known))))
+
+
+def reshape(
+    state: Committed,
+    plan: BatchPlan,
+    records: Mapping[int, SlotRecord],
+    limits: Mapping[int, int | None],
+    seconds: float,
+    shaping: Shaping | None,
+) -> Committed:
+    """The state after a commit, with what slots are to have another shape from the next plan on."""
+    if shaping is None or not plan.note.shapes:
+        return state
+    taken, turn = busy(state.moves), _turn(state, len(shaping.names))
+    shapes, events = [], []
+    for slot, shape in enumerate(plan.note.shapes[: state.routing.slots]):
+        known = state.shapes[slot] if slot < len(state.shapes) else SlotShape(shape)
+        known = replace(known, shape=shape)
+        # A round brings no rows, and says nothing of rates.
+        if state.round == 0:
+            new, record = known.rates is None, records[slot]
+            known = shaping.observed(known, record, seconds)
+            if slot in turn and slot not in taken:
+                room = _room(record, limits.get(slot), len(shaping.names))
+                change, known = shaping.decided(slot, known, new=new, room_bytes=room)
+                if change is not None:
+                    events.append(_told(state, change, known.shape, record))
+                    known = replace(known, shape=change.shape)
+        shapes.append(known)
+    if shaping.kind == NWAY and all(one.shape == flat(shaping.names) for one in shapes):
+        shapes = []
+    return replace(state, shapes=tuple(shapes), events=(*state.events, *events))
+
+
+def _turn(state: Committed, streams: int) -> set[int]:
+    """The slots that are evaluated after this batch."""
+    slots = state.routing.slots
+    count = min(slots, max(1, MOST_STEPS // 3**streams))
+    return {(state.batch * count + at) % slots for at in range(count)}
+
+
+def _room(record: SlotRecord, limit: int | None, streams: int) -> float | None:
+    """Bytes that intermediate states may have: what the streams leave of the memory."""
+    return None if limit is None else max(0, limit - sum(record.state_bytes[:streams]))
+
+
+def _told(state: Committed, change: Reshape, before: Shape, record: SlotRecord) -> Reshaped:
+    kept = {node.name for node in change.shape.inner()}
+    made = zip(reversed(record.made), reversed(record.state_bytes), strict=False)
+    dropped = sum(size for name, size in made if name not in kept)
+    texts = (change.reason, str(before), str(change.shape))
+    return Reshaped(state.batch, change.slot, (), dropped, 0.0, *texts)

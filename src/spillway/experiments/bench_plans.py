@@ -1,0 +1,98 @@
+"""A join under one plan while a selectivity changes, in a process of its own: an order in, times out.
+
+    python -m spillway.experiments.bench_plans ORDER.json RESULT.json
+
+Three streams are joined within windows (workloads/drift.py). At first a and b match rarely, so that it
+is best to join them first. From the batch `CHANGE` on they match twenty times as often, and it is best
+to join a and c first. Every engine is a plan: each fixed one, and one that slots choose for themselves.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from spillway.experiments.bench_engine import SpillwayRun, answer, session
+from spillway.experiments.bench_spec import CORES, PLANS, EngineOrder
+from spillway.metrics.events import Reshaped
+from spillway.spark.join import join
+from spillway.workloads.drift import Drift
+
+#: The batch in which the selectivity changes, and how many there are in all. The window is full after
+#: 8 batches, and `auto` has made up its mind some batches later.
+CHANGE = 32
+BATCHES = 48
+#: Rows of a stream in a batch, as a part of what other benchmarks have: each finds many partners.
+ROWS_SHARE = 5
+#: Batches of warming up, in which the selectivity changes too.
+_WARM_CHANGE = 14
+_LEAST_WARM_BATCHES = 24
+_LOOK_EVERY_S = 0.25
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
+    """Warms up, runs the batches, and gives their times and the changes of shape."""
+    spark = session(replace(order, batches=BATCHES))
+    try:
+        rows = max(1, order.rows // ROWS_SHARE)
+        if order.warmup_s > 0:
+            warm = Drift(max(1, rows // 4), _WARM_CHANGE)
+            _run(spark, order, warm, "warm-up", say, order.warmup_s, _LEAST_WARM_BATCHES)
+        found = _run(spark, order, Drift(rows, CHANGE), "measured", say, 0.0, BATCHES)
+        return {"engine": order.engine, "spark": pyspark.__version__, **found}
+    finally:
+        spark.stop()
+
+
+def _run(
+    spark: SparkSession,
+    order: EngineOrder,
+    drift: Drift,
+    phase: str,
+    say: Say,
+    least_s: float,
+    least_batches: int,
+) -> dict[str, Any]:
+    """Runs at least so many batches for at least so long."""
+    joined = join(**drift.stream(spark)).on("k")
+    window = f"{drift.window_batches * drift.advance_ms} milliseconds"
+    query = (
+        joined.within(window, time="ts").plan(**PLANS[order.engine])
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{order.directory}/checkpoint-{phase}")
+        .adapt(slots=CORES).start()
+    )  # fmt: skip
+    run, ends_at = SpillwayRun(query), time.monotonic() + least_s
+    try:
+        seen = -1
+        while seen + 1 < least_batches or time.monotonic() < ends_at:
+            time.sleep(_LOOK_EVERY_S)
+            if (last := run.last_batch()) > seen:
+                seen = last
+                say({"phase": phase, "batch": seen + 1, "of": least_batches})
+        while len(batches := run.batches()) < least_batches:
+            time.sleep(_LOOK_EVERY_S)
+        changes = [event for event in query.events if isinstance(event, Reshaped)]
+        return {
+            "change": drift.change,
+            "batches": batches[:least_batches],
+            "reshaped": [event.to_json() for event in changes],
+            "shapes": [
+                [slot.get("shape", "") for slot in entry["slots"]]
+                for entry in query.recentProgress[:least_batches]
+            ],
+        }
+    finally:
+        run.stop()
+
+
+if __name__ == "__main__":
+    answer(measure, *sys.argv[1:])

@@ -1,0 +1,236 @@
+"""The shapes of slots from commit to commit, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillway.coordinator.coordinator import (
+    Committed,
+    commit_batch,
+    initial,
+    new_note,
+    plan_batch,
+    plan_round,
+)
+from spillway.coordinator.log import Log, Mark
+from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.errors import PlanError
+from spillway.metrics.events import Reshaped, event_from_json
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import OperatorStats
+from spillway.plan.shape import flat, left_deep, parse
+from spillway.policies.shaping import Shaping, SlotShape
+from spillway.protocols.relocation import Relocation
+from spillway.routing.routing import Routing
+from spillway.state.tiers import DurableTier
+
+NAMES = ("a", "b", "c")
+AUTO, TREE, NWAY = (Shaping(NAMES, kind) for kind in ("auto", "tree", "nway"))
+FIXED = Shaping.asked(NAMES, None, "((a c) b)")
+
+
+def record(slot: int, far: str = "ac", rows: int = 1000, state: int = 20_000) -> SlotRecord:
+    """A slot in which the two streams that are named match twenty times less often than others."""
+    sampled = {
+        f"{i}~{j}": (1e7, 50.0 if {NAMES[i], NAMES[j]} == set(far) else 1000.0)
+        for i, j in itertools.permutations(range(3), 2)
+    }
+    return SlotRecord(
+        0, slot, f"m{slot}", (rows,) * 3, (0,) * 3, 0, (None,) * 3, (state,) * 3,
+        (state * 24,) * 3, (1,) * 3, "w", sampled=sampled,
+    )  # fmt: skip
+
+
+def batch(
+    state: Committed, shaping: Shaping, far: str = "ac", slots: int = 2, **more: int
+) -> Committed:
+    """The state after one more batch."""
+    plan = plan_batch(state, state.batch + 1, shapes=shapes_of(state, shaping))
+    records = {slot: record(slot, far, **more) for slot in range(slots)}
+    after = commit_batch(state, plan, records, (None,) * 3, 1.0)
+    return reshape(after, plan, records, {}, 1.0, shaping)
+
+
+def start(slots: int = 2) -> Committed:
+    return initial(Routing.even(8, slots), 3)
+
+
+def shapes(state: Committed) -> list[str]:
+    return [str(one.shape) for one in state.shapes]
+
+
+def test_the_n_way_join_leaves_no_trace() -> None:
+    state = batch(start(), NWAY)
+    assert state.shapes == ()
+    assert plan_batch(state, 1, shapes=shapes_of(state, NWAY)).shape_of(0) is None
+    assert shapes_of(state, None) == ()
+
+
+def test_a_given_shape_is_there_from_the_first_batch_on() -> None:
+    plan = plan_batch(start(), 0, shapes=shapes_of(start(), FIXED))
+    assert plan.shape_of(1) == parse("((a c) b)")
+    state = batch(start(), FIXED)
+    assert shapes(state) == ["((a c) b)"] * 2
+    assert state.events == ()
+
+
+def test_a_tree_begins_left_deep_and_has_the_cheapest_once_measured() -> None:
+    assert shapes_of(start(), TREE) == (left_deep(NAMES),) * 2
+    state = batch(start(), TREE)
+    assert shapes(state) == ["((a c) b)"] * 2
+    assert [type(event) for event in state.events] == [Reshaped] * 2
+
+
+def test_auto_begins_at_once_and_changes_when_it_is_sure() -> None:
+    state = batch(start(), AUTO)
+    assert shapes(state) == ["(a b c)"] * 2
+    assert state.shapes[0].wish.times == 1
+    state = batch(state, AUTO)
+    [first, _] = state.events
+    assert isinstance(first, Reshaped)
+    assert (first.before, first.batch, first.slot) == ("(a b c)", 1, 0)
+    assert first.shape == "((a c) b)"
+    assert shapes(state) == [first.shape] * 2
+    assert event_from_json(first.to_json()) == first
+
+
+def test_another_selectivity_gives_another_shape_after_two_evaluations() -> None:
+    state = start()
+    for _ in range(4):
+        state = batch(state, AUTO, "bc")
+    assert shapes(state) == ["(a (b c))"] * 2
+    state = batch(state, AUTO, "ac")
+    assert shapes(state) == ["(a (b c))"] * 2
+    state = batch(state, AUTO, "ac")
+    assert shapes(state) == ["((a c) b)"] * 2
+
+
+def test_a_steady_stream_never_changes_its_shapes_again() -> None:
+    state = start()
+    seen = []
+    for number in range(40):
+        # Noise of a quarter, up and down.
+        state = batch(state, AUTO, rows=(1000, 1250, 800)[number % 3])
+        seen.append(tuple(shapes(state)))
+    assert len(set(seen[2:])) == 1
+
+
+def test_a_slot_that_takes_part_in_a_move_keeps_its_shape() -> None:
+    state = start(3)
+    moving = replace(state, moves=(Relocation(0, 0, 1, 100, 0, False, "a test"),))
+    plan = plan_batch(moving, 0, shapes=(flat(NAMES),) * 3)
+    records = {slot: record(slot) for slot in range(3)}
+    after = reshape(replace(moving, batch=0), plan, records, {}, 1.0, FIXED)
+    assert shapes(after) == ["(a b c)", "(a b c)", "((a c) b)"]
+    [event] = after.events
+    assert isinstance(event, Reshaped)
+    assert (event.slot, event.reason) == (2, "the query asks for it")
+
+
+def test_a_round_decides_nothing() -> None:
+    state = batch(start(), AUTO)
+    note = new_note(state, {}, shapes=shapes_of(state, AUTO))
+    plan = plan_round(state, note)
+    records = {slot: record(slot, rows=0) for slot in range(2)}
+    after = commit_batch(state, plan, records, (None,) * 3, 1.0)
+    assert reshape(after, plan, records, {}, 1.0, AUTO).shapes == state.shapes
+
+
+def test_new_slots_begin_as_most_others_are_and_slots_that_go_are_forgotten() -> None:
+    mixed = tuple(SlotShape(parse(text)) for text in ("(a b c)", "((a c) b)", "((a c) b)"))
+    state = replace(start(5), shapes=mixed)
+    assert [str(one) for one in shapes_of(state, AUTO)[3:]] == ["((a c) b)"] * 2
+    assert len(shapes_of(replace(start(2), shapes=mixed), AUTO)) == 2
+
+
+def test_another_plan_at_a_start_comes_with_the_first_commit() -> None:
+    state = batch(batch(start(), AUTO), AUTO)
+    state = batch(state, FIXED)
+    assert shapes(state) == ["((a c) b)"] * 2
+    state = batch(state, NWAY)
+    assert state.shapes == ()
+    assert [event.reason for event in state.events] == ["the query asks for it"] * 2
+
+
+def test_states_that_do_not_fit_into_memory_are_not_chosen() -> None:
+    plan = plan_batch(start(), 0, shapes=shapes_of(start(), AUTO))
+    records = {slot: record(slot) for slot in range(2)}
+    state = start()
+    for number in range(4):
+        state = reshape(
+            replace(state, batch=number), plan, records, dict.fromkeys(range(2), 1 << 20), 1.0, AUTO
+        )
+    assert shapes(state) == ["(a b c)"] * 2
+
+
+def test_streams_that_come_in_turns_are_averaged() -> None:
+    known = SlotShape(flat(NAMES))
+    for number in range(8):
+        one = replace(record(0), rows_in=tuple(3000 * (at == number % 3) for at in range(3)))
+        known = AUTO.observed(known, one, 1.0)
+    assert known.rates is not None
+    assert all(300 < stream.rate < 2000 for stream in known.rates.streams)
+
+
+def test_what_was_never_sampled_decides_nothing() -> None:
+    known = AUTO.observed(SlotShape(flat(NAMES)), replace(record(0), sampled={}), 1.0)
+    assert known.rates is None
+    assert AUTO.decided(0, known, new=True, room_bytes=None)[0] is None
+
+
+def test_shapes_survive_the_log(tmp_path: Path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    state = batch(start(), AUTO)
+    log.append(state)
+    found = log.read(Mark(0))
+    assert shapes(found) == shapes(state)
+    assert found.shapes[0].wish == state.shapes[0].wish
+    assert found.shapes == state.shapes
+    note = new_note(state, {}, shapes=shapes_of(state, AUTO))
+    log.begin(Mark(1), note)
+    assert log.begun(Mark(1)) == note
+
+
+def test_samples_of_three_batches_are_mostly_new() -> None:
+    stats = OperatorStats(1)
+    learned = {"0~1": (1000.0, 1000.0), "0>1": (1000.0, 1000.0)}
+    for _ in range(3):
+        stats = OperatorStats(1)
+        stats.sampled("0", "1", 1000, 0)
+        stats.probed("0", "1", 1000, 0)
+        learned = stats.blended(learned)
+    sampled, probed = (learned[key][1] / learned[key][0] for key in ("0~1", "0>1"))
+    assert sampled < 0.1 < probed
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "hint"),
+    [
+        (("abc", "best", None), "there is no plan 'best'", 'plan("auto")'),
+        (("abcdefghi", "auto", None), "up to 8 streams, not 9", 'plan("nway")'),
+        (("abcdefghi", "tree", None), "up to 8 streams, not 9", "plan(shape="),
+        (("abc", None, "((a b) x)"), "names no stream x", "a, b, c"),
+        (("abc", "tree", "(a b)"), "leaves out c", "each of them once"),
+        (("abc", "nway", "((a b) c)"), 'plan("nway") takes no shape', "plan(shape="),
+        (("abc", None, "((a b) c"), "'((a b) c' is no shape of a join", "brackets"),
+        (("abc", None, "((a b) (a c))"), "stream a is in a shape twice", "brackets"),
+        ((("a b", "c"), "auto", None), "stream 'a b' cannot be written in a shape", "spaces"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_one_clear_message(asked, message, hint) -> None:
+    with pytest.raises(PlanError) as refused:
+        Shaping.asked(*asked)
+    assert message in refused.value.message
+    assert refused.value.hint is not None
+    assert hint in refused.value.hint
+
+
+def test_nine_streams_may_be_joined_at_once_or_in_a_given_shape() -> None:
+    many = "abcdefghi"
+    assert Shaping.asked(tuple(many), None, None).first == flat(many)
+    given = str(left_deep(many))
+    assert str(Shaping.asked(tuple(many), None, given).first) == given
