@@ -1,4 +1,4 @@
-"""Runs FLUX's figures on the simulated cluster, and makes their documents. No Spark is started."""
+"""Runs the figures of FLUX and PLANS on simulated slots, without Spark, and makes their documents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from spillway.experiments.reproduce_flux_load import LOAD_FIGURES
 from spillway.experiments.reproduce_flux_memory import MEMORY_FIGURES
 from spillway.experiments.reproduce_flux_terms import Results, SimulatedFigure
 from spillway.experiments.reproduce_flux_tuning import TUNING_FIGURES
+from spillway.experiments.reproduce_plans import BETTER_FIGURE, PLAN_FIGURES
+from spillway.experiments.reproduce_plans_moves import MOVE_FIGURES
+from spillway.simulator.join_scenario import JoinScenario
+from spillway.simulator.join_simulation import simulate_join
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result, simulate
 
 _ALL = (*EXCHANGE_FIGURES, *LOAD_FIGURES, *MEMORY_FIGURES, *HYBRID_FIGURES, *TUNING_FIGURES)
-SIMULATED = {figure.name: figure for figure in _ALL}
+FLUX = {figure.name: figure for figure in _ALL}
+PLANS = {figure.name: figure for figure in (*PLAN_FIGURES, *MOVE_FIGURES, BETTER_FIGURE)}
+SIMULATED = {**FLUX, **PLANS}
 
 
 def simulated_documents(
@@ -25,11 +31,11 @@ def simulated_documents(
     """The figures' documents; figures that share a run share it."""
     known: dict[str, Result] = {}
 
-    def ran(scenario: Scenario, told: str) -> Result:
+    def ran(scenario: Scenario | JoinScenario, told: str) -> Result:
         key = json.dumps(scenario.to_json(), sort_keys=True)
         if key not in known:
             say(told)
-            known[key] = simulate(scenario)
+            known[key] = _simulated(scenario)
         return known[key]
 
     for figure in figures:
@@ -40,6 +46,10 @@ def simulated_documents(
             for line, by_x in figure.runs().items()
         }
         yield document(figure, results)
+
+
+def _simulated(scenario: Scenario | JoinScenario) -> Result:
+    return simulate_join(scenario) if isinstance(scenario, JoinScenario) else simulate(scenario)
 
 
 def document(figure: SimulatedFigure, results: Results) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The terms in which FLUX's figures are given: lines of points, each from a simulated run.
+"""The terms in which simulated figures are given: lines of points, each from a simulated run.
 
-FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept. A line is
-either one run over time, or a point from each of several runs.
+FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept; PLANS had ten
+machines. A line is either one run over time, or a point from each of several runs.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spillway.simulator.join_scenario import JoinScenario
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result
 
 #: The runs of each line, by where their points are on the x axis; over time there is one, at 0.
-Runs = Mapping[str, Mapping[float, Scenario]]
+Runs = Mapping[str, Mapping[float, Scenario | JoinScenario]]
 #: The same, once run.
 Results = Mapping[str, Mapping[float, Result]]
 #: The points of each line.
@@ -25,7 +26,7 @@ Verdict = tuple[dict[str, Any], bool]
 
 @dataclass(frozen=True)
 class SimulatedFigure:
-    """One figure of FLUX."""
+    """One figure of FLUX or PLANS."""
 
     name: str
     title: str

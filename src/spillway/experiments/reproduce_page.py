@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
-from spillway.experiments.reproduce_flux import SIMULATED
-from spillway.experiments.reproduce_flux_page import HEAD, REAL_HEAD, flux_section
+from spillway.experiments.reproduce_flux import FLUX, PLANS
+from spillway.experiments.reproduce_flux_page import HEAD, PLANS_HEAD, REAL_HEAD, flux_section
 from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_spec import FIGURES
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
@@ -82,7 +82,7 @@ def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
     known = {document["figure"]: document for document in documents}
     parts = [_HEAD, _summary(known, FIGURES)]
     parts += [_section(known[name]) for name in FIGURES if name in known]
-    for head, figures in ((REAL_HEAD, [*REAL]), (HEAD, [*SIMULATED])):
+    for head, figures in ((REAL_HEAD, REAL), (HEAD, FLUX), (PLANS_HEAD, PLANS)):
         if shown := [name for name in figures if name in known]:
             parts += [head, _summary(known, shown)]
             parts += [flux_section(known[name], PLOTS) for name in shown]
