@@ -20,6 +20,7 @@ from spillway.coordinator.adaptation import Rules
 from spillway.coordinator.log import Log
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.operators.faults import Fault, Faults, StepFault
+from spillway.policies.protocols import Protocols
 from spillway.policies.strategy import Move
 from spillway.spark.session import local_session
 from spillway.state.tiers import DurableTier
@@ -83,7 +84,9 @@ def main(given: str, root: str, placed: str) -> None:
     writer._faults = Faults(faults, steps)
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
-    query._loop.stage.rules = Rules(Scripted(), interval_batches=1)  # type: ignore[arg-type]
+    protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
+    rules = Rules(Scripted(), interval_batches=1, protocols=protocols)  # type: ignore[arg-type]
+    query._loop.stage.rules = rules
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [event.to_json() for event in query.events]

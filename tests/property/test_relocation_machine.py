@@ -1,4 +1,4 @@
-"""Moves of any number, in any order, with any crash: no group is ever lost or in two places.
+"""Moves of any number and protocol, in any order, with any crash: no group is ever lost or served twice.
 
 The machine drives the coordinator as the loop does, with records that are made up: batches and rounds
 commit and go through the log's text; what was received or failed is said between them; a crash goes
@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from spillway.coordinator.adaptation import begin, resume
+from spillway.coordinator.adaptation import begin, give_up, resume
 from spillway.coordinator.coordinator import (
     BatchPlan,
     Committed,
@@ -36,14 +36,34 @@ from spillway.coordinator.coordinator import (
 )
 from spillway.coordinator.log import _from_json, _note_from_json, _note_to_json, _to_json
 from spillway.ids import SlotId
-from spillway.metrics.events import STEPS, Event, GroupsChosen, MoveEvent, SendingFailed
+from spillway.metrics.events import (
+    STEPS,
+    TRACK_STEPS,
+    Event,
+    GroupsChosen,
+    MoveEvent,
+    SendingFailed,
+    TrackGivenUp,
+)
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.operators.orders import Arrive, Choose, Depart, Leave, Park, TakeBack
+from spillway.operators.orders import (
+    Arrive,
+    Choose,
+    Delete,
+    Depart,
+    Duplicate,
+    Leave,
+    Park,
+    Rejoin,
+    Shadow,
+    TakeBack,
+)
 from spillway.policies.strategy import Move
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
-from spillway.protocols.move import Phase
-from spillway.protocols.relocation import MOST_FAILURES, Relocation
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
+from spillway.protocols.relocation import MOST_FAILURES
 from spillway.routing.routing import Routing
 
 GROUPS, STREAMS = 12, 2
@@ -69,6 +89,9 @@ class Places:
     rows: dict[int, list[int]] = field(default_factory=dict)
     #: By slot and move, the rows that wait for each group.
     parked: dict[tuple[int, int], dict[int, list[int]]] = field(default_factory=dict)
+    #: The groups that two slots serve: their move, and the rows of the one that has no others.
+    track: dict[int, int] = field(default_factory=dict)
+    newer: dict[int, list[int]] = field(default_factory=dict)
     #: What each slot last wrote.
     manifests: dict[int, str | None] = field(default_factory=dict)
 
@@ -78,7 +101,7 @@ class Places:
         flushed: set[int] = set()
         moves = {move.move: move for move in plan.moves}
         # The sender cuts groups out in the same batch that lets their rows wait, so it goes first.
-        for slot, order in sorted(told, key=lambda one: isinstance(one[1], Park | Leave)):
+        for slot, order in sorted(told, key=lambda one: isinstance(one[1], Park | Leave | Delete)):
             move = moves[order.move]
             match order:
                 case Choose():
@@ -101,6 +124,24 @@ class Places:
                     there = (move.receiver, order.move)
                     self._serve(slot, order.move, deepcopy(self.parked.get(there, {})))
                     flushed.add(order.move)
+                case Duplicate(groups=groups):
+                    assert {self.slot[g] for g in groups} == {slot} == {move.sender}
+                    assert all(self.move[g] is None for g in groups)
+                    assert {self.track.get(g, order.move) for g in groups} == {order.move}
+                    self.track |= dict.fromkeys(groups, order.move)
+                    self.newer = {g: [] for g in groups} | self.newer
+                case Shadow(groups=groups):
+                    assert slot == move.receiver
+                case Delete(groups=groups) if slot == move.sender:
+                    assert self._end_track(order.move) == sorted(groups)
+                    self.slot |= dict.fromkeys(groups, move.receiver)
+                case Rejoin():
+                    assert slot == move.sender
+                    # It may be given up before its first batch.
+                    assert self._end_track(order.move) in (sorted(move.groups), [])
+                case Delete(groups=groups):
+                    assert slot == move.receiver
+                    assert not set(groups) & set(self.track)
                 case Leave():
                     assert order.move in flushed
                     self.parked.pop((slot, order.move), None)
@@ -109,6 +150,13 @@ class Places:
 
     def cut_out(self, move: int) -> list[int]:
         return [group for group, one in self.move.items() if one == move]
+
+    def _end_track(self, move: int) -> list[int]:
+        """One slot serves the groups of a track from now on; returns them."""
+        groups = sorted(group for group, one in self.track.items() if one == move)
+        for group in groups:
+            del self.track[group], self.newer[group]
+        return groups
 
     def _serve(self, slot: int, move: int, waiting: dict[int, list[int]]) -> None:
         """A slot has the groups of a move from now on; the rows that waited come first."""
@@ -120,7 +168,15 @@ class Places:
 
     def _take_rows(self, plan: BatchPlan) -> None:
         """Every group gets a row, where the routing sends it."""
+        moves = {move.move: move for move in plan.moves}
+        assert set(plan.copies) == set(self.track)
         for group, slot in enumerate(plan.routing.table):
+            if group in self.track:
+                assert slot == moves[self.track[group]].receiver
+                assert plan.copies[group] == self.slot[group] != slot
+                self.rows[group].append(plan.batch)
+                self.newer[group].append(plan.batch)
+                continue
             parks = [o for o in plan.orders.get(slot, ()) if isinstance(o, Park)]
             waits = [order.move for order in parks if group in order.groups]
             if waits:
@@ -142,8 +198,7 @@ class Relocations(RuleBasedStateMachine):
             dict(enumerate(self.state.routing.table)),
             dict.fromkeys(everything),
             {group: [] for group in everything},
-            {},
-            dict.fromkeys(range(slots)),
+            manifests=dict.fromkeys(range(slots)),
         )
         #: Names of what was received, as far as the coordinator knows of it.
         self.parts: dict[int, str] = {}
@@ -164,7 +219,9 @@ class Relocations(RuleBasedStateMachine):
         if len(free) > 1:
             pair = data.draw(st.permutations(free))
             everything = data.draw(st.booleans())
-            self.asked.append(Move(pair[0], pair[1], 10, "a test", everything=everything))
+            protocol = data.draw(st.sampled_from(["mslb", "ptlb"]))
+            how = {"everything": everything, "protocol": protocol}
+            self.asked.append(Move(pair[0], pair[1], 10, "a test", **how))
 
     @rule(data=st.data(), round_=st.booleans(), limit=st.none() | st.integers(1, 9))
     def run(self, data: st.DataObject, round_: bool, limit: int | None) -> None:
@@ -205,6 +262,12 @@ class Relocations(RuleBasedStateMachine):
         self.beside += events
 
     @precondition(lambda self: self.begun is None)
+    @rule()
+    def give_up(self) -> None:
+        self.state, events = give_up(self.state, "a test")
+        self.beside += events
+
+    @precondition(lambda self: self.begun is None)
     @rule(begins=st.booleans(), limit=st.none() | st.integers(1, 9))
     def crash(self, begins: bool, limit: int | None) -> None:
         """Back to the last record; slots may have done a batch already, which then never was."""
@@ -233,10 +296,16 @@ class Relocations(RuleBasedStateMachine):
         chosen = tuple(
             Chosen(order.move, self.choice(data, order, owned), 8, "a test") for order in orders
         )
+        purged = tuple(
+            move.move
+            for move in plan.moves
+            if (move.phase, move.sender) == (Phase.DUPLICATING, slot) and data.draw(st.booleans())
+        )
         none = (0,) * STREAMS
         return SlotRecord(
             *(plan.batch, slot, manifest, none, none, 0, (None,) * STREAMS, none, none, none, "w"),
             chosen=chosen,
+            purged=purged,
         )
 
     def choice(self, data: st.DataObject, order: Choose, owned: tuple[int, ...]) -> tuple[int, ...]:
@@ -253,7 +322,7 @@ class Relocations(RuleBasedStateMachine):
             if move.move not in going_on:
                 self.ended(move)
 
-    def ended(self, move: Relocation) -> None:
+    def ended(self, move: GroupMove) -> None:
         """Nothing of a move is left, and it was told step by step."""
         serves = move.sender if move.phase is Phase.ROLLING_BACK else move.receiver
         assert {self.places.slot[group] for group in move.groups} <= {serves}
@@ -262,7 +331,11 @@ class Relocations(RuleBasedStateMachine):
         kinds = [type(event) for event in self.told[move.move]]
         if move.move in self.interrupted:
             return
-        if move.phase is Phase.REACTIVATING:
+        if move.phase is Phase.DELETING:
+            assert kinds == list(TRACK_STEPS)
+        elif isinstance(move, ParallelTrack) and move.phase is Phase.ROLLING_BACK:
+            assert kinds.count(TrackGivenUp) == 1
+        elif move.phase is Phase.REACTIVATING:
             well = [one for at, one in enumerate(kinds) if one not in kinds[:at]]
             assert [one for one in well if one is not SendingFailed] == list(STEPS)
         elif move.phase is Phase.ROLLING_BACK:
@@ -287,6 +360,7 @@ class Relocations(RuleBasedStateMachine):
         moves = {move.move: move for move in self.logged.moves}
         for group, slot in enumerate(self.logged.routing.table):
             away = self.places.move[group]
+            away = self.places.track.get(group, away)
             serves = self.places.slot[group] if away is None else moves[away].receiver
             assert slot == serves
         assert {move for _, move in self.places.parked} <= set(moves)
@@ -298,6 +372,8 @@ class Relocations(RuleBasedStateMachine):
             return
         came = None
         for group, rows in self.places.rows.items():
+            newer = self.places.newer.get(group, [])
+            assert rows[len(rows) - len(newer) :] == newer
             waits = [one[group] for one in self.places.parked.values() if group in one]
             assert len(waits) <= 1
             mine = rows + [batch for one in waits for batch in one]

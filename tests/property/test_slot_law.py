@@ -141,7 +141,7 @@ def histories(draw, subject: Subject):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(
-    max_examples=60,
+    max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

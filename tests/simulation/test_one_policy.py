@@ -82,6 +82,6 @@ def test_decisions_and_choices_come_from_the_policies(monkeypatch):
 
 
 def test_steps_come_from_the_protocol(monkeypatch):
-    monkeypatch.setattr(relocation, "TRANSITIONS", {})
+    monkeypatch.setattr(relocation.Relocation, "transitions", {})
     with pytest.raises(Exception, match="cannot take"):
         simulate(preset("pressure"))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spillway.metrics.events import STEPS
-from spillway.protocols.diagram import BEGIN, END, relocation_diagram, rendered
-from spillway.protocols.relocation import TRANSITIONS
+from spillway.metrics.events import STEPS, TRACK_STEPS
+from spillway.protocols.diagram import DRAWN, diagram, marks, rendered
 from spillway.settings import STRATEGIES, Adapt
 
 ROOT = Path(__file__).parents[2]
@@ -29,18 +28,23 @@ def first_cells(page: str, head: str) -> list[str]:
 
 def test_diagram_of_the_phases_is_drawn_from_the_table() -> None:
     page = text("docs/architecture.md")
-    assert page.count(BEGIN) == page.count(END) == 1
+    assert all(page.count(mark) == 1 for name in DRAWN for mark in marks(name))
     assert rendered(page) == page
 
 
-def test_diagram_has_every_transition() -> None:
-    arrows = [line for line in relocation_diagram().splitlines() if " : " in line]
-    assert len(arrows) == len(set(arrows)) == sum(map(len, TRANSITIONS.values()))
-    assert "    rolling_back --> [*] : Reactivated" in arrows
+@pytest.mark.parametrize("name", DRAWN)
+def test_diagram_has_every_transition(name: str) -> None:
+    arrows = [line for line in diagram(name).splitlines() if " : " in line]
+    assert len(arrows) == len(set(arrows)) == sum(map(len, DRAWN[name].values()))
+    ends = {"relocation": "Reactivated", "parallel-track": "EndOfPartitions"}
+    assert f"    rolling_back --> [*] : {ends[name]}" in arrows
 
 
-def test_steps_of_a_relocation_are_those_of_the_paper() -> None:
-    assert first_cells(text("docs/architecture.md"), "message") == [one.message for one in STEPS]
+def test_steps_of_a_move_are_those_of_the_papers() -> None:
+    page = text("docs/architecture.md")
+    assert first_cells(page, "message") == [one.message for one in STEPS]
+    _, track = page.split("## One parallel track", 1)
+    assert first_cells(track, "message") == [one.message for one in TRACK_STEPS]
 
 
 def test_readme_has_every_strategy_and_every_setting() -> None:

@@ -83,7 +83,9 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
     plan = plan_batch(state, state.batch + 1)
     rows = rows_of(plan.batch)
     hashes = rows.column(1).to_numpy().view(np.uint32)
-    slot_of = np.array(plan.routing.table)[group_of(hashes, GROUPS)]
+    groups = group_of(hashes, GROUPS)
+    slot_of = np.array(plan.routing.table)[groups]
+    copied = np.array([plan.copies.get(group, -1) for group in range(GROUPS)])[groups]
     records: dict[int, SlotRecord] = {}
     for slot in range(plan.routing.slots):
         name = plan.manifests[slot]
@@ -101,7 +103,7 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
             orders=plan.orders.get(slot, ()),
             owned=plan.routing.groups_of(SlotId(slot)),
         )
-        mine = [rows.filter(pa.array(slot_of == slot))]
+        mine = [rows.filter(pa.array((slot_of == slot) | (copied == slot)))]
         taken: list[SlotRecord] = []
         operator = JoinOperator(COLUMNS, 1000)
         for _ in run_slot(mine, job, manifest, operator, SpillPolicy(), store, taken.append):
@@ -366,6 +368,32 @@ def test_moves_under_way_are_shown_with_what_has_departed_and_what_waits(moving,
     assert "move 0 from slot 0 to slot 1: sending " in text
     assert f"slot 0: departed {departed['rows']:,} rows, " in text
     assert f"slot 1: parked {parked['rows']:,} rows, " in text
+
+
+def test_parallel_track_is_shown_with_its_new_rows(location, tmp_path, run) -> None:
+    checkpoint, state = opened(location)
+    before = state.rows_in
+    state = begin(state, [Move(0, 1, 500, "a test", protocol="ptlb")])
+    attempts = itertools.count(1000)
+    for _ in range(3):
+        state = run_batch(tmp_path, checkpoint, state, attempts)
+    found = json.loads(run(location, "--json")[1])
+    [move] = found["committed"]["moves"]
+    assert (move["protocol"], move["phase"]) == ("ptlb", "duplicating")
+    sender, receiver = found["slots"]
+    [tracked] = sender["tracked"]
+    # The rows of two batches, which both slots have; they were counted once.
+    hashes = (np.arange(KEYS) * 2_654_435_761 % 2**32).astype(np.uint32)
+    keys = int(np.isin(group_of(hashes, GROUPS), move["groups"]).sum())
+    assert (tracked["move"], tracked["rows"]) == (0, 2 * keys * 2)
+    assert tracked["bytes"] > 0
+    assert receiver["tracked"] == []
+    per_batch = [rows // BATCHES for rows in before]
+    assert list(state.rows_in) == [rows * (BATCHES + 3) for rows in per_batch]
+    text = run(location)[1]
+    assert "parallel track 0 from slot 0 to slot 1: duplicating " in text
+    assert f"slot 0: new in a parallel track {tracked['rows']:,} rows, " in text
+    assert found["ok"]
 
 
 def test_move_that_has_not_chosen_shows_what_is_wanted(location, run) -> None:

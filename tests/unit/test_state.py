@@ -121,7 +121,7 @@ def test_damaged_and_newer_manifests_are_refused() -> None:
         decode_manifest(data[:-2], "m")
     from spillway.kernels.checksum import checksum
 
-    body = data.partition(b"\n")[2].replace(b'"format":4', b'"format":9')
+    body = data.partition(b"\n")[2].replace(b'"format":5', b'"format":9')
     with pytest.raises(StateError, match="written by a newer version"):
         decode_manifest(f"{checksum(body):016x}\n".encode() + body, "m")
 

@@ -17,6 +17,7 @@ from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stag
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
 from spillway.protocols.move import GroupMove
+from spillway.settings import PTLB
 
 FOUND_PROBLEMS = 1
 #: Events in the text; `--json` has more.
@@ -132,7 +133,8 @@ def _scaling(scaling: Scaling, slots: int) -> str:
 
 def _moves(found: Inspection) -> list[str]:
     return [
-        f"move {move.move} from slot {move.sender} to slot {move.receiver}: {move.phase.value} "
+        f"{'parallel track' if move.protocol == PTLB else 'move'} {move.move} "
+        f"from slot {move.sender} to slot {move.receiver}: {move.phase.value} "
         f"{_amount(move)} ({move.reason})"
         for move in (found.committed.moves if found.committed else ())
     ]
@@ -149,7 +151,11 @@ def _moving(found: Inspection) -> list[str]:
     return [
         f"slot {slot.slot}: {what} {_part(part)}, of move {part.move}"
         for slot in found.slots
-        for what, parts in (("departed", slot.departed), ("parked", slot.parked))
+        for what, parts in (
+            ("departed", slot.departed),
+            ("parked", slot.parked),
+            ("new in a parallel track", slot.tracked),
+        )
         for part in parts
     ]
 

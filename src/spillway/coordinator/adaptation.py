@@ -173,11 +173,6 @@ def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]
     return resume(state, [(GivenUp(move.move, reason), 0.0) for move in tracks])
 
 
-def tracking(state: Committed) -> bool:
-    """Whether a parallel track is under way that only a watermark or `give_up` can end."""
-    return any(isinstance(m, ParallelTrack) for m in state.moves)
-
-
 def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules) -> list[Decision]:
     return [rules.protocols.of(one, view) if isinstance(one, Move) else one for one in decisions]
 

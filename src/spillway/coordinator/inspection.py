@@ -94,6 +94,8 @@ class SlotReport:
     #: Groups that have left for another slot, and rows that wait for groups on their way here.
     departed: Sequence[MovingPart] = ()
     parked: Sequence[MovingPart] = ()
+    #: New rows of groups that another slot serves as well.
+    tracked: Sequence[MovingPart] = ()
     #: Rows that wait for a later batch.
     spooled_rows: int = 0
     spooled_bytes: int = 0
@@ -308,7 +310,7 @@ def _slot(
         FrozenPart(g.number, len(g.groups), sum(map(_count_runs, g.streams)))
         for g in manifest.generations
     ]
-    departed, parked = _moving(manifest)
+    departed, parked, tracked = _moving(manifest)
     return SlotReport(
         slot,
         groups,
@@ -319,13 +321,14 @@ def _slot(
         int(manifest.groups.pending.sum()),
         departed,
         parked,
+        tracked,
         manifest.spool.rows,
         manifest.spool.bytes,
         shape_report(state, slot, manifest, len(inputs)),
     )
 
 
-def _moving(manifest: Manifest) -> tuple[list[MovingPart], list[MovingPart]]:
+def _moving(manifest: Manifest) -> tuple[list[MovingPart], ...]:
     """What the totals of a slot have beyond its groups: the slot takes part in one move at a time.
 
     Rows that wait are in runs of their own. Groups that departed are slices of runs, whose rows only
@@ -342,7 +345,9 @@ def _moving(manifest: Manifest) -> tuple[list[MovingPart], list[MovingPart]]:
         for part, own in zip(manifest.departures, sizes, strict=True)
     ]
     own_rows = zip(manifest.parked, waiting, strict=True)
-    return departed, [MovingPart(part.move, own, size) for part, own in own_rows]
+    parked = [MovingPart(part.move, own, size) for part, own in own_rows]
+    track = manifest.track
+    return departed, parked, [] if track is None else [MovingPart(track.move, rows, size)]
 
 
 def _run_rows(stacks: Sequence[Sequence[Layer]]) -> int:

@@ -31,11 +31,6 @@ class Intake:
         self._operator = operator
         self._stats = stats
 
-    @property
-    def cumulative(self) -> bool:
-        """Whether results need all that came before."""
-        return self._operator.cumulative
-
     def ready(self, deltas: Deltas) -> Iterator[Deltas]:
         """Takes sorted rows, in the form they are kept in; gives what can be processed now."""
         if not self._operator.cumulative:

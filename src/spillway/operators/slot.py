@@ -165,7 +165,7 @@ def run_slot(
     intake = Intake(state, operator, stats)
     rotates = job.limits.t_gap_s is not None
     read = partial(read_manifest, store.durable)
-    transit = Transit(state, job.orders, read, whole=rotates)
+    transit = Transit(state, job.orders, read, whole=rotates, cumulative=operator.cumulative)
     yield from tally.counted(meter.metered("operator", transit.before_batch(intake)))
     kind = RotationKeeper if rotates else MemoryKeeper
     keeper = kind(state, operator, controller, job.limits)
@@ -200,7 +200,7 @@ def run_slot(
         with meter.phase("sort"):
             piece = sort_input(batches, job.streams, job.watermark_us, transit.copied)
             tally.add(piece)
-            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch), intake)
+            arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
             deltas = gate.admitted(arrived)
         for ready in intake.ready(deltas):
             yield from processed(ready)

@@ -48,6 +48,7 @@ class Transit:
         read: Callable[[str], Manifest],
         *,
         whole: bool = False,
+        cumulative: bool = False,
     ) -> None:
         self._state = state
         self._orders = orders
@@ -66,7 +67,8 @@ class Transit:
             if isinstance(order, Park | Depart | Duplicate | Shadow)
             for group in order.groups
         }
-        self._shadowed = self._ranges_of(Shadow)
+        #: The hashes of a cumulative operator that another slot answers for.
+        self._shadowed = self._ranges_of(Shadow) if cumulative else ()
         #: The hashes whose rows another slot counts.
         self.copied = self._ranges_of(Duplicate)
 
@@ -105,17 +107,16 @@ class Transit:
                 case _:
                     pass
 
-    def without_parked(self, deltas: Sequence[RunData], intake: Intake) -> tuple[RunData, ...]:
+    def without_parked(self, deltas: Sequence[RunData]) -> tuple[RunData, ...]:
         """New rows without those whose groups are on their way here, which are kept for later."""
-        shadowed = self._shadowed if intake.cumulative else ()
-        if not self._parks and not shadowed:
+        if not self._parks and not self._shadowed:
             return tuple(deltas)
         for stream, delta in enumerate(deltas):
             for move, ranges in self._parks:
                 self._state.park(move, stream, rows_inside(delta, ranges))
-            # Another slot answers for these, as long as it has rows from before.
-            self._state.add(stream, rows_inside(delta, shadowed))
-        kept = outside(sorted((*_all_ranges(self._parks), *shadowed), key=lambda one: one.lo))
+            # The slot that has rows from before answers for these.
+            self._state.add(stream, rows_inside(delta, self._shadowed))
+        kept = outside(sorted((*_all_ranges(self._parks), *self._shadowed), key=lambda one: one.lo))
         return tuple(rows_inside(delta, kept) for delta in deltas)
 
     def purged(self, watermark_us: int | None) -> tuple[int, ...]:
@@ -132,7 +133,8 @@ class Transit:
             if isinstance(order, Choose):
                 table, left = self._state.table(), sorted(set(owned) - self._away)
                 if order.in_memory:
-                    left = [group for group in left if not self._state.deferred[group]]
+                    on_disk = self._state.deferred
+                    left = [group for group in left if not on_disk[group]]
                 choice = controller.movers(
                     table,
                     left,

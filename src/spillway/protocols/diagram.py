@@ -1,8 +1,8 @@
-"""The diagram of the phases of a relocation, drawn from the table that the code follows.
+"""The diagrams of the phases of moves, drawn from the tables that the code follows.
 
     python -m spillway.protocols.diagram PAGE
 
-`tests/unit/test_docs.py` draws it again and fails if the page shows anything else.
+`tests/unit/test_docs.py` draws them again and fails if the page shows anything else.
 """
 
 from __future__ import annotations
@@ -10,21 +10,28 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spillway.protocols.move import Phase
-from spillway.protocols.relocation import TRANSITIONS
+from spillway.protocols.move import Phase, Transitions
+from spillway.protocols.parallel_track import TRANSITIONS as TRACK
+from spillway.protocols.relocation import TRANSITIONS as RELOCATION
 
-BEGIN, END = "<!-- relocation:begin -->", "<!-- relocation:end -->"
+#: What is drawn, by the name between its marks.
+DRAWN: dict[str, Transitions] = {"relocation": RELOCATION, "parallel-track": TRACK}
 
 
-def relocation_diagram() -> str:
+def marks(name: str) -> tuple[str, str]:
+    """What begins and ends a diagram in a page."""
+    return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+
+
+def diagram(name: str) -> str:
     """The phases and the messages between them, as a mermaid state diagram.
 
     Example:
-        >>> relocation_diagram().splitlines()[:2]
+        >>> diagram("relocation").splitlines()[:2]
         ['stateDiagram-v2', '    [*] --> computing']
     """
     lines = ["stateDiagram-v2", f"    [*] --> {_name(Phase.COMPUTING)}"]
-    for (before, message), afters in TRANSITIONS.items():
+    for (before, message), afters in DRAWN[name].items():
         # A set has no order, so that of the phases is taken.
         for after in (phase for phase in Phase if phase in afters):
             lines.append(f"    {_name(before)} --> {_name(after)} : {message.__name__}")
@@ -32,10 +39,13 @@ def relocation_diagram() -> str:
 
 
 def rendered(page: str) -> str:
-    """The page with the diagram between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n```mermaid\n{relocation_diagram()}\n```\n{END}{after}"
+    """The page with the diagrams between their marks."""
+    for name in DRAWN:
+        begin, end = marks(name)
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = f"{before}{begin}\n```mermaid\n{diagram(name)}\n```\n{end}{after}"
+    return page
 
 
 def _name(phase: Phase) -> str:
@@ -44,7 +54,7 @@ def _name(phase: Phase) -> str:
 
 
 def main() -> None:
-    """Draws the diagram into a page."""
+    """Draws the diagrams into a page."""
     page = Path(sys.argv[1])
     page.write_text(rendered(page.read_text()))
 

@@ -1,7 +1,7 @@
 """The coordinator over simulated joins: the code that a query runs under, driven by virtual time.
 
 As in simulator/control.py, between two commits lies a batch, at whose end every slot answers with a
-record. `commit_batch`, `reshape` and `adapt` make the next state of it, `plan_batch` the orders and
+record. `commit_batch`, `adapt` and `reshape` make the next state of it, `plan_batch` the orders and
 shapes of the next batch. Here is only what makes records of what slots have measured, and what carries
 orders out.
 
@@ -68,9 +68,9 @@ class JoinControl:
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
         plan, none = self._plan, (None,) * len(NAMES)
         state = commit_batch(self.state, plan, records, none, seconds)
+        state = adapt(state, records, {}, self.rules)
         if self._scenario.optimise:
             state = reshape(state, plan, records, {}, seconds, self._shaping)
-        state = adapt(state, records, {}, self.rules)
         self.state, heard = resume(state, said)
         self._since = now
         self._plan = self._planned()

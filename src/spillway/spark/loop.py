@@ -151,7 +151,8 @@ class BatchLoop:
         Parallel tracks wait for the input, and are given up when it has ended.
         """
         for at, stage in enumerate(self.stages):
-            stage.ended = stage.ended or ended
+            if ended:
+                stage.end_input()
             while stage.moving and not self.stopping:
                 stage.finish_sending()
                 self.run_round(at)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,6 +45,7 @@ from spillway.operators.base import Operator
 from spillway.operators.faults import Faults
 from spillway.operators.intermediate import time_columns
 from spillway.plan.join import Plan
+from spillway.policies.protocols import Protocols
 from spillway.policies.rotation import Gaps
 from spillway.policies.shaping import Shaping
 from spillway.policies.skew import Skew
@@ -62,8 +63,10 @@ from spillway.spark.task import Records, SlotTask
 #: Steps of a move (DCAPE-TR 5.1, PLANS 3.2) that a batch is the answer to, by the phase it ran in; and
 #: those that are due when it is committed, by the phase after it.
 _STEP_IN_BATCH = {
-    **{Phase.COMPUTING: 2, Phase.DEACTIVATING: 4, Phase.REACTIVATING: 8},
-    **{Phase.DUPLICATING: 4, Phase.DELETING: 5},
+    Phase.COMPUTING: 2,
+    Phase.DEACTIVATING: 4,
+    Phase.REACTIVATING: 8,
+    Phase.DELETING: 5,
 }
 _STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
 
@@ -118,7 +121,7 @@ class Stage:
         #: Whether state is sent even to a slot that could take it over by name.
         self.always_sends = False
         #: Whether no more input comes.
-        self.ended = False
+        self._ended = False
         self.home = Home(spec.query_id, uuid.uuid4().hex[:12], checkpoint.location, spec.adapt)
         self.anchors: Anchors | None = None
         self._user = spark
@@ -171,13 +174,18 @@ class Stage:
     @property
     def moving(self) -> bool:
         """Whether groups move and will do so without rows, too."""
-        return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
+        return any(self._ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
 
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
         rescale(self.state, slots)
         self._mover.warm_up()
         self._slots_wished = slots
+
+    def end_input(self) -> None:
+        """Takes note that no more input comes, so that no parallel track would ever end."""
+        self._ended = True
+        self.rules = replace(self.rules, protocols=Protocols())
 
     def finish_sending(self) -> None:
         """Waits for everything that is on its way."""
@@ -290,9 +298,11 @@ class Stage:
         """Makes a batch true that took so long."""
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
         for move in plan.moves:
-            self._reach(move, _STEP_IN_BATCH.get(move.phase, 0))
+            purged = move.move in records[move.sender].purged
+            self._reach(move, 4 if purged else _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
-        state = adapt(state, records, self.limits, self.rules)
+        if not self._resizing:
+            state = adapt(state, records, self.limits, self.rules)
         state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
@@ -350,13 +360,18 @@ class Stage:
         )
         return next(full, None)
 
+    @property
+    def _resizing(self) -> bool:
+        """Whether this start waits for moves to end, to have another number of slots."""
+        asked, slots = self._slots_asked, self.state.routing.slots
+        return asked not in (None, slots) and self.state.scaling is None
+
     def _impatience(self) -> str:
         """Why parallel tracks are not waited for any more; "" if they are."""
-        asked, slots = self._slots_asked, self.state.routing.slots
-        if self.ended:
+        if self._ended:
             return "the input has ended"
-        if asked is not None and asked != slots and self.state.scaling is None:
-            return f"the query is to have {asked} slots instead of {slots}"
+        if self._resizing:
+            return f"the query is to have {self._slots_asked} slots"
         crowded = self._crowded()
         return "" if crowded is None else f"slot {crowded} has no memory left, and could not spill"
 

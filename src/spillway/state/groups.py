@@ -203,6 +203,13 @@ class GroupNews:
         self.outputs += outputs
         self.kept += outputs
 
+    def forget(self, groups: Iterable[int]) -> None:
+        """Groups that are not here any more, and might never have been."""
+        at = list(groups)
+        for column in (self.outputs, self.kept, self.cleaned, self.rows, self.brought):
+            column[at] = 0
+        self.spilled[at] = self.inserted[at] = False
+
     def moved_out(self, groups: Iterable[int]) -> None:
         """Groups whose part in memory ends here, and with it what it has produced."""
         at = list(groups)

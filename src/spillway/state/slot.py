@@ -495,6 +495,7 @@ class SlotState:
         self._cut_out(chosen)
         self._gaps = gaps_outside(self._gaps, group_ranges(chosen, self.groups))
         self._known = self._known.only(set(range(self.groups)) - set(chosen))
+        self.news.forget(chosen)
         self.pending -= set(chosen)
         self.moved = True
 
