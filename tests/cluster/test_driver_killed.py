@@ -146,9 +146,7 @@ def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
 LIVES: list[dict[str, str]] = [
     {"shape": "((orders prices) stock)"},
     {"shape": "((orders stock) prices)"},
-    {"kind": "auto"},
     {"kind": "nway"},
-    {"shape": "(orders (prices stock))"},
     {"kind": "auto"},
 ]
 
@@ -167,7 +165,8 @@ def test_driver_killed_while_shapes_change(place: Place) -> None:
             life.child.tell("go")
             # In the first batch the shape is what it was, from the second on what it is to be.
             more = chance.randint(1, 2)
-            wait_until(partial(_logged, place, before + more), 90, step=0.001, child=life.child)
+            reached = partial(_logged, place, before + more)
+            assert wait_until(reached, 150, step=0.001, child=life.child), life.child.told()
             time.sleep(chance.uniform(0.0, 0.6))
             assert life.child.running, life.child.told()
             life.child.kill(workers=chance.random() < 0.5)
@@ -178,7 +177,7 @@ def test_driver_killed_while_shapes_change(place: Place) -> None:
     log = Log(DurableTier(str(place.log.parent)))
     events = [event for mark in log.marks() for event in log.read(mark).events]
     asked = [one for one in events if isinstance(one, Reshaped)]
-    assert len({one.shape for one in asked}) >= 3, asked
+    assert len({one.shape for one in asked}) >= 2, asked
     state = log.latest()
     assert state is not None
     assert state.rows_in == given.rows_with_key()

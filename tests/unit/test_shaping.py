@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from spillway.cli.inspect import _event
 from spillway.coordinator.coordinator import (
     Committed,
     commit_batch,
@@ -16,16 +18,19 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
+from spillway.coordinator.explanation import shape_report
 from spillway.coordinator.log import Log, Mark
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
+from spillway.ids import SlotId
 from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import flat, left_deep, parse
 from spillway.policies.shaping import Shaping, SlotShape
 from spillway.protocols.relocation import Relocation
-from spillway.routing.routing import Routing
+from spillway.routing.routing import HashRange, Routing
+from spillway.state.manifest import empty_manifest
 from spillway.state.tiers import DurableTier
 
 NAMES = ("a", "b", "c")
@@ -180,6 +185,36 @@ def test_what_was_never_sampled_decides_nothing() -> None:
     known = AUTO.observed(SlotShape(flat(NAMES)), replace(record(0), sampled={}), 1.0)
     assert known.rates is None
     assert AUTO.decided(0, known, new=True, room_bytes=None)[0] is None
+
+
+def test_a_report_tells_costs_made_states_and_gaps() -> None:
+    state = batch(start(), FIXED)
+    [mine] = state.routing.ranges_of(SlotId(1))
+    manifest = replace(
+        empty_manifest(SlotId(1), 4),
+        made=("a+c",),
+        gaps=((HashRange(mine.lo, mine.lo + (mine.hi - mine.lo) // 4), HashRange(0, 5)),),
+        state_bytes=(1, 1, 1, 500),
+        disk_bytes=(0, 0, 0, 70),
+    )
+    report = shape_report(state, 1, manifest, 3)
+    assert report is not None
+    assert report.made == {"a+c": 570}
+    assert report.gaps["a+c"] == pytest.approx(0.25, abs=0.01)
+    text = "\n".join(report.lines())
+    assert text.startswith("slot 1 ((a c) b), cost ")
+    assert "(a b c) " in text
+    assert "selectivity a~b 0.0001" in text
+    assert "a+c 570 bytes, 25% still to be made" in text
+    found = json.loads(json.dumps(report.to_json()))
+    assert next(iter(found["costs"])) == found["shape"] == "((a c) b)"
+    assert [one["rate"] for one in found["streams"]] == [1000.0] * 3
+    assert shape_report(start(), 0, None, 3) is None
+
+
+def test_an_event_tells_from_what_to_what() -> None:
+    event = Reshaped(4, 1, (), 0, 0.0, "it is cheaper", "(a b c)", "((a c) b)")
+    assert _event(event) == ("batch 4, slot 1: reshaped from (a b c) to ((a c) b) (it is cheaper)")
 
 
 def test_shapes_survive_the_log(tmp_path: Path) -> None:

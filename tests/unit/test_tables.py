@@ -26,3 +26,16 @@ def test_a_row_has_the_figures_of_its_document() -> None:
     for figure in ("0.50", "4.00", "8.0", "0.75", "1.25", "0.30"):
         assert f" {figure} " in row
     assert row.count("|") == 13
+
+
+def test_plans_have_a_row_each_and_auto_has_the_ratios() -> None:
+    times = {"steady_p50_s": 0.5, "changed_max_s": 0.9, "recovered_p50_s": 0.6}
+    document = {
+        "name": "plans",
+        "engines": {"nway": times, "auto": {**times, "steady_p50_s": 0.25}},
+        "ratios": {"recovered_vs_best": 1.04, "steady_overhead": None},
+    }
+    head, _, nway, auto = table([document]).splitlines()
+    assert "recovered vs best" in head
+    assert nway == "| `plans` | `nway` | 0.50 | 0.90 | 0.60 |  |  |"
+    assert auto == "| `plans` | `auto` | 0.25 | 0.90 | 0.60 | 1.04 | - |"

@@ -25,14 +25,14 @@ from spillway.spark.join import join
 from spillway.workloads.drift import Drift
 
 #: The batch in which the selectivity changes, and how many there are in all. The window is full after
-#: 8 batches, and `auto` has made up its mind some batches later.
-CHANGE = 32
-BATCHES = 48
+#: 4 batches, and `auto` has made up its mind some batches later.
+CHANGE = 26
+BATCHES = 42
 #: Rows of a stream in a batch, as a part of what other benchmarks have: each finds many partners.
 ROWS_SHARE = 5
 #: Batches of warming up, in which the selectivity changes too.
-_WARM_CHANGE = 14
-_LEAST_WARM_BATCHES = 24
+_WARM_CHANGE = 8
+_LEAST_WARM_BATCHES = 16
 _LOOK_EVERY_S = 0.25
 
 Say = Callable[[dict[str, Any]], None]

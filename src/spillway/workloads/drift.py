@@ -23,7 +23,7 @@ NAMES = ("a", "b", "c")
 #: By how much the selectivity of a and b changes.
 FACTOR = 20
 #: For each domain, which is its place here, its keys as a multiple of those of the first.
-DOMAINS = {"ab": 1, "ac": 4, "bc": 1, "abc": 4}
+DOMAINS = {"ab": 1, "ac": 2, "bc": 2, "abc": 4}
 #: Of a thousand rows of each stream, how many draw from each domain after the change; others match
 #: nothing.
 _PARTS = {
@@ -43,8 +43,8 @@ class Drift:
     rows: int
     #: The first batch in which a and b match more often.
     change: int
+    window_batches: int = 4
     #: Rows of b that a row of a finds in a window after the change, about.
-    window_batches: int = 8
     partners: float = 10.0
     advance_ms: int = 1000
 
