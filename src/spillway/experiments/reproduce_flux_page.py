@@ -43,8 +43,8 @@ coordinator, policies and protocols that a query runs under.
   is what came in the window before it. The paper gives no costs; its joins may well have searched their
   states without an index.
 - **Moving state** (MSLB): the sender first processes what it has of the groups; the link carries 12.5
-  MB/s, of 100 bytes for each row of a tuple; each tuple costs both ends 0.4; what does not match is
-  made at the receiver before it goes on.
+  MB/s, and a row has 100 bytes; each tuple costs both ends 0.4; what does not match is made at the
+  receiver before it goes on.
 - **Parallel track** (PTLB): the sender goes on with all rows, and skips what is all new at the root,
   until it has processed the new rows of two windows, as in the paper. In Spillway itself one is enough.
 - **Chosen here**, since the paper does not say: the number of slots, how fast they are, how many pairs

@@ -40,8 +40,8 @@ PLANS_NOTES: dict[str, str] = {
     ),
     "plans-13": (
         "PTLB is ahead in the end, but by little, and behind until about second 165. Its track does "
-        "not end within the run, so that it changes little, while MSLB is ahead at first. State is "
-        "cheap to move in this cost model; where that is ten times dearer, as the paper supposes "
-        "for states that are large, PTLB is clearly ahead."
+        "not end within the run, so that it changes little, while MSLB is ahead at first. How dear "
+        "it is to move state decides, as the paper says: what a tuple costs at either end is not "
+        "given there, and the dearer it is the more PTLB is ahead."
     ),
 }
