@@ -178,12 +178,10 @@ SETUP = (
 
 
 def _throughput(moves: str, name: str) -> SimulatedFigure:
-    which = (
-        f"figure 7, by {moves.upper()}" if moves == PTLB else "figure 7 with MSLB, not shown there"
-    )
+    which = f"figure 7, by {moves.upper()}" if moves == PTLB else "figure 7 with MSLB"
     return SimulatedFigure(
         name,
-        f"PLANS, {which}: results so far, with local optimisation, load balancing, and both",
+        f"PLANS, {which}: results so far",
         f"Local optimisation and load balancing alone each give about twice the results of None (at "
         f"least {TWICE:g} x), both together at least {THRICE:g} x.",
         "each alone about 100 % more than None; both about 330 % more"
@@ -200,19 +198,17 @@ def _throughput(moves: str, name: str) -> SimulatedFigure:
 
 
 def _tuples(moves: str, name: str) -> SimulatedFigure:
-    which = (
-        f"figure 8, by {moves.upper()}" if moves == PTLB else "figure 8 with MSLB, not shown there"
-    )
+    which = f"figure 8, by {moves.upper()}" if moves == PTLB else "figure 8 with MSLB"
     return SimulatedFigure(
         name,
-        f"PLANS, {which}: tuples in the system, those that wait and those in states",
+        f"PLANS, {which}: tuples in the system",
         "After the change of rates there are fewest tuples in the system with both, on average.",
         "the two settings with local optimisation have much lower build-up; load balancing alone has "
         "about that of None"
         if moves == PTLB
         else "very similar patterns as with PTLB",
         "virtual seconds",
-        "tuples in the system",
+        "tuples that wait or are in states",
         partial(_settings, moves),
         "tuples",
         partial(_judge_tuples, moves),

@@ -229,7 +229,7 @@ MOVE_FIGURES = (
         "that.",
         "PTLB always takes approximately 2 W, MSLB usually a much shorter time",
         "window, s",
-        "seconds from the first step that the split takes to the last, on average",
+        "seconds that a move takes, on average",
         _lasting,
         _length,
         _judge_lasting,
