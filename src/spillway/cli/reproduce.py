@@ -21,8 +21,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="dcape-5, -6, -7 and -9 to -14; dcape-tr-6, -7, -12 and -15; flux-3, -7 to -9, "
-            "-11 to -14, -15a, -15b, -15c, -tuning, -tuning-gap and -real; psp-8a to -8h; all if "
-            "none is given."
+            "-11 to -14, -15a, -15b, -15c, -tuning, -tuning-gap and -real; plans-7 to -13, -7-mslb "
+            "and -8-mslb; psp-8a to -8h; all if none is given."
         ),
     ] = None,
     out: Annotated[
@@ -38,8 +38,9 @@ def reproduce(
     """Make figures of the papers again: data, plot, and whether the claim held; exit 1 if not.
 
     Time is virtual: 40 minutes of stream are 40 batches, or 160 where slots are compared often; all
-    figures together take most of an hour. Those of FLUX and PSP are simulated, and take minutes. With
-    --json, one figure gives one document, several give a list of them. Plots need the extra "plots".
+    figures together take most of an hour. Those of FLUX, PLANS and PSP are simulated, and take minutes.
+    With --json, one figure gives one document, several give a list of them. Plots need the extra
+    "plots".
     """
     from spillway.experiments.reproduce import run_figures
     from spillway.experiments.reproduce_figures import plot, require_matplotlib

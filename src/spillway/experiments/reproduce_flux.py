@@ -1,4 +1,4 @@
-"""Runs FLUX's figures on the simulated cluster, and makes their documents. No Spark is started."""
+"""Runs the figures of FLUX and PLANS on simulated slots, without Spark, and makes their documents."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from spillway.experiments.reproduce_flux_load import LOAD_FIGURES
 from spillway.experiments.reproduce_flux_memory import MEMORY_FIGURES
 from spillway.experiments.reproduce_flux_terms import R, S, SimulatedFigure
 from spillway.experiments.reproduce_flux_tuning import TUNING_FIGURES
+from spillway.experiments.reproduce_plans import BETTER_FIGURE, PLAN_FIGURES
+from spillway.experiments.reproduce_plans_moves import MOVE_FIGURES
+from spillway.simulator.join_scenario import JoinScenario
+from spillway.simulator.join_simulation import simulate_join
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result, simulate
 
 _ALL = (*EXCHANGE_FIGURES, *LOAD_FIGURES, *MEMORY_FIGURES, *HYBRID_FIGURES, *TUNING_FIGURES)
-SIMULATED = {figure.name: figure for figure in _ALL}
+FLUX = {figure.name: figure for figure in _ALL}
+PLANS = {figure.name: figure for figure in (*PLAN_FIGURES, *MOVE_FIGURES, BETTER_FIGURE)}
+SIMULATED: dict[str, SimulatedFigure[Any, Result]] = {**FLUX, **PLANS}
 
 
 def simulated_documents(
-    figures: Sequence[SimulatedFigure[Scenario, Result]], say: Callable[[str], None]
+    figures: Sequence[SimulatedFigure[Any, Result]], say: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """The documents of FLUX's figures."""
-    return documents_of(figures, simulate, say)
+    """The documents of figures of FLUX and PLANS."""
+    return documents_of(figures, simulated, say)
 
 
 def documents_of(
@@ -47,6 +53,11 @@ def documents_of(
             for line, by_x in figure.runs().items()
         }
         yield document(figure, results)
+
+
+def simulated(scenario: Scenario | JoinScenario) -> Result:
+    """Runs a scenario of FLUX or PLANS."""
+    return simulate_join(scenario) if isinstance(scenario, JoinScenario) else simulate(scenario)
 
 
 def document(

@@ -1,4 +1,4 @@
-"""The parts of the page that FLUX's and PSP's figures have, and their plots; from documents alone."""
+"""The parts of the page that FLUX's, PLANS' and PSP's figures have, and their plots; from documents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from spillway.experiments.reproduce_flux import SIMULATED
 from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_flux_terms import RealFigure, SimulatedFigure
+from spillway.experiments.reproduce_plans_notes import PLANS_NOTES
 from spillway.experiments.reproduce_psp import PSP_FIGURES
 from spillway.experiments.reproduce_psp_page import PSP_NOTES
 
@@ -29,6 +30,30 @@ paper's parameters, under the policies and protocols that a query runs under.
 - **Load** is a process that takes 0.57 of a processor: that is what the paper says its process of
   100 µs in 150 costs the operator.
 - **Not modelled** is the spread of the time of a row, and what is in `simulator/cluster.py`.
+"""
+
+PLANS_HEAD = """# PLANS, simulated
+
+PLANS was measured on a cluster of ten machines, three of which did something else. Here all of its
+figures are simulated: slots with windowed joins in virtual time (`simulator/joining.py`), under the
+coordinator, policies and protocols that a query runs under.
+
+- **Streams** (PLANS 5.2): A, B and C, each in 100 groups; rows come at random (Poisson), and each run
+  of a figure has the same rows.
+- **Costs** are those by which a query chooses its shapes (`policies/plans.py`), in units of one lookup:
+  0.1 for a pair that is found, 0.4 for a combination that is stored, 0.2 for a result. What a row meets
+  is what came in the window before it. The paper gives no costs; its joins may well have searched their
+  states without an index.
+- **Moving state** (MSLB): the sender first processes what it has of the groups; the link carries 12.5
+  MB/s, and a row has 100 bytes; each tuple costs both ends 0.4; what does not match is made at the
+  receiver before it goes on.
+- **Parallel track** (PTLB): the sender goes on with all rows, and skips what is all new at the root,
+  until it has processed the new rows of two windows, as in the paper. In Spillway itself one is enough.
+- **Chosen here**, since the paper does not say: the number of slots, how fast they are, how many pairs
+  match, the window of figures 7, 8 and 13, how long a run is. They are chosen so that the slot with
+  most groups is the bottleneck, and not so that claims hold.
+- **Checked** in every run: each group is at one slot, or at both ends of a move; and its results are
+  those of its rows, each made once, whatever moved or changed its shape.
 """
 
 
@@ -59,6 +84,7 @@ def flux_section(document: Mapping[str, Any], plots: str) -> str:
 
 #: Why a claim did not hold, found by looking at the data.
 NOTES: dict[str, str] = {
+    **PLANS_NOTES,
     "flux-real": "Load is balanced, and batches no longer overrun. But what waits is drained slowly: "
     "whole groups are served, the longest waiting first, and with twelve groups in a slot little more "
     "than what comes fits into its budget. The simulated slots have the same speed in every batch, so "

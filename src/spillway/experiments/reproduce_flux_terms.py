@@ -1,8 +1,7 @@
 """The terms in which simulated figures are given: lines of points, each from a simulated run.
 
-FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept. A line is
-either one run over time, or a point from each of several runs. PSP's figures are made in the same terms,
-of other runs.
+FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept; PLANS had ten
+machines, and PSP twenty. A line is either one run over time, or a point from each of several runs.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from spillway.simulator.join_scenario import JoinScenario
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import Result
 
@@ -43,7 +43,9 @@ R = TypeVar("R", bound=Simulated)
 
 #: The runs of each line, by where their points are on the x axis; over time there is one, at 0.
 Runs = Mapping[str, Mapping[float, Scenario]]
-#: The same, once run.
+#: The same of joins (PLANS).
+JoinRuns = Mapping[str, Mapping[float, JoinScenario]]
+#: Runs, once run.
 Results = Mapping[str, Mapping[float, Result]]
 #: The points of each line.
 Points = Mapping[str, Mapping[float, float]]

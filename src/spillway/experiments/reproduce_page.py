@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
-from spillway.experiments.reproduce_flux import SIMULATED
-from spillway.experiments.reproduce_flux_page import HEAD, REAL_HEAD, flux_section
+from spillway.experiments.reproduce_flux import FLUX, PLANS
+from spillway.experiments.reproduce_flux_page import HEAD, PLANS_HEAD, REAL_HEAD, flux_section
 from spillway.experiments.reproduce_flux_real import REAL
 from spillway.experiments.reproduce_psp import PSP_FIGURES
 from spillway.experiments.reproduce_psp_page import PSP_HEAD
@@ -86,7 +86,8 @@ def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
     parts += [_section(known[name]) for name in FIGURES if name in known]
     for head, figures in (
         (REAL_HEAD, [*REAL]),
-        (HEAD, [*SIMULATED]),
+        (HEAD, [*FLUX]),
+        (PLANS_HEAD, [*PLANS]),
         (PSP_HEAD, [*PSP_FIGURES]),
     ):
         if shown := [name for name in figures if name in known]:

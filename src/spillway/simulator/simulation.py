@@ -14,6 +14,7 @@ from spillway.simulator.checkers import Checker
 from spillway.simulator.cluster import Cluster
 from spillway.simulator.control import Control
 from spillway.simulator.disks import Disks
+from spillway.simulator.join_scenario import JoinScenario
 from spillway.simulator.network import Network
 from spillway.simulator.presets import preset
 from spillway.simulator.scenario import Scenario
@@ -30,7 +31,7 @@ Tell = Callable[[float], None]
 class Result:
     """What a simulation gave."""
 
-    scenario: Scenario
+    scenario: Scenario | JoinScenario
     #: Points of equal virtual time apart; see simulator/series.py.
     series: Mapping[str, tuple[float, ...]]
     #: Events with the virtual time at which the coordinator knew of them.
