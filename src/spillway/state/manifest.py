@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from spillway.routing.routing import HashRange, Routing, group_ranges
 from spillway.state.gaps import Gaps, all_gaps, gaps_inside
 from spillway.state.generations import Generation, by_number, cut_layers, taken_out
 from spillway.state.groups import GroupTable
-from spillway.state.layers import Layer
+from spillway.state.layers import Layer, side_by_side
 from spillway.state.merging import WHOLE
 from spillway.state.moving import Departure, Parked
 from spillway.state.run import Run, Slice
@@ -247,8 +248,9 @@ def combine(
 
 
 def _combined(stacks: Iterable[Sequence[Layer]], ranges: Sequence[HashRange]) -> tuple[Layer, ...]:
-    cuts = [list(cut_layers(layers, ranges)) for layers in stacks]
-    return _side_by_side([cut for cut in cuts if cut])
+    cuts = (cut_layers(layers, ranges) for layers in stacks)
+    none: tuple[Layer, ...] = ()
+    return reduce(side_by_side, cuts, none)
 
 
 def _combined_spool(
@@ -260,19 +262,6 @@ def _combined_spool(
         return Spool()
     streams = zip(*(spool.streams for spool in found), strict=True)
     return Spool(tuple(_combined(stacks, ranges) for stacks in streams), since_s)
-
-
-def _side_by_side(stacks: list[list[Layer]]) -> tuple[Layer, ...]:
-    if len(stacks) == 1:
-        return tuple(stacks[0])
-    layers: list[Layer] = []
-    for level in sorted({layer.level for stack in stacks for layer in stack}, reverse=True):
-        columns = [[layer for layer in stack if layer.level == level] for stack in stacks]
-        for depth in range(max(len(column) for column in columns)):
-            here = [column[depth] for column in columns if depth < len(column)]
-            slices = sorted((s for one in here for s in one.slices), key=lambda s: s.range.lo)
-            layers.append(Layer(level, tuple(slices)))
-    return tuple(layers)
 
 
 def _slices(layers: Sequence[Layer]) -> Iterable[Slice]:
