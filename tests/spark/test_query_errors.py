@@ -102,7 +102,10 @@ def test_join_without_keys_names_the_columns_that_could_be(scenario: Scenario) -
     message, detail, hint = refusal(PlanError, lambda: scenario.start(joined))
     assert message == "the join of orders, payments has no keys"
     assert detail == "columns all of them have: order_id, ts"
-    assert hint == 'add .on("column"), or .on(stream="column", ...) where the names differ'
+    assert hint == (
+        'add .on("column"), or .on(stream="column", ...) where the names differ; or .match(...) for a '
+        "condition other than equal keys"
+    )
 
 
 def test_streams_without_a_common_column_say_so(scenario: Scenario) -> None:
