@@ -17,6 +17,7 @@ from scenario import Scenario
 
 from spillway import Join, Query
 from spillway.cli.main import app
+from spillway.coordinator.reshaping import reshape
 from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.operators.faults import Fault
@@ -133,6 +134,16 @@ def test_another_selectivity_makes_another_shape(spark: SparkSession, tmp_path: 
     assert [one["shape"] for one in told if one["event"] == "reshaped"] == [
         one.shape for one in changes
     ]
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are taken to last equally long, so that shapes do not follow how busy the machine is."""
+
+    def steadily(state, plan, records, limits, _seconds, shaping):
+        return reshape(state, plan, records, limits, 0.5, shaping)
+
+    monkeypatch.setattr("spillway.spark.stage.reshape", steadily)
 
 
 @pytest.mark.usefixtures("apart")
