@@ -87,8 +87,8 @@ NOTES: dict[str, str] = {
     **PLANS_NOTES,
     "flux-real": "Load is balanced, fewer batches overrun, and the counterpart agrees. The machine had "
     "other work beside this run, and not all that waited was drained in the 26 batches after the "
-    "disturbance. In another run of the same day nothing waited in the end, and 3 batches overran instead "
-    "of 8.",
+    "disturbance. In another run of the same day nothing waited in the end, and 3 batches overran "
+    "instead of 8.",
     "flux-9": "Load balancing is above static at every delta_min, with load and without; only the first "
     "half of the claim, that a short delta_min does harm, is not seen. The policy here turns a pair "
     "round only where the receiver ends clearly below what the sender was. That alone is not the "
