@@ -30,14 +30,6 @@ def as_spark(expression: str, t: int):
 
 @pytest.mark.parametrize("groups", [4, 7, 256])
 @pytest.mark.parametrize("width", [1, 17, 10**7, 10**12])
-def test_places_in_spark_are_those_of_numpy(groups: int, width: int) -> None:
-    slicing = Slicing((width,), groups)
-    there = slicing.places(0, TIMES).view(np.int32).tolist()
-    assert [as_spark(slicing.sql(0, "t"), int(t)) for t in TIMES] == there
-
-
-@pytest.mark.parametrize("groups", [4, 7, 256])
-@pytest.mark.parametrize("width", [1, 17, 10**7, 10**12])
 def test_group_of_a_place_is_its_bucket_round_the_groups(groups: int, width: int) -> None:
     slicing = Slicing((width,), groups)
     found = group_of(slicing.places(0, TIMES), groups).tolist()

@@ -142,20 +142,6 @@ class Slicing:
         }
         return tuple(sorted(k * self.slices + one for k in range(self.copies) for one in found))
 
-    def sql(self, stream: int, micros: str) -> str:
-        """The place of a time in the first plane as a Spark SQL expression of type int.
-
-        `micros` is an expression for the microseconds since 1970, of type bigint. The place is what an
-        unsigned 32 bit number has as its bits, as `_h` is everywhere.
-        """
-        width, ones = self.widths_us[stream], self.groups
-        offset = f"pmod({micros}, {width}L)"
-        group = f"pmod(({micros} - {offset}) div {width}L, {self.slices}L)"
-        start = f"({group} * {HASH_END}L + {ones - 1}L) div {ones}L"
-        place = f"({start} + shiftright({offset}, {self.shift(stream)}))"
-        half = HASH_END // 2
-        return f"cast(if({place} >= {half}L, {place} - {HASH_END}L, {place}) as int)"
-
 
 def slicing_for(
     windows_us: Sequence[int], lateness_us: Sequence[int], groups: int, copies: int = 1
