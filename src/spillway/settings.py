@@ -29,12 +29,20 @@ STRATEGIES = (
 #: How a join without equal keys is spread over slots; see spillway/spark/matching.py.
 DISTRIBUTIONS = ("psp", "atr", "ctr")
 
+#: How the slots of such a join come and go; see spillway/coordinator/smoothing.py.
+AGGRESSIVE, PASSIVE = "aggressive", "passive"
+
 #: How groups move; see spillway/policies/protocols.py.
 MSLB, PTLB = "mslb", "ptlb"
 
-#: The value of a setting that is found while the query runs; see spillway/policies/tuning.py.
+#: The value of a setting that is found while the query runs, see spillway/policies/tuning.py, or when it
+#: is first started, see spillway/spark/distribution.py.
 AUTO = "auto"
 MOVES = (MSLB, PTLB, AUTO)
+ADJUSTMENTS = (AGGRESSIVE, PASSIVE, AUTO)
+#: Who says how many slots there are; see spillway/policies/length.py.
+FIXED = "fixed"
+RINGS = (FIXED, AUTO)
 
 
 _FRACTIONS = (
@@ -71,7 +79,8 @@ class Adapt:
     strategy: str | None = None
     #: How groups move: "mslb", their state does; "ptlb", sender and receiver both process their new rows
     #: until the old ones have left the window, for queries with a window; "auto", what costs less.
-    moves: str = MSLB
+    #: None: "auto" with strategy="auto", else "mslb".
+    moves: str | None = None
     #: State moves when the emptiest slot has less than this part of the fullest one's.
     relocation_threshold: float = 0.8
     #: How often slots are compared: a duration of the query's own processing time; or so many
@@ -140,11 +149,21 @@ class Adapt:
     #: Input of one slot that is processed at a time, in bytes; larger batches go in pieces.
     piece_bytes: int | str = 256 * 1024 * 1024
     #: How a join without equal keys is spread over the slots: "psp", every row is stored once and visits
-    #: all slots; "ctr", with several copies of each row; "atr", by segments of the first stream's time.
+    #: all slots; "ctr", with several copies of each row; "atr", by segments of one stream's time;
+    #: "auto", what the cost model says of the first rows. The first start of a checkpoint decides.
     distribute: str = "psp"
-    #: Copies of a row ("ctr"), and the length of a segment ("atr"; None: three of the longest windows).
+    #: Copies of a row ("ctr"); the length of a segment ("atr"; None: three of the longest windows), and
+    #: the stream that is cut (None: the first, or with "auto" the one with the most rows a second).
     copies: int = 2
     segment: str | timedelta | None = None
+    master: str | None = None
+    #: How "psp" comes to another number of slots: "aggressive", groups move at once, as those of all
+    #: other joins do; "passive", nothing moves: new slots get rows to come, and slots that are to go get
+    #: none, and go when a window has passed; "auto", passive unless slots fall behind.
+    adjustment: str = AGGRESSIVE
+    #: How many slots "psp" uses: "fixed", all; "auto", as many of `slots` as answer soonest, by what is
+    #: measured. A start from a checkpoint goes on with those that were in use.
+    ring: str = FIXED
     #: Rows of a batch that visit a slot at the same time (the interleaving of PSP-I); 1: one after the
     #: other.
     interleave: int = 65_536
@@ -173,12 +192,15 @@ class Adapt:
         _one_of("victims", self.victims, VICTIMS)
         _one_of("spill_mode", self.spill_mode, SPILL_MODES)
         _one_of("cleanup", self.cleanup, ("auto", "manual"))
-        _one_of("distribute", self.distribute, DISTRIBUTIONS)
+        _one_of("distribute", self.distribute, (*DISTRIBUTIONS, AUTO))
+        _one_of("adjustment", self.adjustment, ADJUSTMENTS)
+        _one_of("ring", self.ring, RINGS)
         if self.segment is not None:
             _seconds("segment", self.segment, '"30 seconds"')
         if self.strategy is not None:
             _one_of("strategy", self.strategy, (*STRATEGIES, AUTO))
-        _one_of("moves", self.moves, MOVES)
+        if self.moves is not None:
+            _one_of("moves", self.moves, MOVES)
         for name in _FRACTIONS:
             _fraction(name, getattr(self, name))
         _ratio("productivity_ratio", self.productivity_ratio, "2")
@@ -217,8 +239,8 @@ class Adapt:
 
     @property
     def moves_name(self) -> str:
-        """How groups move, also where the strategy says it."""
-        return AUTO if self.strategy == AUTO else self.moves
+        """How groups move, also where only the strategy says it."""
+        return self.moves or (AUTO if self.strategy == AUTO else MSLB)
 
     @property
     def interval_s(self) -> float:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampNTZType
 
 from spillway.errors import PlanError
-from spillway.spark.lanes import stored_in_utc
+from spillway.spark.lanes import stored_as
 
 #: Modification time of the first file of a stream; each later one is a second younger, which every
 #: filesystem can tell apart. Spark's file source takes files in this order.
@@ -249,7 +249,7 @@ def _micros(frame: DataFrame, stream: str, column: str) -> Column:
 
 
 def _in_utc(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(stored_in_utc(field.type)) for field in schema])
+    return pa.schema([field.with_type(stored_as(field.type)) for field in schema])
 
 
 def _plain(value: Any, kind: DataType) -> Any:

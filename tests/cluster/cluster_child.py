@@ -44,6 +44,7 @@ def main(given: str, root: str) -> None:
         {
             "spark.driver.extraJavaOptions": _JAVA,
             "spark.executor.extraJavaOptions": _JAVA,
+            "spark.sql.parquet.compression.codec": "uncompressed",
             "spark.sql.session.timeZone": "UTC",
             # A fetch from a dead executor gives up soon, instead of after 15 seconds.
             "spark.shuffle.io.maxRetries": "1",

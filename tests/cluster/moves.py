@@ -19,6 +19,10 @@ from spillway.coordinator.log import Log
 from spillway.state.tiers import DurableTier
 
 STEPS = range(1, 9)
+#: When a move is taken back, or a parallel track given up.
+BACK = 9
+#: A plan for each slot, no two of which store the same, so that every move is between different ones.
+PLANS = ("((orders prices) stock)", "(orders prices stock)", "(orders (prices stock))")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class MovingPlace:
         child = Child("moving_child.py", arguments, self.root / "scratch")
         stack.callback(child.close)
         return child
+
+    def assert_plans_differ(self, told: dict[str, Any]) -> None:
+        """Every slot has had its own plan in every batch."""
+        for entry in told["progress"]:
+            assert tuple(slot["shape"] for slot in entry["slots"]) == PLANS
 
     def assert_exact(self, given: Input) -> None:
         """The output is the join, no row was taken twice, nothing moves and nothing waits."""

@@ -1,17 +1,18 @@
 """A query on three executors whose groups move all the time, with deaths placed at steps of the moves.
 
 Moves are scripted: whenever no slot takes part in one, the slot with the most state sends a third of it
-to the one with the least. A row that waits fills the buffer, so a move takes few batches however fast
-they are. The session is made ahead; the query starts when a line comes on standard input. `report.json`
-appears when the query has ended.
+to the one with the least. Slots may have different plans. A row that waits fills the buffer, so a move
+takes few batches however fast they are. The session is made ahead; the query starts when a line comes on
+standard input. `report.json` appears when the query has ended.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cluster_child import Report
 from inputs import Input
@@ -20,8 +21,12 @@ from spillway.coordinator.adaptation import Rules
 from spillway.coordinator.log import Log
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.operators.faults import Fault, Faults, StepFault
+from spillway.plan.shape import parse
 from spillway.policies.protocols import Protocols
 from spillway.policies.strategy import Move
+from spillway.protocols.move import GroupMove
+from spillway.spark import stage
+from spillway.spark.mover import Mover
 from spillway.spark.session import local_session
 from spillway.state.tiers import DurableTier
 
@@ -44,6 +49,26 @@ class Scripted:
         return (Move(most.slot, least.slot, most.memory_bytes // 3, "a test", groups=1),)
 
 
+def _plan_by_slot(plans: Sequence[str]) -> None:
+    """Every slot joins in a shape of its own, and keeps it; without plans all do the n-way join."""
+    if plans:
+        shapes = tuple(parse(plan) for plan in plans)
+        stage.shapes_of = lambda *_: shapes  # type: ignore[assignment]
+        stage.reshape = lambda state, *_: state  # type: ignore[assignment]
+
+
+def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
+    """What some moves send never arrives, so that they are taken back."""
+    carried = Mover._carried
+
+    def lost(self: Mover, move: GroupMove, *rest: Any) -> Any:
+        if moves == "all" or move.move in moves:
+            raise RuntimeError("lost in transit")
+        return carried(self, move, *rest)
+
+    Mover._carried = lost  # type: ignore[method-assign]
+
+
 def main(given: str, root: str, placed: str) -> None:
     """Runs one life; `placed` are the faults, as JSON."""
     spark = local_session(
@@ -52,6 +77,7 @@ def main(given: str, root: str, placed: str) -> None:
         {
             "spark.driver.extraJavaOptions": _JAVA,
             "spark.executor.extraJavaOptions": _JAVA,
+            "spark.sql.parquet.compression.codec": "uncompressed",
             "spark.sql.session.timeZone": "UTC",
             # A fetch from a dead executor gives up soon, and executors may die often.
             "spark.shuffle.io.maxRetries": "1",
@@ -82,6 +108,8 @@ def main(given: str, root: str, placed: str) -> None:
         .trigger(availableNow=True)
     )
     writer._faults = Faults(faults, steps)
+    _plan_by_slot(found.get("plans", ()))
+    _lose_in_transit(found.get("lost", ()))
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)

@@ -35,6 +35,15 @@ MECHANISMS: dict[str, dict[str, Any]] = {
         "shares": (3, 1),
     },
     "rotation": {"memory": 5_000, "spill_mode": "rotation", "t_gap": "1 millisecond"},
+    "copies": {"distribute": "ctr", "copies": 2, "memory": 5_000, "strategy": "spill-only"},
+    "segments": {
+        "distribute": "atr",
+        "segment": "4 minutes",
+        "strategy": "relocate-only",
+        "relocation_batches": 1,
+        "relocation_threshold": 0.99,
+    },
+    "ring": {"ring": "auto", "adjustment": "passive"},
     "skew buffer": {"skew_buffer": "1MB", "batch_target": "1 millisecond"},
 }
 
@@ -55,9 +64,11 @@ def root(tmp_path: Path) -> Iterator[Path]:
         ("windowed", "skew buffer"),
         ("windowed", "generations"),
         ("dedup", "rotation"),
-        ("dedup", "skew buffer"),
         ("match", "generations"),
         ("match", "moves"),
+        ("match", "copies"),
+        ("match", "segments"),
+        ("match", "ring"),
     ],
 )
 def test_operator_killed_at_random_loses_and_repeats_nothing(

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, resume
+from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, resume, tire
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
@@ -41,7 +41,7 @@ from spillway.protocols.messages import Received, ReceivePartitions, SendFailed,
 from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.state.manifest import Manifest, empty_manifest, part_manifest
+from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
 from spillway.state.moving import of_move
 from spillway.state.shipping import laid_out, packed, parcels, unpacked
 from spillway.state.store import OpenRuns, Store
@@ -252,6 +252,11 @@ class Cluster:
         self.state, events = give_up(self.state, "a test")
         self.events.update(type(event).__name__ for event in events)
 
+    def tire(self) -> None:
+        """Ends parallel tracks that have lasted too long; a batch takes a second."""
+        self.state, events = tire(self.state, self.rules, 1.0)
+        self.events.update(type(event).__name__ for event in events)
+
     def move(
         self,
         sender: int,
@@ -311,10 +316,15 @@ class Cluster:
 
     def carried(self, move, by_name: bool) -> str:
         manifest = self.checkpoint.manifest(self.state.manifests[move.sender])
+        manifest = matched(
+            manifest, [layout.name for layout in self.operator(move.receiver).layouts]
+        )
         departure, store = of_move(manifest.departures, move.move), self.store(self.state.batch)
         received = []
+        times = {layout.name: layout.time_column for layout in self.operator(move.sender).layouts}
+        names = (*(stream.name for stream in self.streams), *departure.made)
         for parcel in [] if by_name else parcels(departure, GROUPS):
-            time = self.operator(move.sender).layouts[parcel.stream].time_column
+            time = times[names[parcel.stream]]
             name = f"{self.state.batch:09d}-m{move.move}-{next(ATTEMPTS)}.arrow"
             received.append((parcel, unpacked(packed(parcel, time, store), name, time, store)))
         layers = departure.streams if by_name else laid_out(received, len(departure.streams))

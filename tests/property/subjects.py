@@ -161,9 +161,13 @@ def check_updates(cluster: Cluster, statistic) -> None:
 
 @dataclass
 class Deduped:
-    """The first row of each key; with a range, the first that is so far from all others."""
+    """The first row of each key; with a range, the first that is so far from all others.
+
+    Tumbling: the first row of each key and stretch of that length, the stretches beginning at 0.
+    """
 
     range: int | None = None
+    tumbling: bool = False
     null_keys = True
 
     def __post_init__(self) -> None:
@@ -173,7 +177,7 @@ class Deduped:
         )
 
     def operator(self, block_rows: int) -> DedupOperator:
-        return DedupOperator(self.streams[0], 1, block_rows)
+        return DedupOperator(self.streams[0], 1, block_rows, tumbling=self.tumbling)
 
     def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
         for row in batch.to_pylist():
@@ -184,13 +188,18 @@ class Deduped:
         for rows in by_key(cluster.accepted).values():
             taken: list[Row] = []
             for _, row in rows:
-                far = self.range is not None and all(
-                    abs(row.time - one.time) >= self.range for one in taken
-                )
-                if not taken or far:
+                if not any(self.same(row, one) for one in taken):
                     taken.append(row)
             wanted.update((row.key, row.value, row.amount) for row in taken)
         assert cluster.results == wanted
+
+    def same(self, row: Row, taken: Row) -> bool:
+        """Whether a row is not let through because another of its key was."""
+        if self.range is None:
+            return True
+        if self.tumbling:
+            return row.time // self.range == taken.time // self.range
+        return abs(row.time - taken.time) < self.range
 
 
 @dataclass
@@ -285,7 +294,7 @@ SUBJECTS = {
     "group-by": st.just(Grouped()),
     "last rows": st.builds(Windowed, st.booleans(), st.integers(1, 4)),
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
-    "dedup": st.just(Deduped()),
+    "dedup": st.just(Deduped()) | st.builds(Deduped, st.integers(1, 9), st.just(True)),
     "dedup within": st.builds(Deduped, st.integers(1, 9)),
 }
 #: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
@@ -296,4 +305,5 @@ PRESSED = {
     "within": (Windowed(True, None, 9), 300),
     "dedup": (Deduped(), 60),
     "dedup within": (Deduped(9), 90),
+    "dedup every": (Deduped(9, True), 90),
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.plan.shape import Shape, flat
+from spillway.policies import plans
 from spillway.policies.plans import Costs, Estimate, JoinRates, StreamRates, cheapest
 
 
@@ -53,6 +55,32 @@ def test_no_shape_is_cheaper_than_the_one_found(rates: JoinRates, costs: Costs) 
 def test_states_of_the_shape_found_fit_into_the_room(rates: JoinRates, room: float) -> None:
     shape = cheapest(rates, room_bytes=room)
     assert Estimate(rates).cost(shape).memory_bytes <= room
+
+
+@settings(max_examples=60, deadline=None)
+@given(measured(), st.floats(1, 1e9), st.booleans())
+def test_the_price_of_memory_is_raised_no_further_than_it_must_be(
+    rates: JoinRates, room: float, binary: bool
+) -> None:
+    estimate, costs = Estimate(rates), Costs()
+    for _ in range(64):
+        expected = cheapest(rates, costs, binary=binary)
+        if estimate.cost(expected).memory_bytes <= room:
+            break
+        costs = replace(costs, byte=2 * costs.byte)
+    assert cheapest(rates, room_bytes=room, binary=binary) == expected
+
+
+def test_few_prices_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, tried = "ABCDE", []
+    streams = tuple(StreamRates(n, 10.0, 1e4) for n in names)
+    rates = JoinRates(streams, dict.fromkeys(itertools.combinations(names, 2), 0.01))
+    search = plans._cheapest
+    monkeypatch.setattr(plans, "_cheapest", lambda *a, **k: tried.append(a) or search(*a, **k))
+    for binary, room in itertools.product((False, True), (0.0, 1e6, 1e12)):
+        tried.clear()
+        cheapest(rates, room_bytes=room, binary=binary)
+        assert len(tried) * 3**5 * plans._KNOWN_STEP <= plans.search_steps(5, limited=True)
 
 
 def test_eight_streams_are_compared() -> None:

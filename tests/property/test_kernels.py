@@ -15,7 +15,15 @@ from spillway.kernels.order import (
     order_by_hash,
     order_by_stream_and_hash,
 )
-from spillway.kernels.probe import expand, match_ranges, match_sorted
+from spillway.kernels.probe import (
+    count_groups,
+    expand,
+    expand_within,
+    match_ranges,
+    match_sorted,
+    narrowed,
+)
+from spillway.routing.groups import group_of
 
 # Few distinct values make ties and dense buckets; the extremes make overflow show.
 HASHES = st.lists(
@@ -129,3 +137,62 @@ def test_checksum_sees_every_changed_byte_and_length(content, data) -> None:
         flipped[at] ^= data.draw(st.integers(1, 255))
         assert checksum(flipped) != whole
         assert checksum(content[:-1]) != whole
+
+
+@given(st.data())
+def test_expanded_within_are_the_wanted_pairs(data) -> None:
+    rows = data.draw(st.integers(1, 30))
+    small = st.integers(0, 9)
+    times = np.array(data.draw(st.lists(small, min_size=rows, max_size=rows)), np.int64)
+    marks = np.array(data.draw(st.lists(small, min_size=rows, max_size=rows)), np.int32)
+    order = np.array(data.draw(st.permutations(range(rows))), np.int32)
+    probes = data.draw(st.integers(1, 5))
+    first = np.array(data.draw(st.lists(small, min_size=probes, max_size=probes)), np.int64)
+    last = first + 3
+    ranges = data.draw(st.lists(st.tuples(st.integers(0, probes - 1), st.integers(0, rows - 1))))
+    which = np.array([w for w, _ in ranges], np.int64)
+    start = np.array([s for _, s in ranges], np.int64)
+    count = np.array([data.draw(st.integers(1, rows - s)) for _, s in ranges], np.int64)
+    ordered, timed, marked = (data.draw(st.booleans()) for _ in range(3))
+    begin, before, limit = data.draw(small), data.draw(small), data.draw(st.integers(1, 9))
+    expected = [
+        (w, row)
+        for w, s, n in zip(which, start, count, strict=True)
+        for row in (order[s : s + n] if ordered else range(s, s + n))
+        if begin <= row < rows
+        and (not timed or first[w] <= times[row] <= last[w])
+        and (not marked or marks[row] < before)
+    ]
+    found, at, offset, looked = [], 0, 0, 0
+    while at < len(which):
+        left, right, at, offset, seen = expand_within(
+            which, start, count, at, offset, limit,
+            order if ordered else order[:0], begin, rows,
+            times if timed else times[:0], first, last,
+            marks if marked else marks[:0], before,
+        )  # fmt: skip
+        assert len(left) <= limit
+        found += zip(left, right, strict=True)
+        looked += seen
+    assert found == expected
+    assert looked == count.sum()
+
+
+@given(st.lists(st.integers(0, 9)), st.lists(st.tuples(*[st.integers(0, 9)] * 4)))
+def test_narrowed_are_the_values_between(values, ranges) -> None:
+    ordered = np.sort(np.array(values, np.float64))
+    a, b, first, last = np.array(ranges, np.int64).reshape(-1, 4).T
+    begin, end = np.minimum(a, len(ordered)), np.minimum(np.maximum(a, b), len(ordered))
+    inner, outer = narrowed(ordered, begin, end, first.astype(float), last.astype(float))
+    for at in range(len(a)):
+        mine = ordered[begin[at] : end[at]]
+        wanted = mine[(mine >= first[at]) & (mine <= last[at])]
+        assert ordered[inner[at] : outer[at]].tolist() == wanted.tolist()
+
+
+@given(HASHES, st.integers(1, 9))
+def test_named_rows_are_counted_by_group(values, groups) -> None:
+    h, counts = as_hashes(values), np.zeros(groups, np.int64)
+    rows = np.arange(len(h), dtype=np.int64)[::2]
+    count_groups(h, rows, counts)
+    assert counts.tolist() == np.bincount(group_of(h[rows], groups), minlength=groups).tolist()

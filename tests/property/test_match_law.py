@@ -17,7 +17,7 @@ from spillway.operators.join import JoinOperator
 from spillway.operators.predicates import bound, predicate
 from spillway.routing.segments import Segments
 
-COLUMNS = ("k", "t", "v")
+COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint"}
 
 
 def near(a, b):

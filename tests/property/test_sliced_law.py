@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +21,13 @@ from hypothesis import strategies as st
 from law import ATTEMPTS, GROUPS, Cluster, Row
 from test_slot_law import MEMORIES, histories, small
 
+from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.smoothing import smooth
+from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
-from spillway.operators.probing import Measured
+from spillway.operators.probing import Measured, together
 from spillway.operators.rounds import completed, first_round, later_round
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.policies.covering import cover, visited
@@ -35,6 +39,7 @@ from spillway.settings import VICTIMS
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())
+KINDS = ("bigint", "timestamp_ntz", "bigint", "bigint")
 
 
 def near(a, b):
@@ -83,14 +88,21 @@ class Sliced:
     whole: bool
     widths: list[int]
     copies: int = 1
+    #: Positions of the columns that results have; None: all.
+    shown: tuple[int, ...] | None = None
     null_keys = False
+
+    @property
+    def passive(self) -> bool:
+        """Whether slots may come and go with slices to come alone."""
+        return self.copies == 1
 
     def __post_init__(self) -> None:
         self.streams = tuple(
-            StreamColumns(f"s{i}", NAMES, (0, 1, 2, 3), (), 1, w)
+            StreamColumns(f"s{i}", NAMES, (0, 1, 2, 3), (), 1, w, self.shown)
             for i, w in enumerate(self.windows)
         )
-        columns = {stream.name: NAMES for stream in self.streams}
+        columns = {stream.name: dict(zip(NAMES, KINDS, strict=True)) for stream in self.streams}
         self.predicates = [
             bound(PAIRED[kind][0](f"s{a}", f"s{b}"), (f"s{a}", f"s{b}"), columns, number)
             for number, (kind, a, b) in enumerate(self.pairs)
@@ -142,6 +154,12 @@ class SlicedCluster(Cluster):
 
     #: How often slices to come were given another slot.
     smoothed = 0
+    #: How often a group was in several parts.
+    parted = 0
+    #: Slots that went by passive adjustment.
+    left = 0
+    #: What the slots said of the last batch.
+    records: Mapping[int, SlotRecord] = MappingProxyType({})
 
     @property
     def gaps(self) -> dict[int, float]:
@@ -151,11 +169,28 @@ class SlicedCluster(Cluster):
     def batch(self, rows, dies, lost=False, budget=None):
         super().batch(rows, dies, lost)
 
+    def scale(self, slots: int) -> None:
+        """Another number of slots, by moves; also on the way to one without."""
+        self.state = rescale(self.state, slots)
+        self.slots = slots
+
+    def adjust(self, slots: int) -> None:
+        """Another number of slots, for which nothing moves; at any time."""
+        self.state = rescale(self.state, slots, passive=True)
+        self.slots = slots
+
     def run(self, plan, rows, dies, seen=None):
+        adjusting = self.state.scaling is not None and self.state.scaling.passive
         pending = super().run(plan, rows, dies, seen)
+        if adjusting:
+            self.left += max(0, plan.routing.slots - self.state.routing.slots)
         state = smooth(self.state, self.records, self.subject.slicing)
         self.smoothed += state is not self.state
         self.state = state
+        # Visitors have looked into all parts of a group, so cleanup has nothing to do.
+        assert pending == 0
+        tables = [self.checkpoint.manifest(name).groups for name in state.manifests if name]
+        self.parted += sum(int(table.pending.sum()) for table in tables)
         return pending
 
     visits = 0
@@ -172,13 +207,15 @@ class SlicedCluster(Cluster):
                 for i in range(count)
             )
         copies = self.subject.copies
-        return Probing(orders, None if copies == 1 else cover(plan.routing.table, copies))
+        chosen = None if copies == 1 else cover(plan.routing.table, copies)
+        measured = together([one.sampled for one in self.records.values()]).counts
+        return Probing(orders, chosen, measured)
 
     def outputs(self, plan, rows, dies):
         join, probing = self.operator(0), self.probing(plan)
         moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
         senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
-        there = visited(plan.routing.table, probing.chosen, senders)
+        there = visited(plan.routing.table, probing.chosen, senders, plan.routing.slots)
         records, travelling, later = {}, [], []
         for slot in range(plan.routing.slots):
             for attempt in ["dies"] * (slot in dies) + ["lives"]:
@@ -212,6 +249,10 @@ class SlicedCluster(Cluster):
             mine = [one for one in later if one.slot == slot]
             records[slot] = completed(record, mine)
         assert sum(r.rows_out for r in records.values()) == sum(output.values())
+        # A row is counted once, wherever its copies are, and late or not.
+        for stream in range(len(self.streams)):
+            given = sum(row.stream == stream for row in rows)
+            assert sum(r.rows_in[stream] for r in records.values()) == given
         self.records = records
         return records, output
 
@@ -260,7 +301,8 @@ def sliced(draw, copies=1):
         if streams > 3 or draw(st.integers(0, 4))
     ]
     widths = [draw(st.sampled_from([1, 2, 3, 7])) for _ in range(streams)]
-    return Sliced(windows, pairs, draw(st.booleans()), widths, copies)
+    shown = draw(st.sampled_from([None, (2,)]))
+    return Sliced(windows, pairs, draw(st.booleans()), widths, copies, shown)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])
@@ -292,6 +334,23 @@ def test_any_history_gives_the_cross_join(
         cluster.clean_up()
         subject.check(cluster)
         assert cluster.late == cluster.late_seen
+        assert cluster.events["CleanedUp"] == 0
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_a_row_is_counted_once_wherever_its_copies_are(copies: int) -> None:
+    subject = Sliced([4, 4], [], False, [1, 1], copies)
+    with small() as folder:
+        cluster = SlicedCluster(folder, subject, 0, 3)
+        for clock in range(1, 9):
+            # The last row of a batch is late from the second batch on.
+            times = [2 * clock, 2 * clock + 1, 0]
+            rows = [Row(s, 1, t, 10 * clock + s) for s in (0, 1) for t in times]
+            cluster.batch(rows, [])
+            stored = sum(r.brought_rows for r in cluster.records.values())
+            assert stored == copies * (6 if clock == 1 else 4)
+        assert cluster.state.rows_in == (24, 24)
+        assert cluster.state.rows_late == (7, 7)
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -322,4 +381,39 @@ def test_slices_that_move_and_spill_are_probed_wherever_they_are(streams: int, c
         subject.check(cluster)
     assert cluster.moves > 2
     assert cluster.events["Spilled"] > 2
+    assert cluster.parted > 2
+    assert sum(cluster.results.values()) > 100
+
+
+@pytest.mark.parametrize("streams", [2, 3])
+def test_slots_come_and_go_with_slices_to_come_alone(streams: int) -> None:
+    rng, values, seen = np.random.default_rng(streams), itertools.count(), []
+    pairs = [("band", at - 1, at) for at in range(1, streams)]
+    # Widths that differ: a group is to come in one stream while another fills it.
+    subject = Sliced(
+        [3 + at for at in range(streams)], pairs, False, [2 + at for at in range(streams)]
+    )
+    wanted = {3: 4, 12: 1, 30: 3, 33: 2}
+    with small() as folder:
+        policy = SpillPolicy("inactive", False)
+        cluster = SlicedCluster(folder, subject, 3, 2, 1500, policy, block_rows=40)
+        for clock in range(48):
+            drawn = zip(
+                rng.integers(0, streams, 8),
+                rng.integers(0, 6, 8),
+                rng.integers(0, 4, 8),
+                strict=True,
+            )
+            rows = [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
+            cluster.batch(rows, [])
+            if clock in wanted:
+                cluster.adjust(wanted[clock])
+            seen.append(cluster.state.routing.slots)
+        cluster.clean_up()
+        subject.check(cluster)
+    # New slots are there at once, those that are to go when a window and the lateness have passed.
+    assert (seen[2], seen[3], seen[12], seen[25], seen[31], seen[-1]) == (2, 4, 4, 1, 3, 2)
+    assert cluster.left == 4
+    assert cluster.state.moves_begun == 0
+    assert cluster.events["Scaled"] == 4
     assert sum(cluster.results.values()) > 100

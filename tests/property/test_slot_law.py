@@ -29,6 +29,7 @@ from spillway.operators import (
     ascent,
     control,
     groupby,
+    predicates,
     rounds,
     sliced,
     tree,
@@ -41,8 +42,7 @@ from spillway.plan.shape import parse
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
-from spillway.state import compaction, merging, shelf, shipping, staging
-from spillway.state import slot as slot_state
+from spillway.state import compaction, memory, merging, parts, shelf, shipping, staging
 
 #: Limits of one slot, from none to one that a single row exceeds.
 MEMORIES = [None, 2000, 600, 200, 10]
@@ -58,6 +58,7 @@ WAITING = [
     Treed([5, 5, 5], parse("((s0 s1) s2)")),
     Windowed(True, None, 5),
     Deduped(5),
+    Deduped(5, True),
 ]
 SMALL = [
     (compaction, "FAN", 2),
@@ -66,6 +67,7 @@ SMALL = [
     (compaction, "CROWDED_LAYERS", 4),
     (control, "CLEAN_STEP_BYTES", 150),
     (control, "EXPIRY_BYTES", 200),
+    (control, "LEAST_MADE_BYTES", 120),
     (groupby, "STEP_KEYS", 2),
     (windowed, "BLOCK_ROWS", 5),
     (windows, "SPELLED_ROWS", 4),
@@ -73,13 +75,13 @@ SMALL = [
     (shelf, "MOVE_BYTES", 100),
     (shipping, "PARCEL_BYTES", 100),
     (shipping, "PIECE_BYTES", 60),
-    (slot_state, "LEAST_WASTE_BYTES", 100),
-    (slot_state, "CROWDED_GENERATION", 3),
+    (memory, "LEAST_WASTE_BYTES", 100),
+    (parts, "CROWDED_GENERATION", 3),
     (staging, "STAGED_BYTES", 300),
     (ascent, "PIECE_BYTES", 120),
     (tree, "FILL_ROWS", 8),
     (visit, "FEW_PAIRS", 0),
-    (visit, "PAIR_BYTES", 1000),
+    (predicates, "PAIR_BYTES", 1000),
     (sliced, "VISITING_ROWS", 5),
     (rounds, "HELD_BYTES", 300),
 ]
@@ -112,6 +114,8 @@ def histories(draw, subject: Subject):
                 + ["move", "send"] * 3
                 + ["give_up"]
                 + ["reshape"] * (3 if isinstance(subject, Treed) else 0)
+                # Another number of slots for which nothing moves (test_sliced_law.py).
+                + ["adjust"] * (3 if getattr(subject, "passive", False) else 0)
             )
         )
         if kind == "batch":
@@ -136,8 +140,8 @@ def histories(draw, subject: Subject):
             events.append(("round", draw(st.integers(0, 500)), dies))
         elif kind == "force":
             events.append(("force", draw(slots), draw(st.integers(0, 500))))
-        elif kind == "scale":
-            events.append(("scale", draw(st.integers(1, 5))))
+        elif kind in ("scale", "adjust"):
+            events.append((kind, draw(st.integers(1, 5))))
         elif kind == "move":
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
             how = (size, least, draw(st.booleans()), draw(st.sampled_from(["mslb", "ptlb"])))
@@ -215,7 +219,7 @@ def test_pressure_spills_reloads_and_cleans_up(victims: str, window: int | None)
     assert cluster.events["Reloaded"] > 0
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SUBJECTS if kind != "join"])
+@pytest.mark.parametrize("kind", PRESSED)
 def test_pressure_makes_results_of_other_operators_late_but_never_wrong(kind: str) -> None:
     subject, memory_bytes = PRESSED[kind]
     cluster = under_pressure(subject, "least-productive", memory_bytes)
@@ -257,7 +261,7 @@ def test_rows_beyond_a_budget_wait_for_later_batches(subject) -> None:
 
 
 @pytest.mark.parametrize("t_gap_s", [0.0, 2.0])
-@pytest.mark.parametrize("kind", SUBJECTS)
+@pytest.mark.parametrize("kind", ["join", *PRESSED])
 def test_groups_that_take_turns_in_memory_miss_nothing(kind: str, t_gap_s: float) -> None:
     subject, memory_bytes = PRESSED.get(kind, (Joined([9, 9]), 600))
     rng, values, waited = np.random.default_rng(3), itertools.count(), []

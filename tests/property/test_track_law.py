@@ -6,6 +6,7 @@ The histories of test_slot_law.py have tracks among everything else; here one fo
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ from law import Cluster, Row
 from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
+from spillway.coordinator.adaptation import Rules
 from spillway.operators.gate import Budget
 from spillway.plan.shape import parse
+from spillway.policies.protocols import LEAST_TRACK_S, Protocols
+from spillway.policies.strategy import Strategy
 from spillway.protocols.move import Phase
 
 TRACKED = [
@@ -26,6 +30,7 @@ TRACKED = [
     Treed([6, 9, 6, 8], parse("((s0 s1) (s2 s3))")),
     Windowed(True, None, 6),
     Windowed(False, None, 6),
+    Deduped(6, True),
 ]
 OTHER_SHAPES = {
     3: [parse(text) for text in ("(s0 (s1 s2))", "(s0 s1 s2)", "((s0 s2) s1)")],
@@ -95,6 +100,36 @@ def test_sender_forgets_groups_when_the_last_old_row_has_left_the_window(subject
         assert sender.track is None
         assert not sender.groups.here.any()
         batch(moving, last + 2)
+        subject.check(cluster)
+
+
+@pytest.mark.parametrize("subject", TRACKED[:3], ids=str)
+def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
+    """The watermark stands, so no track would ever end: it is given up, and state is moved."""
+    values, streams = itertools.count(), range(len(subject.streams))
+    rules = Rules(Strategy("none"), protocols=Protocols("ptlb", 20e-6))
+    longest = int(LEAST_TRACK_S)
+    with small() as folder:
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000, rules=rules)
+
+        def batch(time: int, some: Iterable[int]) -> None:
+            rows = [Row(s, key, time, next(values)) for s in some for key in range(0, 8, 3)]
+            cluster.tire()
+            cluster.batch(rows, [])
+            cluster.send(fails=False)
+
+        batch(0, streams)
+        cluster.scale(1)
+        for time in range(1, longest + 20):
+            batch(min(time, 4), streams[:1])
+            if cluster.state.scaling is None:
+                break
+        assert longest < time < longest + 10
+        assert cluster.state.routing.slots == 1
+        assert cluster.events["TrackGivenUp"] == cluster.events["DuplicationAsked"] == 1
+        assert cluster.events["GroupsReactivated"] > 0
+        batch(5, streams)
+        cluster.clean_up()
         subject.check(cluster)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spillway.coordinator import adaptation, coordinator, reshaping
 from spillway.errors import SettingsError
-from spillway.metrics.events import GroupsDeleted, GroupsReactivated, Reshaped
+from spillway.metrics.events import DuplicationAsked, GroupsDeleted, GroupsReactivated, Reshaped
 from spillway.plan.shape import parse
 from spillway.policies.plans import Estimate, JoinRates, StreamRates
 from spillway.simulator import join_control
@@ -140,6 +140,47 @@ def test_old_and_new_part_of_a_track_are_the_whole():
     assert np.allclose(old.results + new.results, whole.results)
     assert (np.diff(old.results[:, 20 + scenario.window + 1 :]) < 1e-9).all()
     assert (np.diff(old.work) >= -1e-9).all()
+
+
+def test_groups_on_two_tracks_make_every_result_once_in_any_shape():
+    groups, moved = np.arange(20), np.arange(0, 20, 2)
+    joining = Joining(small(slots=2), np.zeros(20, np.int64))
+    for now in range(1, 41):
+        joining.step(now)
+        if now == 20:
+            joining.duplicate(moved, 1, now)
+        elif now == 22:
+            joining.reshape(0, parse(SHAPES[2]))
+            # What the receiver has of these groups is made of their new rows.
+            owed = joining.owed[0]
+            joining.reshape(1, parse(SHAPES[1]))
+            assert 0 < joining.owed[1] < owed / 2
+        elif now == 24:
+            joining.reshape(0, parse(SHAPES[0]))
+    assert joining.purged(moved)
+    joining.delete(moved)
+    joining.reshape(1, parse(SHAPES[2]))
+    for now in range(41, 61):
+        joining.step(now)
+    assert joining.made == pytest.approx(joining.due(groups, 60), rel=1e-9)
+
+
+def test_slots_are_given_other_shapes_while_a_track_lasts():
+    found = simulate_join(
+        small(adapt=moving("ptlb"), optimise=True, window_s=9.0, track_windows=2, shapes=SHAPES)
+    )
+    lasting, during = set(), 0
+    for _, event in found.journal:
+        match event:
+            case DuplicationAsked():
+                lasting |= {event.slot, event.receiver}
+            case GroupsDeleted():
+                lasting -= {event.slot, event.receiver}
+            case Reshaped():
+                during += event.slot in lasting
+    assert during > 0
+    assert found.violations == ()
+    assert found.totals["results"] == pytest.approx(found.totals["results_due"], rel=1e-9)
 
 
 def test_a_change_of_shape_is_paid_for_by_what_is_made():

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 import spillway as sw
 from spillway import Dedup, PlanError
@@ -17,6 +19,7 @@ from spillway.metrics.events import Spilled
 from spillway.testing import FileStream, assert_same_rows
 
 START = datetime(2026, 1, 1)
+EPOCH = datetime(1970, 1, 1)
 LONGEST_S = 120
 
 
@@ -28,17 +31,27 @@ class Clicks:
         self.root = root
         self.source = FileStream(spark, root / "in", "id bigint, at timestamp_ntz, what string")
 
-    def add(self, rows: int, seed: int, ids: int, second: float = 0.0) -> None:
+    def add(
+        self,
+        rows: int,
+        seed: int,
+        ids: int,
+        second: float = 0.0,
+        *,
+        start: datetime = START,
+        seconds: float = 1.0,
+    ) -> None:
+        """A file of rows at random times of so many seconds from the second on."""
         rng = np.random.default_rng(seed)
         picked = zip(
             rng.integers(0, ids, rows).tolist(),
-            (second + rng.random(rows)).tolist(),
+            (second + seconds * rng.random(rows)).tolist(),
             rng.integers(0, 5, rows).tolist(),
             strict=True,
         )
         self.source.add(
             [
-                (None if which == 0 else which, START + timedelta(seconds=at), f"w{word}")
+                (None if which == 0 else which, start + timedelta(seconds=at), f"w{word}")
                 for which, at, word in picked
             ]
         )
@@ -59,9 +72,26 @@ class Clicks:
         found = self.spark.read.schema(schema).parquet(str(self.root / "out"))
         assert_same_rows(found, self.spark.createDataFrame(expected, schema))
 
+    def check_first_of_each(self, length: str, lateness: timedelta) -> None:
+        """One row of each key and window was let through, as Spark itself finds them.
+
+        Each file is a batch; rows that were late when it came do not count.
+        """
+        in_time, newest = [], datetime.min + lateness
+        for number, rows in enumerate(self.rows_by_file()):
+            in_time += [(*row, number) for row in rows if row[1] >= newest - lateness]
+            newest = max(newest, *(row[1] for row in rows))
+        assert len(in_time) < sum(map(len, self.rows_by_file())), "no row was late"
+        batch = StructField("file", IntegerType())
+        rows = self.spark.createDataFrame(in_time, StructType([*self.source.schema, batch]))
+        order = Window.partitionBy("id", F.window("at", length)).orderBy("file", "at", "what")
+        first = rows.withColumn("place", F.row_number().over(order)).where("place = 1")
+        found = self.spark.read.schema(self.source.schema).parquet(str(self.root / "out"))
+        assert_same_rows(found, first.drop("place", "file"))
+
     def rows_by_file(self) -> list[list[tuple[Any, ...]]]:
-        files = [str(path) for path in self.source.files]
-        return [[tuple(row) for row in self.spark.read.parquet(one).collect()] for one in files]
+        tables = (pq.read_table(path) for path in self.source.files)
+        return [[tuple(row.values()) for row in table.to_pylist()] for table in tables]
 
 
 @pytest.fixture
@@ -102,6 +132,22 @@ def test_one_row_of_each_key_per_range_is_let_through(clicks: Clicks, adapt: Any
     clicks.check(expected)
 
 
+def test_one_row_of_each_key_and_stretch_is_let_through(clicks: Clicks) -> None:
+    # Rows come up to 0.8 s late, of which half a second is allowed, and stretches cross the epoch.
+    lateness = timedelta(milliseconds=500)
+
+    def query() -> Dedup:
+        stream = sw.stream(clicks.source.stream())
+        return stream.dedup("id", every="700 milliseconds", time="at", lateness=lateness)
+
+    for start, slots in ((0, 2), (3, 3)):
+        for number in range(start, start + 3):
+            clicks.add(200, number, 90, 0.2 * number - 1.1, start=EPOCH)
+        running = clicks.run(query(), slots=slots)
+    assert "window every 0.7 s on at, lateness 0.5 s" in running.describe()
+    clicks.check_first_of_each("700 milliseconds", lateness)
+
+
 def test_restart_remembers_the_keys(clicks: Clicks) -> None:
     for slots in (2, 3, 1):
         clicks.add(120, slots, ids=100)
@@ -116,6 +162,18 @@ def test_restart_remembers_the_keys(clicks: Clicks) -> None:
     [
         (lambda s: s.dedup(), "dedup() needs at least one key"),
         (lambda s: s.dedup("id", within="1 second"), "dedup() takes within and time together"),
+        (lambda s: s.dedup("id", every="1 second"), "dedup() takes every and time together"),
+        (lambda s: s.dedup("id", time="at"), "dedup() takes within and time together"),
+        (
+            lambda s: s.dedup("id", within="2 seconds", every="1 second", time="at"),
+            "dedup() takes within or every, not both: within='2 seconds', every='1 second'\n"
+            "  hint: within is how far apart the rows of a key are that are let through, wherever "
+            "they are; every is the length of stretches of the clock, of which each gives one",
+        ),
+        (
+            lambda s: s.dedup("id", every="0 seconds", time="at"),
+            "the window of stream clicks is '0 seconds'",
+        ),
         (lambda s: s.dedup("no"), "stream clicks has no column 'no' to use as key"),
         (lambda s: s.dedup("id", within="1 second", time="what"), "which is string, not a time"),
     ],

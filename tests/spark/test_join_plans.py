@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from spillway.coordinator.reshaping import reshape
 from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.operators.faults import Fault
+from spillway.plan.shape import flat, parse
+from spillway.spark.mover import Mover
 from spillway.spark.stage import Stage
 
 SCHEMAS = {
@@ -159,6 +162,34 @@ def test_state_is_sent_between_slots_of_different_shapes(
     assert happened(query, Reshaped)
 
 
+@pytest.mark.usefixtures("apart")
+def test_a_state_that_the_receiver_does_not_have_is_not_sent(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, set[int]]] = []
+    carried = Mover._carried
+
+    def noted(self, move, load, *rest):
+        sent.append((move.receiver, {parcel.stream for parcel in load}))
+        return carried(self, move, load, *rest)
+
+    def divided(state, _shaping):
+        """A tree in the first slot, and the n-way join in the others."""
+        others = range(1, state.routing.slots)
+        return (parse("((a b) c)"), *(flat("abc") for _ in others))
+
+    monkeypatch.setattr(Mover, "_carried", noted)
+    monkeypatch.setattr("spillway.spark.stage.shapes_of", divided)
+    scenario = Scenario(spark, tmp_path, **SCHEMAS)
+    feed(scenario, 8, far="ab")
+    query = scenario.run(joined(scenario, kind="auto"), **HOW["moving"])
+    scenario.check(joined(scenario))
+    assert happened(query, GroupsReactivated)
+    to_others = [streams for receiver, streams in sent if receiver > 0]
+    assert to_others
+    assert all(max(streams) < 3 for streams in to_others)
+
+
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are taken to have memory tiers of their own, so that state is sent."""
@@ -261,6 +292,23 @@ def test_explain_and_inspect_tell_shapes_and_costs(
     assert {tuple(one["streams"]) for one in found["selectivities"]} == {
         ("a", "b"), ("a", "c"), ("b", "c"),
     }  # fmt: skip
+
+
+def test_rates_are_per_second_of_the_stream_whatever_batches_take(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillway.spark.stage.reshape", reshape)
+    scenario = Scenario(spark, tmp_path, **SCHEMAS)
+    feed(scenario, 7, far="ac")
+    query = scenario.start(joined(scenario, kind="auto"), trigger={"processingTime": "3 seconds"})
+    until(query, lambda: len(query.recentProgress) >= 7, seconds=180)
+    query.stop()
+    began = [datetime.fromisoformat(entry["timestamp"]) for entry in query.recentProgress]
+    came = [ROWS / (now - before).total_seconds() for before, now in pairwise(began)]
+    expected = reduce(lambda older, newer: (older + newer) / 2, came)
+    for at in range(3):
+        rates = [known.rates.streams[at].rate for known in query._loop.state.shapes if known.rates]
+        assert sum(rates) == pytest.approx(expected, rel=0.2)
 
 
 @pytest.mark.parametrize(

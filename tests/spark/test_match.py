@@ -1,92 +1,87 @@
-"""Joins on any predicate against Spark's batch cross join: streams, windows, ways to spread them."""
+"""Joins on any predicate against Spark's batch cross join: streams, windows, types."""
 
 from __future__ import annotations
 
 import datetime as dt
-import random
-import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from matched import BEGIN, PAIRS, SCHEMA, expected, matched, rows, scenario_of, windows_of
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from scenario import Scenario
 
 import spillway as sw
+from spillway.spark.reading import fields_read
 from spillway.testing import assert_same_rows, oracle
 
-BEGIN = dt.datetime(2024, 3, 10, 6, 50)
-SCHEMA = "id int, x double, name string, ts timestamp"
-PAIRS = {
-    ("a", "b"): "abs(a.x - b.x) < 1.5",
-    ("b", "c"): "b.x + c.x > 9",
-    ("c", "d"): "abs(c.x - d.x) < 2",
-}
 
-
-def rows(seed: int, count: int = 40) -> list[tuple[Any, ...]]:
-    """Five minutes of a stream from `seed` on, in no order, with NULLs."""
-    random_ = random.Random(seed)
-    found = []
-    for number in range(count):
-        at = BEGIN + dt.timedelta(minutes=5 * (seed % 100), seconds=random_.uniform(0, 300))
-        x = None if random_.random() < 0.05 else random_.uniform(0, 10)
-        found.append((number, x, f"n{number % 7}", None if random_.random() < 0.03 else at))
-    return found
-
-
-def scenario_of(spark: SparkSession, root: Path, names: str, batches: int = 4) -> Scenario:
-    scenario = Scenario(spark, root, **dict.fromkeys(names, SCHEMA))
-    for batch in range(batches):
-        scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate(names)})
-    return scenario
-
-
-def windows_of(names: str) -> dict[str, str]:
-    return {name: f"{2 + 2 * at} minutes" for at, name in enumerate(names)}
-
-
-def matched(scenario: Scenario, names: str) -> sw.Join:
-    """The pairs of neighbours, by functions and by SQL; the last condition is over all."""
-
-    def near(a: Any, b: Any) -> Any:
-        return np.abs(a.x - b.x) < 1.5
-
-    joined = scenario.join().within(windows_of(names), time="ts", lateness="6 minutes")
-    joined = joined.match(near, "a", "b")
-    for pair, text in list(PAIRS.items())[1 : len(names) - 1]:
-        joined = joined.match(text, *pair)
-    return joined
-
-
-def expected(scenario: Scenario, names: str, more: str = "true") -> Any:
-    chosen = list(PAIRS.values())[: len(names) - 1]
-    windows = {n: ("ts", 60_000_000 * int(w.split()[0])) for n, w in windows_of(names).items()}
-    frames = {name: stream.batch() for name, stream in scenario.streams.items()}
-    return oracle(frames, None, windows, " and ".join([*chosen, more]))
-
-
-@pytest.mark.parametrize("names", ["ab", "abc", "abcd"])
-def test_every_combination_comes_once(spark: SparkSession, tmp_path: Path, names: str) -> None:
-    scenario = scenario_of(spark, tmp_path, names)
-    joined = matched(scenario, names)
+@pytest.mark.parametrize(
+    ("names", "equal", "count"),
+    [("ab", True, 40), ("abc", False, 40), ("abcd", False, 40), ("abcde", True, 10)],
+)
+def test_every_combination_comes_once(
+    spark: SparkSession, tmp_path: Path, names: str, equal: bool, count: int
+) -> None:
+    scenario = scenario_of(spark, tmp_path, names, count=count)
+    joined = matched(scenario, names, equal)
     query = scenario.run(joined)
     assert sum(sum(one["rowsLate"].values()) for one in query.recentProgress) == 0
-    assert_same_rows(scenario.output(joined), expected(scenario, names))
+    wanted = expected(scenario, names, equal=equal)
+    assert wanted.count() > 100
+    assert_same_rows(scenario.output(joined), wanted)
     stored = query.recentProgress[-1]["stateRows"]
     held = sum(sum(slot["stateRows"].values()) for slot in query.recentProgress[-1]["slots"])
     assert held == stored > 0
 
 
-@pytest.mark.parametrize("how", [{"distribute": "atr"}, {"distribute": "ctr", "copies": 2}])
-def test_other_distributions_give_the_same(
-    spark: SparkSession, tmp_path: Path, how: dict[str, Any]
+IMAGES = "id int, x double, ts timestamp, image binary"
+
+
+@pytest.mark.parametrize("how", ["psp", "atr"])
+def test_rows_with_a_null_image_match_nothing(
+    spark: SparkSession, tmp_path: Path, how: str
 ) -> None:
-    scenario = scenario_of(spark, tmp_path, "abc")
-    joined = matched(scenario, "abc")
-    scenario.run(joined, slots=3, **how)
-    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+    def alike(a: Any, b: Any) -> Any:
+        return (a.matrix("image") == b.matrix("image")).all(axis=1)
+
+    scenario = Scenario(spark, tmp_path, a=IMAGES, b=IMAGES)
+    for batch in range(2):
+        pictures = [None if n % 5 == batch else bytes([n % 3] * 4) for n in range(20)]
+        given = [(n, 1.0, BEGIN + dt.timedelta(seconds=n), p) for n, p in enumerate(pictures)]
+        scenario.add(a=given, b=given[::2] if batch else given[:1])
+    joined = scenario.join().within("4 minutes", time="ts").match(alike, "a", "b")
+    scenario.run(joined, distribute=how)
+    frames = {name: stream.batch() for name, stream in scenario.streams.items()}
+    windows = dict.fromkeys("ab", ("ts", 240_000_000))
+    assert_same_rows(scenario.output(joined), oracle(frames, None, windows, "a.image = b.image"))
+
+
+#: Columns of which Spark knows that nothing in them is NULL.
+SURE = {
+    "array": lambda: F.array(F.lit(1.0), F.lit(2.0)),
+    "struct": lambda: F.struct(F.lit(1).alias("p"), F.array(F.lit(3)).alias("q")),
+}
+
+
+@pytest.mark.parametrize("kind", SURE)
+@pytest.mark.parametrize("sure", ["a", "abc"])
+def test_columns_that_are_never_null_inside_pass_through_rounds(
+    spark: SparkSession, tmp_path: Path, kind: str, sure: str
+) -> None:
+    scenario = scenario_of(spark, tmp_path, "abc", batches=2)
+    made = SURE[kind]
+    streams = {n: s.stream(1) for n, s in scenario.streams.items()}
+    more = {n: f.withColumn("v", made()) if n in sure else f for n, f in streams.items()}
+    joined = sw.join(**more).within(windows_of("abc"), time="ts", lateness="6 minutes")
+    for text in list(PAIRS.values())[:2]:
+        joined = joined.match(text)
+    scenario.run(joined)
+    names = [f"struct({n}.*{', v' if n in sure else ''}) AS {n}" for n in "abc"]
+    wanted = expected(scenario, "abc").withColumn("v", made()).selectExpr(*names)
+    assert_same_rows(scenario.output(joined), wanted)
 
 
 def test_condition_over_all_streams_and_a_function_of_rows(
@@ -113,24 +108,77 @@ def test_conditions_beside_equal_keys(spark: SparkSession, tmp_path: Path) -> No
     assert_same_rows(scenario.output(joined), expected(scenario, "abc", more))
 
 
-@pytest.mark.parametrize("memory", [2000, 20_000])
-def test_slices_on_disk_are_still_found(spark: SparkSession, tmp_path: Path, memory: int) -> None:
+def test_decimals_times_and_nulls_are_compared_as_spark_compares_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = "id int, m decimal(10,2), l bigint, d date, ts timestamp"
+    scenario = Scenario(spark, tmp_path, a=schema, b=schema)
+    for batch in range(3):
+        made = {
+            name: [
+                (
+                    number,
+                    None if x is None else Decimal(str(round(x, 2))),
+                    None if number % 4 == 0 else number % 10,
+                    dt.date(2024, 1, 1 + number % 3),
+                    at,
+                )
+                for number, x, _, at in rows(batch + offset, 60)
+            ]
+            for name, offset in (("a", 0), ("b", 100))
+        }
+        scenario.add(**made)
+    joined = scenario.join().within("4 minutes", time="ts", lateness="6 minutes")
+    conditions = (
+        "a.m * 0.1 > b.l / 10 or a.d = '2024-01-02'",
+        "a.ts between b.ts - INTERVAL 2 MINUTES and b.ts",
+        "not (a.m < b.l)",
+    )
+    for text in conditions:
+        joined = joined.match(text)
+    scenario.run(joined)
+    frames = {name: stream.batch() for name, stream in scenario.streams.items()}
+    windows = dict.fromkeys("ab", ("ts", 240_000_000))
+    condition = " and ".join(f"({text})" for text in conditions)
+    wanted = oracle(frames, None, windows, condition)
+    assert wanted.count() > 20
+    assert_same_rows(scenario.output(joined), wanted)
+
+
+@pytest.mark.parametrize("keys", [(), ("name",)])
+def test_columns_that_nothing_reads_are_not_made(
+    spark: SparkSession, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
     scenario = scenario_of(spark, tmp_path, "abc")
-    joined = matched(scenario, "abc")
-    query = scenario.run(joined, memory=memory)
-    if memory < 10_000:
-        assert any(one["diskBytes"] for one in query.recentProgress)
-    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+    chosen = ("a.id AS a", "c.x + 1 AS c", "hash(c) AS whole")
+    whole = matched(scenario, "abc").on(*keys) if keys else matched(scenario, "abc")
+    joined = whole.where("a.x < 9").select(*chosen)
+    made = {one.name: one.dataType.names for one in joined.made_schema.fields}
+    assert made == {"a": ["id", "x"], "b": ["id"], "c": ["id", "x", "name", "ts"]}
+    scenario.run(joined)
+    more = "a.x < 9" + "".join(f" and a.{key} = b.{key} and b.{key} = c.{key}" for key in keys)
+    same = expected(scenario, "abc", more).selectExpr(*chosen)
+    assert_same_rows(scenario.output(joined), same)
 
 
-def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path) -> None:
-    scenario = scenario_of(spark, tmp_path, "abc", batches=2)
-    scenario.run(matched(scenario, "abc"), slots=2)
-    for batch in (2, 3):
-        scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})
-    joined = matched(scenario, "abc")
-    scenario.run(joined, slots=3)
-    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+@pytest.mark.parametrize(
+    ("selected", "read"),
+    [
+        (["a.id"], {"a": {"id"}, "b": set()}),
+        (["a.s.p", "B.ID AS n"], {"a": {"s"}, "b": {"id"}}),
+        (["a.*"], {"a": {"id", "s"}, "b": set()}),
+        (["struct(a, b.id) AS n"], {"b": {"id"}}),
+        (["transform(b.of, one -> one + a.id) AS n"], {"a": {"id"}, "b": {"of"}}),
+        (["a.id IN (SELECT 1) AS n"], None),
+        (["1 AS n"], {"a": set(), "b": set()}),
+    ],
+)
+def test_fields_that_a_query_reads_are_known(
+    spark: SparkSession, selected: list[str], read: dict[str, set[str]] | None
+) -> None:
+    schema = "a struct<id:int,s:struct<p:int,q:int>>, b struct<id:int,of:array<int>>"
+    rows = spark.createDataFrame([], schema)
+    assert fields_read(rows.where("true").selectExpr(*selected)) == read
 
 
 def test_explain_tells_what_was_measured(spark: SparkSession, tmp_path: Path) -> None:
@@ -140,25 +188,6 @@ def test_explain_tells_what_was_measured(spark: SparkSession, tmp_path: Path) ->
     assert "µs a pair, selectivity 0." in text
     assert "probe orders: a -> b -> c" in text
     assert "in use" in text
-
-
-def test_slots_are_added_and_taken_away_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
-    scenario = scenario_of(spark, tmp_path, "abc", batches=2)
-    joined = matched(scenario, "abc")
-    query = scenario.start(joined, trigger={"processingTime": "0 seconds"}, slots=2)
-    try:
-        for batch, slots in ((2, 3), (3, 2)):
-            query.processAllAvailable()
-            query.scale(slots=slots)
-            ends = time.monotonic() + 90
-            while query.slots != slots and time.monotonic() < ends:
-                time.sleep(0.2)
-            scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})
-            query.processAllAvailable()
-            assert query.slots == slots
-    finally:
-        query.stop()
-    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
 
 
 def test_no_window_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -175,6 +204,8 @@ def test_no_window_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         ("a.x < z.x", "z"),
         ("sha2(a.name, 256) = b.name", "sha2"),
         ("a.x > 3", "one stream"),
+        ("a.name = b.x", r"= does not take a.name \(string\) and b.x \(double\)"),
+        ("a.ts - b.ts < 3", r"- does not take a.ts \(timestamp\)"),
     ],
 )
 def test_conditions_that_do_not_fit_are_refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 from scenario import Scenario
+from test_dedup import Clicks
 from test_relocation import happened, until
 from test_windowed import Readings
 
@@ -126,6 +127,19 @@ def test_parallel_tracks_of_a_windowed_group_by(
     assert sorted(row["total"] for row in got) == wanted
 
 
+def test_parallel_tracks_of_a_tumbling_dedup(spark: SparkSession, tmp_path: Path) -> None:
+    clicks, lateness = Clicks(spark, tmp_path), timedelta(milliseconds=900)
+    for second in range(10):
+        # Rows come up to a second late, and a few later than that is allowed.
+        clicks.add(100, second, 40, float(second), seconds=2.0)
+    once = sw.stream(clicks.source.stream()).dedup(
+        "id", every="2 seconds", time="at", lateness=lateness
+    )
+    ran = clicks.run(once, slots=3, strategy="relocate-only", **OFTEN)
+    assert happened(ran, GroupsDeleted)
+    clicks.check_first_of_each("2 seconds", lateness)
+
+
 def test_track_goes_on_after_a_restart_and_not_with_other_slots(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -185,11 +199,13 @@ def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: 
     assert all("moving state 0.00 s" in event.reason for event in asked)
 
 
-def refused(stream: Any, why: str) -> None:
-    with pytest.raises(SettingsError) as error:
-        stream.writeStream.format("noop").adapt(moves="ptlb").start()
-    assert 'moves="ptlb" is not possible for the' in str(error.value)
-    assert why in str(error.value)
+def refused(stream: Any, why: str, hint: str = "") -> None:
+    for strategy in (None, "auto"):
+        with pytest.raises(SettingsError) as error:
+            stream.writeStream.format("noop").adapt(moves="ptlb", strategy=strategy).start()
+        assert 'moves="ptlb" is not possible for the' in str(error.value)
+        assert why in str(error.value)
+        assert (error.value.hint or "").endswith(hint)
 
 
 def test_parallel_tracks_are_refused_where_they_would_never_end(
@@ -203,4 +219,8 @@ def test_parallel_tracks_are_refused_where_they_would_never_end(
     refused(stream.group_by("k").last(3).agg(n=sw.count()), "the last rows of a key stay until")
     refused(stream.dedup("k"), "a key is known for ever")
     within = stream.dedup("k", within="1 minute", time="ts")
-    refused(within, "whether a row is let through depends on those let through before it")
+    hint = (
+        "; or take every= instead of within=: one row of each key and stretch of the clock, "
+        "which depends on no row before the stretch"
+    )
+    refused(within, "whether a row is let through depends on those let through before it", hint)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume
+from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume, waits
 from spillway.coordinator.coordinator import (
     Committed,
     Sample,
@@ -368,6 +368,62 @@ def test_drained_slots_are_cut_off_and_scaling_ends_with_its_event(new) -> None:
     assert state.manifests == ("manifests/0",)
     assert state.sample.rows_out == (0,)
     assert state.events == (Scaled(0, 1, (), 0, 0.0, "the groups are shared by 1"),)
+
+
+def test_slot_with_rows_is_never_cut_off(new) -> None:
+    answers = records(90, 0, state_rows=[(9, 0), (0, 3)], disk_rows=[(0, 0), (0, 0)])
+    rerouted = replace(after(new, answers), routing=Routing(3, 2, (0,) * GROUPS))
+    for passive in (False, True):
+        state = adapt(rescale(rerouted, 1, passive=passive), answers, {}, EVERY_BATCH)
+        assert state.routing.slots == 2
+        assert state.scaling == Scaling(1, passive=passive)
+        assert state.moves == ()
+    on_disk = records(90, 0, disk_rows=[(0, 0), (0, 3)])
+    assert adapt(rescale(rerouted, 1, passive=True), on_disk, {}, EVERY_BATCH).scaling is not None
+    none = records(90, 0)
+    ended = adapt(rescale(rerouted, 1, passive=True, reason="why"), none, {}, EVERY_BATCH)
+    assert ended.routing == Routing(4, 1, (0,) * GROUPS)
+    assert ended.events == (Scaled(0, 1, (), 0, 0.0, "the groups are shared by 1: why"),)
+
+
+def test_passive_change_begins_no_move_and_ends_when_new_slots_have_groups(new) -> None:
+    answers = records(90, 90, 0, 0)
+    state = adapt(after(rescale(new, 4, passive=True), answers), answers, {}, EVERY_BATCH)
+    assert (state.moves, state.scaling) == ((), Scaling(4, passive=True))
+    assert not waits(replace(state, round=1), answers)
+    shared = replace(state, routing=Routing(3, 4, (0, 1, 2, 3) * 2))
+    state = adapt(after(shared, answers), answers, {}, EVERY_BATCH)
+    assert (state.moves, state.scaling) == ((), None)
+    assert state.routing == shared.routing
+    assert isinstance(state.events[-1], Scaled)
+
+
+def test_passive_change_leaves_groups_to_the_routing_of_slices(new) -> None:
+    answers = records(90, 0)
+    state = adapt(rescale(after(new, answers), 1, passive=True), answers, {}, EVERY_BATCH)
+    assert state.routing == new.routing
+    assert (state.moves, state.scaling) == ((), Scaling(1, passive=True))
+
+
+def test_rounds_are_of_no_use_while_rows_have_to_expire(new) -> None:
+    held = records(90, 0, state_rows=[(9, 0), (0, 3)])
+    rerouted = replace(after(new, held), routing=Routing(3, 2, (0,) * GROUPS))
+    state = rescale(rerouted, 1, passive=True)
+    # The first round lets go what expired with the last batch.
+    assert not waits(state, held)
+    state = replace(state, round=1)
+    assert waits(state, held)
+    assert not waits(state, records(90, 0))
+    assert not waits(replace(state, routing=new.routing), held)
+    assert not waits(replace(state, scaling=None), held)
+    assert not waits(begin(state, [Move(0, 1, 10, "a test")]), held)
+
+
+def test_another_wish_may_change_how_slots_come_and_go(new) -> None:
+    first = rescale(new, 4)
+    assert rescale(first, 3, passive=True).scaling == Scaling(3, passive=True)
+    again = rescale(rescale(new, 1, passive=True), 2)
+    assert again.scaling == Scaling(2, ((1, 0),))
 
 
 def test_scaling_does_not_end_while_something_moves(new) -> None:

@@ -220,9 +220,9 @@ def plan_result(engine: str, steady: float, then: float, shapes: list[str]) -> d
 def test_plans_are_compared_with_the_best_fixed_one_and_with_the_one_that_auto_has() -> None:
     found = plans_document(
         {
-            "nway": plan_result("nway", 0.5, 1.0, [""]),
-            "tree-ab": plan_result("tree-ab", 0.4, 2.0, ["((a b) c)"] * 2),
-            "auto": plan_result("auto", 0.41, 1.1, ["((a b) c)"] * 2),
+            "nway": [plan_result("nway", 0.5, 1.0, [""])],
+            "tree-ab": [plan_result("tree-ab", 0.4, 2.0, ["((a b) c)"] * 2)],
+            "auto": [plan_result("auto", 0.41, 1.1, ["((a b) c)"] * 2)],
         }
     )
     assert found["ratios"]["recovered_vs_best"] == 1.1
@@ -234,6 +234,24 @@ def test_plans_are_compared_with_the_best_fixed_one_and_with_the_one_that_auto_h
 
 def test_auto_is_compared_with_no_plan_that_it_did_not_have_all_the_time() -> None:
     auto = plan_result("auto", 0.4, 1.0, ["((a b) c)", "(a b c)"])
-    found = plans_document({"nway": plan_result("nway", 0.4, 1.0, [""]), "auto": auto})
+    found = plans_document({"nway": [plan_result("nway", 0.4, 1.0, [""])], "auto": [auto]})
     assert found["ratios"]["steady_overhead"] is None
-    assert plans_document({"auto": auto})["ratios"]["recovered_vs_best"] is None
+    assert plans_document({"auto": [auto]})["ratios"]["recovered_vs_best"] is None
+
+
+def test_plans_are_run_in_turns_and_all_their_batches_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def answer(name: str, engine: str, settings: BenchSettings, say: bench.Say) -> dict[str, Any]:
+        asked.append(engine)
+        slow = len(asked) > 2
+        return {"spark": "", **plan_result(engine, 0.6 if slow else 0.4, 1.0, [""])}
+
+    monkeypatch.setattr(bench, "run_engine", answer)
+    monkeypatch.setattr(bench, "require_java", lambda: None)
+    [found] = bench.run_bench(["plans"], ["nway", "auto"], BenchSettings())
+    assert asked == ["nway", "auto", "auto", "nway"]
+    assert found["engines"]["auto"]["steady_p50_s"] == 0.5
+    assert found["ratios"]["steady_overhead"] == 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spillway.experiments.bench_figures import theta_document
-from spillway.experiments.bench_theta import WINDOW, _pairs, _times_ms, _window_rows, compared
+from spillway.experiments.bench_theta import WINDOW, _pairs, _times_ms, _window_rows
 from spillway.experiments.tables import table
 from spillway.workloads.scenes import Scenes
 
@@ -74,9 +74,3 @@ def test_window_has_the_rows_that_can_find_partners() -> None:
     entry = {"batchId": WINDOW + 3}
     # The window, and what came since the watermark that the batch began with.
     assert _window_rows(scenes, entry) == 2 * scenes.rows * (WINDOW + 1)
-
-
-def test_images_are_compared_by_their_bytes() -> None:
-    one = np.array([[0, 100], [0, 255]], np.uint8)
-    other = np.array([[10, 130], [255, 0]], np.uint8)
-    assert compared(one, other).tolist() == [True, False]

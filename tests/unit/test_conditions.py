@@ -9,17 +9,23 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import PlanError, QueryError
+from spillway.operators.banded import in_band, ordered
 from spillway.operators.base import OperatorStats
 from spillway.operators.columns import Rows
 from spillway.operators.evaluation import holds
 from spillway.operators.held import Held
 from spillway.operators.predicates import Predicate, bound, judged, predicate, scalar
 from spillway.operators.probing import Measured, in_order, together
-from spillway.plan.bands import bands_of
-from spillway.plan.expression import parse
+from spillway.plan.bands import Band, answered, bands_of
+from spillway.plan.expression import Column, parse
+from spillway.plan.kinds import kind_of
+from spillway.plan.typed import SqlCondition, typed
 from spillway.policies.probing import Stream, orders_of, sources_of
+from spillway.state.run import RunData
 
-COLUMNS = {"a": ("x", "y", "s"), "b": ("x", "y", "s")}
+SIDE = {"x": "bigint", "y": "double", "s": "string"}
+COLUMNS = {"a": SIDE, "b": SIDE}
+DOUBLES = {"a": {"x": "double", "y": "double"}, "b": {"x": "double", "y": "double"}}
 A = {
     "x": [1, 2, None, -4, 7],
     "y": [0.5, float("nan"), 2.0, None, 0.0],
@@ -36,6 +42,17 @@ def rows(**streams) -> dict[str, Rows]:
     return found
 
 
+def said(text: str, columns=COLUMNS, zone: str = "UTC") -> SqlCondition:
+    """A condition, understood; it may be over one stream."""
+    kinds = {Column(s, c): kind_of(k) for s, side in columns.items() for c, k in side.items()}
+    return typed(text, parse(text), kinds, zone)
+
+
+def band_of(text: str, columns=COLUMNS) -> Band:
+    [band] = bands_of(said(text, columns).root)
+    return band
+
+
 @pytest.mark.parametrize(
     ("condition", "wanted"),
     [
@@ -48,7 +65,7 @@ def rows(**streams) -> dict[str, Rows]:
         ("a.x in (2, 7)", [0, 1, 0, 0, 1]),
         ("a.x is null or a.x > 5", [0, 0, 1, 0, 1]),
         ("b.x is not null and not (a.x > 5)", [1, 1, 0, 0, 0]),
-        ("a.x / b.y > 1", [0, 1, 0, 0, 0]),
+        ("b.y != 0 and a.x / b.y > 1", [0, 1, 0, 0, 0]),
         ("a.x % 3 = -1", [0, 0, 0, 1, 0]),
         ("coalesce(a.x, 0) + coalesce(b.x, 9) > 4", [0, 1, 0, 1, 0]),
         ("least(a.x, b.x) = 3 or greatest(a.y, 1) = 2", [0, 0, 1, 0, 0]),
@@ -57,13 +74,14 @@ def rows(**streams) -> dict[str, Rows]:
         ("upper(a.s) = 'P'", [1, 0, 0, 0, 1]),
         ("length(b.s) = 1 and a.s != 'p'", [0, 1, 1, 0, 0]),
         ("a.y < b.y", [1, 0, 0, 0, 0]),
+        ("a.y > b.y", [0, 1, 0, 0, 0]),
         ("-a.x > 3", [0, 0, 0, 1, 0]),
         ("a.x > null or a.x = 7", [0, 0, 0, 0, 1]),
         ("true", [1, 1, 1, 1, 1]),
     ],
 )
 def test_condition_is_what_sql_says_of_it(condition: str, wanted: list[int]) -> None:
-    assert holds(parse(condition), rows(a=A, b=B), 5).astype(int).tolist() == wanted
+    assert holds(said(condition), rows(a=A, b=B), 5).astype(int).tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -81,23 +99,81 @@ def test_condition_is_what_sql_says_of_it(condition: str, wanted: list[int]) -> 
     ],
 )
 def test_bands_hold_wherever_their_condition_does(condition: str, bands: int) -> None:
-    found = bands_of(parse(condition))
+    condition = said(condition, DOUBLES)
+    found = bands_of(condition.root)
     assert len(found) == bands
     rng = np.random.default_rng(3)
     for scale in (1.0, 1e-9, 1e12):
         values = {s: {c: (rng.normal(size=500) * scale).tolist() for c in "xy"} for s in "ab"}
-        held = holds(parse(condition), rows(**values), 500)
+        held = holds(condition, rows(**values), 500)
         for band in found:
             for here, there in (("a", "b"), ("b", "a")):
                 one = band.between(there, here)
                 left = np.array(values[here][one.left.name])
                 right = np.array(values[there][one.right.name])
-                first, last = one.ranges(left)
+                (first, last), _ = one.ranges(left)
                 assert (held <= ((right >= first) & (right <= last))).all()
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"),
+    ("condition", "whole"),
+    [
+        ("abs(a.x - b.x) < 3", True),
+        ("3 >= abs(b.x - a.x)", True),
+        ("a.x - b.x between 1 and 2", True),
+        ("2 * a.x + 1 <= b.x / 4", True),
+        ("a.x < b.x", True),
+        ("-a.x >= b.x - 1", True),
+        # Nothing between the ends, more than one order, or a necessary condition only.
+        ("a.x = b.x", False),
+        ("abs(a.x - b.x) = 3", False),
+        ("a.x < b.x and a.y > 3", False),
+        ("a.x < b.x + 1e9 * b.x - 1e9 * b.x", False),
+    ],
+)
+def test_band_that_answers_its_condition_says_the_same_between_its_ends(
+    condition: str, whole: bool
+) -> None:
+    understood = said(condition, DOUBLES)
+    assert answered(understood.root) == whole
+    if not whole:
+        return
+    band = band_of(condition, DOUBLES)
+    rng = np.random.default_rng(4)
+    odd = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-310, 1e300, -1e300, 3.0, 1.0])
+    for scale in (1.0, 1e-9, 1e12):
+        pairs = np.concatenate([rng.normal(size=300) * scale, np.round(rng.normal(size=300)), odd])
+        a, b = (side.ravel() for side in np.meshgrid(pairs, pairs))
+        held = holds(understood, rows(a={"x": a.tolist()}, b={"x": b.tolist()}), len(a))
+        values = {"a": a, "b": b}
+        none = np.isnan(a) | np.isnan(b)
+        if band.ordered:
+            assert not held[none].any()
+        for here, there in (("a", "b"), ("b", "a")):
+            ends = band.between(there, here).ranges(values[here][~none])
+            may, must = np.zeros((2, len(held)), bool)
+            for mask, (first, last) in zip((may, must), ends, strict=True):
+                mask[~none] = (values[there][~none] >= first) & (values[there][~none] <= last)
+            assert (held <= may | none).all()
+            assert (must <= held).all()
+            assert must.sum() > 0 or scale > 1
+
+
+def run_of(column: pa.Array) -> RunData:
+    return RunData(pa.record_batch({"_h": pa.array(range(len(column)), pa.uint32()), "c0": column}))
+
+
+@pytest.mark.parametrize("size", [1, 2**51, 2**62])
+def test_whole_numbers_that_are_no_floating_point_numbers_are_compared_as_they_are(size) -> None:
+    band = band_of("a.x < b.x").between("b", "a")
+    found = in_band(run_of(pa.array([size, size + 1])), 0, ordered(pa.array([size])), band)
+    begin, end = found.sure
+    assert (end - begin).tolist() == [1 if size == 1 else 0]
+    assert (found.wide[1] - found.wide[0]).tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
     [
         ("soundex(a.s) = 'x'", "the function soundex is not known"),
         ("x < b.x", "x names no stream"),
@@ -112,10 +188,10 @@ def test_bands_hold_wherever_their_condition_does(condition: str, bands: int) ->
         ("a.x < 3", "is over one stream"),
     ],
 )
-def test_condition_that_is_not_known_is_refused_by_name(condition: str, said: str) -> None:
+def test_condition_that_is_not_known_is_refused_by_name(condition: str, why: str) -> None:
     with pytest.raises(PlanError) as refused:
         bound(condition, (), COLUMNS)
-    assert said in str(refused.value)
+    assert why in str(refused.value)
 
 
 def test_streams_that_do_not_fit_are_refused() -> None:
@@ -179,14 +255,69 @@ def test_columns_of_lists_and_bytes_are_matrices() -> None:
         pa.array([b"ab", b"cd", b"ef"]).slice(1),
         pa.array([[1.0], [2.0], [3.0]]).slice(1),
         pa.array([b"a", b"bc"]),
+        pa.array([b"abc", b"def", b"ghi"], pa.binary(3)).slice(1),
     ]
-    found = Rows("a", ["f", "b", "l", "r"], columns.__getitem__, np.array([1, 0, 1]), 3)
+    found = Rows("a", ["f", "b", "l", "r", "w"], columns.__getitem__, np.array([1, 0, 1]), 3)
     assert found.f.tolist() == [[5, 6], [3, 4], [5, 6]]
     assert found.matrix("f").tolist() == found.f.tolist()
     assert found.matrix("b").tolist() == [list(b"ef"), list(b"cd"), list(b"ef")]
     assert found.matrix("l").tolist() == [[3.0], [2.0], [3.0]]
+    assert found.matrix("w").tolist() == [list(b"ghi"), list(b"def"), list(b"ghi")]
     with pytest.raises(PlanError, match=r"a\.r is no column of strings or lists of one length"):
         found.matrix("r")
+
+
+IMAGES = {
+    "binary": pa.binary(),
+    "fixed bytes": pa.binary(2),
+    "list": pa.list_(pa.int16()),
+    "fixed list": pa.list_(pa.int16(), 2),
+}
+
+
+@pytest.mark.parametrize("kind", IMAGES.values(), ids=IMAGES.keys())
+@pytest.mark.parametrize("gathered", [True, False])
+def test_pair_with_a_null_image_does_not_match_and_others_do(kind, gathered: bool) -> None:
+    binary = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    images = [b"no", b"ab", None, b"cd", None] if binary else [[9, 9], [1, 2], None, [3, 4], None]
+    column = pa.array(images, kind).slice(1)
+
+    def found(at):
+        if gathered:
+            return Rows("a", ["i"], [column].__getitem__, at.to_numpy(), len(at))
+        return Rows("a", ["i"], [column.take(at)].__getitem__, None, len(at))
+
+    def same(a, b):
+        return (a.matrix("i") == b.matrix("i")).all(axis=1)
+
+    one = bound(same, ("a", "b"), {"a": {"i": "binary"}, "b": {"i": "binary"}})
+    left, right = pa.array([0, 1, 2, 0, 1, 2]), pa.array([0, 0, 2, 2, 1, 3])
+    passed = one.passed({"a": found(left), "b": found(right)}, 6)
+    assert passed.tolist() == [True, False, True, False, False, False]
+    # Where no pair has an image, nothing tells how wide one is.
+    nowhere = one.passed({"a": found(left), "b": found(pa.array([1, 3, 1, 3, 1, 3]))}, 6)
+    assert nowhere.tolist() == [False] * 6
+    # A NULL that no pair has changes nothing.
+    clean = found(pa.array([2, 0]))
+    assert clean.matrix("i").tolist() == [list(images[3]), list(images[1])]
+    assert clean.valid() is None or clean.valid().all()
+
+
+def test_list_with_a_null_in_it_does_not_match() -> None:
+    for kind in (pa.list_(pa.int16()), pa.list_(pa.int16(), 2)):
+        column = pa.array([[0, 0], [0, None], None, [5, 0]], kind)
+        for some, wanted in ((column, [1, 0, 0, 1]), (column.slice(0, 2), [1, 0])):
+            mine = Rows("a", ["i"], [some].__getitem__, None, len(some))
+            assert mine.matrix("i").shape == (len(some), 2)
+            assert mine.valid().tolist() == [bool(one) for one in wanted]
+
+
+def test_fixed_lists_are_numpy_whether_a_row_is_null_or_not() -> None:
+    column = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int16(), 2))
+    found = Rows("a", ["f"], [column].__getitem__, np.array([2, 1, 0]), 3)
+    assert isinstance(found.f, np.ndarray)
+    assert found.f.tolist() == [[3, 4], [0, 0], [1, 2]]
+    assert found.valid().tolist() == [True, False, True]
 
 
 def paired(label: str, *streams: str, cost: float | None = None) -> Predicate:

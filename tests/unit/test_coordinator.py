@@ -131,6 +131,22 @@ def test_log_record_of_an_earlier_format_has_measured_results_only(tmp_path) -> 
     assert read.moves == (replace(measured().moves[0], pick=None),)
 
 
+def test_log_gives_back_a_passive_change_of_slots(tmp_path) -> None:
+    log = Log(DurableTier(str(tmp_path)))
+    state = rescale(initial(Routing.even(4, 1), 2), 2, passive=True, reason="busy")
+    log.append(state)
+    assert log.latest() == state
+
+
+def test_change_of_slots_on_an_earlier_record_is_one_by_moves(tmp_path) -> None:
+    state = rescale(initial(Routing.even(4, 1), 2), 2)
+    found = json.loads(record_text(state)) | {"format": 4}
+    del found["scaling"]["passive"], found["scaling"]["reason"]
+    durable = DurableTier(str(tmp_path))
+    durable.publish("log/000000000.json", sealed(json.dumps(found).encode()))
+    assert Log(durable).read(Mark(0)) == state
+
+
 def test_round_before_the_first_batch_is_on_record(tmp_path) -> None:
     log = Log(DurableTier(str(tmp_path)))
     state = rescale(initial(Routing.even(4, 1), 2), 2)

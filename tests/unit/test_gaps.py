@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,14 +11,22 @@ import pytest
 from spillway.ids import HASH_END, NO_VERSION, SlotId
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.routing.routing import HashRange, Routing, group_ranges
-from spillway.state.gaps import all_gaps, both, either, without
+from spillway.state.gaps import all_gaps, both, either, patched, without
 from spillway.state.generations import Generation, united
 from spillway.state.groups import GroupTable
 from spillway.state.layers import Layer
-from spillway.state.manifest import Manifest, arranged, combine, decode_manifest
+from spillway.state.manifest import (
+    Manifest,
+    arranged,
+    combine,
+    decode_manifest,
+    matched,
+    part_manifest,
+)
 from spillway.state.merging import WHOLE
 from spillway.state.moving import Departure
 from spillway.state.run import Run, Slice
+from spillway.state.shipping import parcels
 from spillway.state.spool import Spool
 
 GROUPS = 4
@@ -47,6 +56,29 @@ def manifest(
         made=made,
         gaps=((),) * len(made),
     )
+
+
+def test_the_hash_domain_is_divided_by_what_is_not_there() -> None:
+    gaps = ((HashRange(2, 6), HashRange(8, 9)), (HashRange(4, 8),), ())
+    found = {here: ranges for ranges, here in patched(gaps)}
+    assert found == {
+        frozenset(): (HashRange(0, 2), HashRange(9, HASH_END)),
+        frozenset({0}): (HashRange(2, 4), HashRange(8, 9)),
+        frozenset({0, 1}): (HashRange(4, 6),),
+        frozenset({1}): (HashRange(6, 8),),
+    }
+    assert patched(()) == [((WHOLE,), frozenset())]
+    assert patched(((WHOLE,),)) == [((WHOLE,), frozenset({0}))]
+
+
+def test_dividing_thousands_of_gaps_takes_a_moment() -> None:
+    """Groups that move are scattered; the work is linear in the gaps, not quadratic."""
+    odd = group_ranges(range(0, 4096, 2), 4096)
+    watch = time.perf_counter()
+    found = patched((odd,) * 6)
+    assert sorted(len(ranges) for ranges, _ in found) == [2048, 2048]
+    assert both(odd, odd) == odd
+    assert time.perf_counter() - watch < 1.0
 
 
 def test_ranges_are_sets_of_hashes() -> None:
@@ -98,6 +130,34 @@ def test_what_is_on_disk_and_what_departs_is_matched_too() -> None:
     assert decode_manifest(new.encode(), "m").departures == new.departures
     assert decode_manifest(new.encode(), "m").generations == new.generations
     assert decode_manifest(new.encode(), "m").gaps == new.gaps
+
+
+def test_states_that_the_receiver_does_not_have_are_not_sent() -> None:
+    """Neither in parcels, nor in what moves by name, nor in what is on disk."""
+    layers = tuple(layer(name) for name in ("a", "b", "ab", "bc"))
+    frozen = Generation(3, (1,), layers, ((), ()))
+    gone = Departure(
+        9, (1,), layers, ((5,), (6,), (7,), (8,)), (frozen,), ("A+B", "B+C"), ((), (LOW,))
+    )
+    sender = Manifest(
+        NO_VERSION,
+        SlotId(0),
+        ((),) * 4,
+        groups=table(range(2), 4),
+        departures=(gone,),
+        made=gone.made,
+        gaps=((), ()),
+    )
+    less = matched(sender, ("B+C", "A+B+C"))
+    [departure] = less.departures
+    assert [(p.stream, p.bytes) for p in parcels(departure, GROUPS)] == [(0, 5), (1, 6), (2, 8)]
+    part = part_manifest(SlotId(1), departure, departure.streams, less.groups)
+    assert (part.made, part.gaps) == (("B+C",), ((LOW,),))
+    assert set(part.runs()) == {"a", "b", "bc"}
+    here = arranged(part, ("A+B+C", "B+C"))
+    assert here.gaps == (group_ranges([1], GROUPS), (LOW,))
+    assert matched(sender, gone.made) is sender
+    assert {p.stream for p in parcels(matched(sender, ()).departures[0], GROUPS)} == {0, 1}
 
 
 def test_a_manifest_without_rows_lacks_nothing() -> None:

@@ -9,25 +9,28 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.workloads.images import Chance, Images, alike, difference, pixels_of
+from spillway.operators.columns import Rows
+from spillway.workloads.images import Chance, Images, alike
+from spillway.workloads.pixels import difference
 
 SMALL = Images(streams=2, rate=20.0, seconds=4.0, scenes=4)
 
 
-def all_pairs(images: Images) -> tuple[SimpleNamespace, SimpleNamespace, np.ndarray]:
-    """All pairs of two streams as columns, and whether they are of one scene."""
-    left, right = (images.table(stream, 0.0, images.seconds) for stream in (0, 1))
-    i, j = (grid.ravel() for grid in np.mgrid[: len(left), : len(right)])
-    same = images.scene_of(0)[i] == images.scene_of(1)[j]
-    return (
-        SimpleNamespace(image=left["image"].take(pa.array(i))),
-        SimpleNamespace(image=right["image"].take(pa.array(j))),
-        same,
+def all_pairs(images: Images, kind: pa.DataType | None) -> tuple[Rows, Rows, np.ndarray]:
+    """All pairs of two streams, their images of some type, and whether they are of one scene."""
+    columns = [images.table(n, 0.0, images.seconds)["image"].combine_chunks() for n in (0, 1)]
+    sides = [grid.ravel() for grid in np.mgrid[: len(columns[0]), : len(columns[1])]]
+    same = images.scene_of(0)[sides[0]] == images.scene_of(1)[sides[1]]
+    left, right = (
+        Rows(name, ["image"], [column.cast(kind or column.type)].__getitem__, at, len(at))
+        for name, column, at in zip("ab", columns, sides, strict=True)
     )
+    return left, right, same
 
 
-def test_images_of_one_scene_are_alike_and_others_are_not() -> None:
-    left, right, same = all_pairs(Images(streams=2, rate=10.0, seconds=2.0, scenes=4))
+@pytest.mark.parametrize("kind", [None, pa.binary()], ids=["fixed size", "as in Spark"])
+def test_images_of_one_scene_are_alike_and_others_are_not(kind: pa.DataType | None) -> None:
+    left, right, same = all_pairs(Images(streams=2, rate=10.0, seconds=2.0, scenes=4), kind)
     assert 0 < same.sum() < len(same)
     assert (alike(left, right) == same).all()
 
@@ -68,13 +71,6 @@ def test_difference_equals_that_of_whole_numbers_over_many_blocks() -> None:
     left, right = (rng.integers(0, 256, (300, 15_000), np.uint8) for _ in range(2))
     plain = np.abs(left.astype(int) - right).mean(axis=1)
     assert difference(left, right) == pytest.approx(plain)
-
-
-def test_pixels_of_a_slice_are_its_own() -> None:
-    column = SMALL.table(0, 0.0, 4.0)["image"].combine_chunks()
-    whole = pixels_of(column)
-    assert (pixels_of(column.slice(3, 5)) == whole[3:8]).all()
-    assert whole[2].tobytes() == column[2].as_py()
 
 
 def test_chance_passes_its_part_and_is_the_same_for_the_same_pair() -> None:

@@ -27,6 +27,7 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
+from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import Move
@@ -200,7 +201,8 @@ def test_document_has_query_routing_totals_and_state_of_every_slot(location, run
     assert [stream["name"] for stream in found["streams"]] == ["left", "right"]
     assert found["streams"][0]["keys"] == ["k"]
     assert found["streams"][0]["columns"] == {"k": "bigint", "t": "timestamp"}
-    assert found["streams"][0]["window"] == {"time": "t", "seconds": 60, "lateness_seconds": 5}
+    window = {"time": "t", "seconds": 60, "lateness_seconds": 5, "tumbling": False}
+    assert found["streams"][0]["window"] == window
     assert found["committed"]["batches"] == BATCHES
     assert found["committed"]["routing"] == {"version": 0, "slots": SLOTS, "groups": GROUPS}
     assert found["committed"]["watermark"] == "1969-12-31T23:59:58.000Z"
@@ -236,6 +238,15 @@ def test_text_names_streams_slots_and_says_it_is_whole(location, run) -> None:
     assert "on k bigint, within 60 s on t, lateness 5 s" in out
     assert "2 slots, 8 groups, version 0" in out
     assert "whole: manifests, and sizes of all runs" in out
+
+
+def test_window_of_stretches_is_told_from_one_between_rows(tmp_path, run) -> None:
+    stream = replace(PLAN.streams[0], window=WindowPlan("t", 60 * SECOND_US, 0, tumbling=True))
+    once = DedupPlan(stream, ("bigint",))
+    Checkpoint(str(tmp_path / "ck" / "spillway")).open(once.fingerprint(), GROUPS, "0.0.test")
+    assert "on k bigint, every 60 s on t, lateness 0 s" in run(tmp_path / "ck")[1]
+    [found] = json.loads(run(tmp_path / "ck", "--json")[1])["streams"]
+    assert found["window"]["tumbling"] is True
 
 
 def test_checkpoint_of_a_running_query_is_read_without_its_lock(location) -> None:
@@ -412,10 +423,15 @@ def test_scaling_under_way_is_shown(location, run) -> None:
     checkpoint.log.append(replace(more, round=1))
     found = json.loads(run(location, "--json")[1])
     filling = {"from_slots": 4, "to_slots": 4, "filling": [2, 3], "draining": []}
+    filling |= {"adjustment": "aggressive", "reason": ""}
     assert (found["committed"]["scaling"], found["ok"]) == (filling, True)
     assert "to 4 slots; being filled: 2, 3" in run(location)[1]
     checkpoint.log.append(replace(rescale(more, 1), round=2))
     assert "to 1 slots; to go: 1, 2, 3" in run(location)[1]
+    checkpoint.log.append(replace(rescale(more, 1, passive=True, reason="idle"), round=3))
+    found = json.loads(run(location, "--json")[1])["committed"]["scaling"]
+    assert (found["adjustment"], found["reason"]) == ("passive", "idle")
+    assert "to 1 slots, passive; to go: 1, 2, 3; idle" in run(location)[1]
 
 
 def test_events_say_what_was_done_where(location, run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spillway.policies import probing
 from spillway.policies.probing import MOST_STREAMS, Predicate, Stream, next_step, probe_orders
 
 
@@ -67,3 +68,11 @@ def test_many_streams_are_ordered_by_rank() -> None:
     star = [Predicate(names[0], name, 0.9 / n, 1e-6) for n, name in enumerate(names[1:], 1)]
     taken = [one.stream for one in probe_orders(streams, star)[0].steps]
     assert taken == names[:0:-1]
+
+
+def test_orders_of_many_streams_are_made_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(probing, "next_step", lambda *of: taken.append(of) or next_step(*of))
+    star = [Predicate("a", name, 0.1, 1e-6) for name in "bcdefghijkl"]
+    assert len(orders(equal("abcdefghijkl"), star)) == 12
+    assert len(taken) < 12**3

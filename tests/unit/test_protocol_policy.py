@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from spillway.coordinator.adaptation import Rules, adapt, begin, give_up
-from spillway.coordinator.coordinator import initial
+from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, tire
+from spillway.coordinator.coordinator import (
+    Committed,
+    GivenUpTrack,
+    commit_batch,
+    initial,
+    plan_batch,
+)
+from spillway.coordinator.log import Log
 from spillway.errors import SettingsError
 from spillway.metrics.events import TrackGivenUp
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import ClusterView, SlotView
+from spillway.operators.orders import LOAD, SIZE, Pick
 from spillway.policies.decision import Move
+from spillway.policies.flux import Thresholds, load_moves
 from spillway.policies.protocols import LEAST_SENT_S, SENT_BYTES_S, Protocols, sending_s
 from spillway.policies.strategy import Strategy
 from spillway.protocols.move import Phase
@@ -20,6 +30,7 @@ from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
+from spillway.state.tiers import DurableTier
 
 MB = 10**6
 #: A tenth of what the sender has.
@@ -68,7 +79,9 @@ def test_states_of_another_plan_are_not_sent_but_made() -> None:
 def test_state_is_sent_where_a_track_cannot_be(name: str) -> None:
     assert Protocols(name, None).of(MOVE, view(0.0)).protocol == "mslb"
     on_disk = ClusterView((replace(slot(0, 400 * MB), disk_bytes=1), slot(1, 0)), span_s=10.0)
-    assert Protocols(name, 60.0).of(MOVE, on_disk).protocol == "mslb"
+    sent = Protocols(name, 60.0).of(MOVE, on_disk)
+    why = "" if name == "mslb" else "; state is moved: slot 0 has rows on disk"
+    assert (sent.protocol, sent.reason) == ("mslb", f"{MOVE.reason}{why}")
 
 
 def test_settings_say_how_groups_move() -> None:
@@ -78,6 +91,8 @@ def test_settings_say_how_groups_move() -> None:
         "lazy-disk",
         "auto",
     )
+    for name in ("mslb", "ptlb"):
+        assert Adapt(strategy="auto", moves=name).moves_name == name
     rules = Rules.of(Adapt(moves="ptlb", share="executor"), 90 * MB)
     assert (rules.protocols, rules.place_names) == (Protocols("ptlb", 90.0), 2)
     with pytest.raises(SettingsError, match="moves='fast' is not one of 'mslb', 'ptlb', 'auto'"):
@@ -120,3 +135,132 @@ def test_only_tracks_that_duplicate_are_given_up() -> None:
         Phase.SENDING,
     ]
     assert (type(event), event.reason) == (TrackGivenUp, "the input has ended")
+
+
+def test_track_of_one_group_picked_by_load_costs_its_share_of_the_load() -> None:
+    busy = slot(0, 400 * MB, busy_s=9.5, rows_in=10**6)
+    idle = slot(1, 100 * MB, busy_s=2.0, rows_in=2 * 10**5)
+    slots = ClusterView((busy, idle), span_s=10.0, peak_s=10.0)
+    [move] = load_moves(slots, Thresholds())
+    assert move.pick is not None
+    share = move.pick.share
+    chosen = Protocols("auto", life_s=600.0).of(move, slots)
+    assert chosen.protocol == "mslb"
+    assert chosen.reason.startswith(f"{move.reason}; parallel track {share * 0.95 * 600:.2f} s")
+    sent_s = LEAST_SENT_S + share * 400 * MB / SENT_BYTES_S
+    assert sending_s(move, busy, idle) == pytest.approx(sent_s)
+
+
+def test_what_is_picked_is_one_group_at_least() -> None:
+    sender, receiver = slot(0, 400 * MB), slot(1, 0)
+    for pick in (Pick(LOAD, share=0.01), Pick(SIZE)):
+        one = Move(0, 1, 0, "a test", pick=pick)
+        assert sending_s(one, sender, receiver) == LEAST_SENT_S + 50 * MB / SENT_BYTES_S
+
+
+@pytest.mark.parametrize("strategy", ["none", "spill-only", "lazy-disk"])
+def test_what_a_track_costs_does_not_follow_the_age_of_the_query(strategy: str) -> None:
+    rules = Rules.of(Adapt(slots=2, moves="auto", strategy=strategy), 600 * MB)
+    rules = replace(rules, interval_s=50.0)
+    reasons = []
+    for age in (10, 1000):
+        state = initial(Routing.even(8, 2), 2)
+        for _ in range(2):
+            for _ in range(age):
+                state = _next(state, rules)
+            state = _next(rescale(state, 1), rules)
+            [move] = state.moves
+            reasons.append(move.reason)
+            # It has ended, and another begins later.
+            state = replace(state, moves=(), scaling=None)
+    assert {reason.partition("parallel track")[2] for reason in reasons} == {
+        " 570.00 s >= moving state 3.17 s"
+    }
+
+
+def _next(state: Committed, rules: Rules, period_s: float = 0.0) -> Committed:
+    """The state after one more batch of a second in which both slots worked for nearly all of it."""
+    answers = {
+        at: SlotRecord(
+            *(0, at, f"m{at}", (9, 9), (0, 0), 0, (None, None), (9, 9), (20 * MB, 20 * MB), (1, 1)),
+            worker=f"host{at}/1/2",
+            busy_s=0.95,
+        )
+        for at in range(state.routing.slots)
+    }
+    plan = plan_batch(state, state.batch + 1)
+    after = commit_batch(state, plan, answers, (None, None), 1.0)
+    return adapt(after, answers, {}, rules, period_s)
+
+
+def test_pauses_between_batches_are_no_work_of_a_track() -> None:
+    """A slot that works for half a second every ten works for a twentieth of a life."""
+    without = view(5.0)
+    paused = replace(without, elapsed_s=200.0)
+    reasons = [Protocols("auto", 600.0).of(MOVE, one).reason for one in (without, paused)]
+    assert "parallel track 30.00 s >= moving state 3.17 s" in reasons[0]
+    assert "parallel track 1.50 s < moving state 3.17 s" in reasons[1]
+
+
+def test_time_from_batch_to_batch_is_measured_with_the_load() -> None:
+    rules = Rules(Strategy("relocate-only"), interval_s=50.0, protocols=Protocols("auto", 600.0))
+    state = initial(Routing.even(8, 2), 2)
+    for _ in range(5):
+        state = _next(state, rules, period_s=10.0)
+    assert (state.clock_s, state.sample.elapsed_s) == (5.0, 50.0)
+    # The second slot is to go with 20 MB; it works for 0.95 s in every ten.
+    [move] = _next(rescale(state, 1), rules, period_s=10.0).moves
+    assert f"parallel track {0.095 * 600:.2f} s" in move.reason
+
+
+def tracked(since_s: float, now_s: float) -> Committed:
+    """A query of eight groups and three slots, with a track between two of them."""
+    track = ParallelTrack(
+        *(0, 2, 0, 1, 0, True, "a test", Phase.DUPLICATING),
+        groups=(4, 5, 6, 7),
+        since_s=since_s,
+    )
+    state = initial(Routing(0, 3, (0, 0, 1, 1, 2, 2, 2, 2)), 2)
+    return replace(state, batch=5, clock_s=now_s, watermark_us=70 * MB, moves=(track,))
+
+
+@pytest.mark.parametrize(
+    ("life_s", "batch_s", "lasted_s", "longest_s"),
+    [(100.0, 1.0, 301.0, 300.0), (5.0, 1.0, 61.0, 60.0), (5.0, 40.0, 121.0, 120.0)],
+)
+def test_track_is_given_up_when_it_has_lasted_too_long(
+    life_s: float, batch_s: float, lasted_s: float, longest_s: float
+) -> None:
+    rules = Rules(Strategy("none"), protocols=Protocols("ptlb", life_s))
+    waits, none = tire(tracked(1000.0, 1000.0 + longest_s), rules, batch_s)
+    assert (waits.moves[0].phase, none) == (Phase.DUPLICATING, ())
+    after, [event] = tire(tracked(1000.0, 1000.0 + lasted_s), rules, batch_s)
+    assert after.moves[0].phase is Phase.ROLLING_BACK
+    why = f"it has lasted {lasted_s:g} s, more than 3 times the {life_s:g} s that an old row counts"
+    assert (type(event), event.reason) == (TrackGivenUp, why)
+
+
+def test_state_is_moved_after_a_track_was_given_up_until_the_watermark_has_moved(
+    tmp_path: Path,
+) -> None:
+    rules = Rules(Strategy("none"), protocols=Protocols("ptlb", 100.0))
+    state, _ = tire(rescale(tracked(0.0, 301.0), 2), rules, 1.0)
+    state = _next(state, rules)
+    assert state.given_up == GivenUpTrack(70 * MB)
+    [move] = state.moves
+    assert isinstance(move, Relocation)
+    assert move.reason.endswith("; state is moved: a parallel track was given up not long ago")
+    # The log keeps it, and later it does not count any more.
+    log = Log(DurableTier(str(tmp_path)))
+    log.append(state)
+    assert log.latest() == state
+    for moved_us, kind in ((99 * MB, Relocation), (100 * MB, ParallelTrack)):
+        later = replace(state, moves=(), watermark_us=70 * MB + moved_us)
+        [move] = _next(later, rules).moves
+        assert type(move) is kind
+
+
+def test_watermark_that_never_came_lets_no_other_track_begin() -> None:
+    protocols = Protocols("ptlb", 100.0)
+    assert protocols.waits(None, None)
+    assert not protocols.waits(5, None)

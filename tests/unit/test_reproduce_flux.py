@@ -35,7 +35,6 @@ def made(seconds: float = 4.0, **series: list[float]) -> Result:
     return Result(
         Scenario(seconds=seconds),
         {name: tuple(values) for name, values in known.items()},
-        (),
         {"rows_per_s": sum(rows) / len(rows), "moves": 3, "spills": 0},
         (),
     )
@@ -78,7 +77,7 @@ def test_flux_3_asks_flux_to_be_near_where_exchange_is_not(
 def test_no_claim_holds_where_a_check_failed() -> None:
     runs = swept([50, 60, 70, 80, 90, 96, 97, 98], [50, 50, 52, 55, 60, 65, 69, 80])
     good = runs[FLUX][0]
-    runs[FLUX][0] = Result(good.scenario, good.series, (), good.totals, ("1 s, rows: lost",))
+    runs[FLUX][0] = Result(good.scenario, good.series, good.totals, ("1 s, rows: lost",))
     found = document(SIMULATED["flux-3"], runs)
     assert found["holds"] is False
     assert "a check of a run failed" in rendered([found])

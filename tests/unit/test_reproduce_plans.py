@@ -8,8 +8,15 @@ import pytest
 
 from spillway.experiments.reproduce_flux import PLANS, document
 from spillway.experiments.reproduce_page import rendered
-from spillway.experiments.reproduce_plans import CHANGE_S, OTHERS, lines
-from spillway.experiments.reproduce_plans_moves import FAST, ONE_WINDOW, RATES, WINDOWS_S, lengths
+from spillway.experiments.reproduce_plans import CHANGE_S, HERE, OTHERS, lines
+from spillway.experiments.reproduce_plans_moves import (
+    CALIBRATED,
+    FAST,
+    ONE_WINDOW,
+    RATES,
+    WINDOWS_S,
+    lengths,
+)
 from spillway.metrics.events import DuplicationAsked, Event, GroupsDeleted
 from spillway.simulator.join_scenario import JoinScenario
 from spillway.simulator.simulation import Result
@@ -25,7 +32,7 @@ def made(
     seconds = (CHANGE_S, CHANGE_S + 30)
     series = {"second": seconds, "results": (0.0, results), "tuples": (0.0, tuples)}
     totals = {"results": results, "results_due": 500.0, "moves": 1, "reshapes": 2}
-    return Result(JoinScenario(), series, tuple(journal), totals, violations)
+    return Result(JoinScenario(), series, totals, violations, tuple(journal))
 
 
 def four(
@@ -69,8 +76,10 @@ def test_plans_8_asks_for_the_fewest_tuples_with_both(values, holds):
 
 @pytest.mark.parametrize(("ptlb", "holds"), [(101.0, True), (100.0, False), (99.0, False)])
 def test_plans_13_asks_for_more_results_by_a_parallel_track(ptlb, holds):
-    runs = {"PTLB": {0: made(ptlb)}, "MSLB": {0: made(100.0)}}
-    assert document(PLANS["plans-13"], runs)["holds"] is holds
+    runs = {"PTLB": {0: made(ptlb)}, "MSLB": {0: made(100.0), HERE: made(50.0)}}
+    found = document(PLANS["plans-13"], runs)
+    assert found["holds"] is holds
+    assert found["measured"]["where_calibrated"] == ptlb / 50
 
 
 def swept(shown: int, leads: dict[int, Sequence[float]]) -> dict[str, dict[float, Result]]:
@@ -82,7 +91,7 @@ def swept(shown: int, leads: dict[int, Sequence[float]]) -> dict[str, dict[float
         runs[f"None{end}"] = {w: made(100.0) for w, _ in pairs}
         runs[f"PTLB{end}"] = {w: made(200.0) for w, _ in pairs}
         runs[f"MSLB{end}"] = {w: made(200.0 * lead) for w, lead in pairs}
-    return runs
+    return {**runs, CALIBRATED: {w: made(100.0) for w in WINDOWS_S}}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +109,7 @@ def test_plans_10_asks_for_a_lead_that_grows_with_window_and_rate(lower, leads, 
     assert list(found["series"]) == ["None", "PTLB", "MSLB"]
     assert found["series"]["PTLB"]["y"] == [2.0] * 4
     assert list(found["measured"]["mean_lead_by_rate"]) == ["30", "40"]
+    assert set(found["measured"]["calibrated_vs_ptlb"].values()) == {0.5}
 
 
 def lasting(windows: float, mslb: float) -> dict[str, dict[float, Result]]:
@@ -111,6 +121,7 @@ def lasting(windows: float, mslb: float) -> dict[str, dict[float, Result]]:
     return {
         "PTLB": {w: run(windows * w) for w in WINDOWS_S},
         "MSLB": {w: run(mslb) for w in WINDOWS_S},
+        CALIBRATED: {w: run(3 * mslb) for w in WINDOWS_S},
         ONE_WINDOW: {w: run(w) for w in WINDOWS_S},
         FAST: {w: run(2 * w) for w in WINDOWS_S},
     }
@@ -126,7 +137,7 @@ def test_plans_12_asks_for_two_windows_and_much_less(windows, mslb, holds):
 
 
 def test_a_length_is_that_of_the_run_where_no_move_has_ended():
-    lines = ("PTLB", "MSLB", ONE_WINDOW, FAST)
+    lines = ("PTLB", "MSLB", CALIBRATED, ONE_WINDOW, FAST)
     runs = {line: {w: made() for w in WINDOWS_S} for line in lines}
     found = document(PLANS["plans-12"], runs)
     assert found["series"]["PTLB"]["y"] == [300.0] * 4
@@ -134,7 +145,8 @@ def test_a_length_is_that_of_the_run_where_no_move_has_ended():
 
 
 def test_no_claim_holds_where_a_check_failed():
-    runs = {"PTLB": {0: made(101.0, violations=("5 s: wrong",))}, "MSLB": {0: made(100.0)}}
+    mslb = {0: made(100.0), HERE: made(100.0)}
+    runs = {"PTLB": {0: made(101.0, violations=("5 s: wrong",))}, "MSLB": mslb}
     found = document(PLANS["plans-13"], runs)
     assert found["holds"] is False
     assert "a check of a run failed" in rendered([found])

@@ -37,6 +37,8 @@ def test_unknown_setting_is_named_with_the_known_ones() -> None:
         {"slots": 9, "groups": 4},
         {"share": "rack"},
         {"spill_mode": "round-robin"},
+        {"adjustment": "gentle"},
+        {"ring": "long"},
     ],
 )
 def test_impossible_settings_are_refused(wrong) -> None:

@@ -27,7 +27,10 @@ from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import flat, left_deep, parse
+from spillway.policies.plans import Wish
 from spillway.policies.shaping import Shaping, SlotShape
+from spillway.protocols.move import Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import HashRange, Routing
 from spillway.state.manifest import empty_manifest
@@ -134,6 +137,73 @@ def test_a_slot_that_takes_part_in_a_move_keeps_its_shape() -> None:
     [event] = after.events
     assert isinstance(event, Reshaped)
     assert (event.slot, event.reason) == (2, "the query asks for it")
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPUTING, Phase.DUPLICATING, Phase.DELETING])
+def test_slots_on_a_parallel_track_are_evaluated_as_ever(phase: Phase) -> None:
+    track = ParallelTrack(0, 0, 1, 100, 0, False, "a test", phase, groups=(0,))
+    moving = replace(start(3), moves=(track,))
+    plan = plan_batch(moving, 0, shapes=(flat(NAMES),) * 3)
+    records = {slot: record(slot) for slot in range(3)}
+    after = reshape(replace(moving, batch=0), plan, records, {}, 1.0, FIXED)
+    assert shapes(after) == ["((a c) b)"] * 3
+
+
+def many_records(count: int, slots: int) -> dict[int, SlotRecord]:
+    pairs = {f"{i}~{j}": (1e4, 10.0) for i, j in itertools.permutations(range(count), 2)}
+    rows, none = (100,) * count, (0,) * count
+    return {
+        at: SlotRecord(
+            *(0, at, f"m{at}", rows, none, 5, (None,) * count, rows, (2400,) * count, none, "w"),
+            sampled=pairs,
+        )
+        for at in range(slots)
+    }
+
+
+@pytest.mark.parametrize("count", [9, 14])
+def test_a_given_shape_of_any_number_of_streams_is_measured_and_explained(count: int) -> None:
+    names = tuple(f"s{at}" for at in range(count))
+    shaping = Shaping.asked(names, None, str(left_deep(names)))
+    state, answers = initial(Routing.even(8, 2), count), many_records(count, 2)
+    for number in range(3):
+        plan = plan_batch(state, number, shapes=shapes_of(state, shaping))
+        state = commit_batch(state, plan, answers, (None,) * count, 1.0)
+        state = reshape(state, plan, answers, {0: 10**6, 1: 10**6}, 1.0, shaping)
+    assert [one.shape for one in state.shapes] == [left_deep(names)] * 2
+    again = SlotShape.from_json(json.loads(json.dumps(state.shapes[0].to_json())))
+    assert list(again.costs()) == [left_deep(names), flat(names)]
+    report = shape_report(state, 0, None, count)
+    assert report is not None
+    assert f"s{count - 1} 100 rows/s" in "\n".join(report.lines())
+
+
+def test_a_given_shape_waits_for_no_turn() -> None:
+    names = tuple(f"s{at}" for at in range(8))
+    shaping = Shaping.asked(names, None, str(left_deep(names)))
+    state, answers = initial(Routing.even(8, 4), 8), many_records(8, 4)
+    plan = plan_batch(state, 0, shapes=(flat(names),) * 4)
+    state = commit_batch(state, plan, answers, (None,) * 8, 1.0)
+    after = reshape(state, plan, answers, {}, 1.0, shaping)
+    assert [one.shape for one in after.shapes] == [left_deep(names)] * 4
+
+
+def evaluated(limits: dict[int, int | None]) -> int:
+    """The slots of six streams of which a commit looks for the cheapest shape."""
+    names = tuple(f"s{at}" for at in range(6))
+    shaping, slots = Shaping(names, "auto"), 64
+    state, answers = initial(Routing.even(64, slots), 6), many_records(6, slots)
+    wished = SlotShape(flat(names), Wish(flat(names), 1))
+    state = replace(state, shapes=(wished,) * slots)
+    plan = plan_batch(state, 0, shapes=(flat(names),) * slots)
+    state = commit_batch(state, plan, answers, (None,) * 6, 1.0)
+    after = reshape(state, plan, answers, limits, 1.0, shaping)
+    return sum(one.wish != wished.wish for one in after.shapes)
+
+
+def test_a_search_that_minds_memory_has_fewer_slots_in_a_turn() -> None:
+    limits: dict[int, int | None] = dict.fromkeys(range(64), 1000)
+    assert 0 < evaluated(limits) < evaluated({}) < 64
 
 
 def test_a_round_decides_nothing() -> None:

@@ -108,9 +108,9 @@ def test_cover_has_every_slice_once_in_few_slots(slots: int, copies: int) -> Non
     table = interleaved(32, slots, copies)
     chosen = cover(table, copies)
     assert [group % (32 // copies) for group in chosen] == list(range(32 // copies))
-    assert len(visited(table, chosen, {})) <= max(1, slots - copies + 1)
+    assert len(visited(table, chosen, {}, slots)) <= max(1, slots - copies + 1)
 
 
 def test_slot_that_a_chosen_group_is_leaving_is_visited_too() -> None:
-    assert visited((0, 0, 1, 1), (0, 1), {2: (1,), 3: (2,)}) == (0, 2)
-    assert visited((0, 0, 1, 1), None, {2: (1,)}) == (0, 1, 2)
+    assert visited((0, 0, 1, 1), (0, 1), {2: (1,), 3: (2,)}, 4) == (0, 2)
+    assert visited((0, 0, 1, 1), None, {}, 3) == (0, 1, 2)

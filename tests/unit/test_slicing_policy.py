@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.metrics.view import ClusterView, SlotView
 from spillway.policies.ring import HopCosts, ProbeStep, Source, at_rate, utilisation
 from spillway.policies.slicing import (
     ATR,
     CTR,
     PSP,
     RingRules,
-    aggressive_moves,
+    Terms,
     distribution,
     emptied,
     offers,
@@ -72,12 +71,6 @@ def test_passive_adjustment_fills_new_slots_and_empties_those_that_go() -> None:
     assert more.to == {2: 2, 3: 3}
 
 
-def test_aggressive_adjustment_moves_bytes_to_the_new_slot() -> None:
-    full, empty = SlotView(0, 100, 0, None, 8, 0), SlotView(1, 0, 0, None, 0, 0)
-    [move] = aggressive_moves(ClusterView((full, empty)), 2, {1: 0})
-    assert (move.sender, move.receiver, move.bytes) == (0, 1, 50)
-
-
 def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
     doubled = at_rate(join(), 2)
     found = resize(doubled, COSTS, 9, RingRules(most=19))
@@ -120,9 +113,44 @@ def test_cheap_predicate_takes_one_hop() -> None:
 
 def test_copies_cost_rows() -> None:
     psp, atr, ctr = offers(join(), COSTS, 12, window_s=10.0)
-    assert (psp.rows, atr.rows, ctr.rows) == (1500, 500 + 2 * 2 * 500, 3000)
+    assert (psp.rows, ctr.rows) == (1500, 3000)
+    # Two windows of rows are copied at the ends of every segment, which is three windows long.
+    assert atr.rows == pytest.approx(500 + 2 * (1 + 2 / 3) * 500)
     assert [one.distribution for one in offers(join(), COSTS, 3, 10.0)] == [PSP, ATR]
     assert ctr.distribution == CTR
+
+
+def test_offers_are_of_the_terms_that_a_query_has() -> None:
+    _, atr, ctr = offers(join(), COSTS, 12, 10.0, Terms(segment_windows=2, copies=3))
+    assert (atr.rows, ctr.rows) == (500 + 2 * 2 * 500, 4500)
+    none = offers(join(), COSTS, 12, 10.0, Terms(copies=None))
+    assert [one.distribution for one in none] == [PSP, ATR]
+
+
+def test_stream_with_the_most_rows_is_the_one_to_be_cut() -> None:
+    slow, fast, _ = join()
+    _, atr = offers([slow, replace(fast, rate=70.0)], COSTS, 3, 10.0)
+    assert atr.master == "b"
+
+
+def test_slots_that_are_visited_at_once_are_a_hop_for_each_step() -> None:
+    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    psp, atr, _ = offers(join(pair_s=0.0), costs, 12, 10.0, at_once)
+    assert (psp.response_s, atr.response_s) == (1.0, 0.5)
+    two = [replace(one, steps=one.steps[:1]) for one in join(pair_s=1e-6)[:2]]
+    best, _ = distribution(two, costs, 12, 10.0, at_once)
+    # With two streams nothing is gained by copies.
+    assert (best.distribution, best.slots) == (PSP, 12)
+
+
+def test_what_is_chosen_for_good_has_room_for_higher_rates() -> None:
+    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    # One slot has a fifth of its time to do, or half of it: three times that is more than it has.
+    taken = [
+        distribution(join(pair_s=pair_s), costs, 12, 10.0, at_once)[0].distribution
+        for pair_s in (2.4e-6, 6e-6)
+    ]
+    assert taken == [ATR, PSP]
 
 
 def test_where_nothing_keeps_up_the_least_busy_is_taken() -> None:

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from spillway.coordinator.adaptation import begin, rescale
 from spillway.coordinator.coordinator import initial
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
+from spillway.policies.decision import Move
 from spillway.routing.routing import Routing
 from spillway.routing.slices import Slicing, interleaved
 
@@ -82,3 +84,50 @@ def test_streams_that_are_apart_share_few_slices_to_come() -> None:
     changed = smooth(state, records, SLICING).routing
     moved = {g for g in range(GROUPS) if changed.table[g] != state.routing.table[g]}
     assert moved <= set(range(15, 19))
+
+
+@pytest.mark.parametrize("times", [(100, 100), (100, 230), (100, None)])
+def test_new_slots_of_a_passive_change_build_slices_whatever_streams_have_come(
+    times: tuple[int | None, ...],
+) -> None:
+    state = rescale(state_at(*times), 4, passive=True)
+    records = {0: record(0, 300), 1: record(1, 300)}
+    changed = smooth(state, records, SLICING).routing
+    assert min(changed.counts()[2:]) >= GROUPS // 4
+    assert min(changed.counts()) > 0
+    if times == (100, 100):
+        # They have the least to do, so all that comes next is theirs.
+        assert {changed.table[group % GROUPS] for group in range(11, 19)} == {2, 3}
+
+
+def test_slot_without_groups_gets_its_share() -> None:
+    """Such as one that was new when the query died, before the log knew of it."""
+    state = replace(rescale(state_at(100, None), 3), scaling=None)
+    assert smooth(state, {0: record(0, 9), 1: record(1, 9)}, SLICING).routing.counts()[2] == 10
+
+
+def test_change_by_moves_leaves_slices_to_the_moves() -> None:
+    records = {0: record(0, 300), 1: record(1, 300)}
+    assert smooth(rescale(state_at(100, 100), 4), records, SLICING).routing.counts()[2:] == (0, 0)
+
+
+def test_slots_that_are_to_go_build_nothing_from_the_next_batch_on() -> None:
+    state = rescale(replace(rescale(state_at(100, 100), 4), scaling=None), 1, passive=True)
+    records = {slot: record(slot, 100) for slot in range(4)}
+    changed = smooth(state, records, SLICING)
+    assert changed.routing.counts() == (GROUPS, 0, 0, 0)
+    assert changed.routing.slots == 4
+    assert changed.manifests == state.manifests
+
+
+@pytest.mark.parametrize("times", [(100, None), (100, 180)])
+def test_slots_go_whatever_streams_have_come(times: tuple[int | None, ...]) -> None:
+    state = rescale(state_at(*times), 1, passive=True)
+    changed = smooth(state, {0: record(0, 9), 1: record(1, 9)}, SLICING)
+    assert changed.routing.counts() == (GROUPS, 0)
+
+
+def test_passive_change_waits_for_moves_to_end() -> None:
+    moving = begin(state_at(100, 100), [Move(0, 1, 10, "a test")])
+    state = rescale(moving, 1, passive=True)
+    assert smooth(state, {0: record(0, 9), 1: record(1, 9)}, SLICING) is state

@@ -13,7 +13,7 @@ import pytest
 from spillway.errors import StateError
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.routing import HashRange, Routing
-from spillway.state import slot as slot_state
+from spillway.state import memory, staging
 from spillway.state.compaction import FAN, FUEL, LEAST_FUEL_ROWS
 from spillway.state.layers import SOURCE, Layer, side_by_side
 from spillway.state.manifest import combine, decode_manifest, empty_manifest
@@ -160,6 +160,20 @@ def test_damaged_local_copy_is_replaced_from_the_durable_tier(store, tmp_path) -
         assert fresh.restored == []
 
 
+def test_rows_that_are_only_staged_are_not_durable(store, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(staging, "STAGED_BYTES", 1000)
+    state = opened(empty_manifest(SlotId(0), 1), store())
+    for waiting in (state.visiting, state.staging):
+        for seed in range(3):
+            waiting.add(0, rows(200, seed))
+        assert list((tmp_path / "disk").iterdir())
+        taken = [found.rows for (found,) in waiting.taken() if found is not None]
+        assert sum(taken) == 600
+    assert DurableTier(str(tmp_path / "durable")).names("runs") == []
+    # What is said to have been written is what is deleted, wherever it is.
+    assert len(state.written) == len(list((tmp_path / "disk").iterdir()))
+
+
 def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store, tmp_path) -> None:
     _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
     run = next(iter(manifest.runs().values()))
@@ -242,10 +256,10 @@ def test_a_spill_moves_rows_and_leaves_the_others_where_they_are(store) -> None:
     for batch in range(6):
         _, manifest, _ = advanced(manifest, store, batch, [rows(400, batch)])
     state = opened(manifest, store(6), batch=6)
-    before = state.group_sizes()
+    before = state.parts.sizes()
     files = {p.run.name for layer in manifest.streams[0] for p in layer.slices}
-    state.spill([1, 3])
-    after = state.group_sizes()
+    state.parts.spill([1, 3])
+    after = state.parts.sizes()
     assert after.rows[0].tolist() == [before.rows[0][0], 0, before.rows[0][2], 0]
     assert after.disk_rows.tolist() == [0, before.rows[0][1], 0, before.rows[0][3]]
     assert after.generations.tolist() == [0, 1, 0, 1]
@@ -260,12 +274,12 @@ def test_settling_makes_the_parts_of_a_group_one(store) -> None:
     for batch in range(3):
         state = opened(manifest, store(batch), batch=batch)
         state.add(0, rows(400, batch))
-        state.spill([0, 1, 2])
+        state.parts.spill([0, 1, 2])
         manifest = state.next_manifest({}, 0)
     assert manifest.groups.pending.tolist() == [True, True, True, False]
     state = opened(manifest, store(3), batch=3)
-    state.settle([0, 2], in_memory=False)
-    state.settle([1], in_memory=True)
+    state.parts.settle([0, 2], in_memory=False)
+    state.parts.settle([1], in_memory=True)
     settled = state.next_manifest({}, 0).groups
     assert settled.generations.tolist() == [1, 0, 1, 0]
     assert settled.rows[0].tolist()[1] == manifest.groups.disk_rows[1]
@@ -274,16 +288,34 @@ def test_settling_makes_the_parts_of_a_group_one(store) -> None:
     assert total == 1200
 
 
+@pytest.mark.parametrize("visited", [False, True])
+def test_parts_that_visitors_look_into_miss_nothing(store, visited) -> None:
+    layout, manifest = StreamLayout("a", visited=visited), empty_manifest(SlotId(0), 1)
+    for batch in range(2):
+        state = opened(manifest, store(batch), layout, batch)
+        state.parts.spill([1, 2])
+        state.parts.seal()
+        state.add(0, rows(400, batch))
+        manifest = state.next_manifest({}, 0)
+        state.parts.note_pending()
+        missing = {1, 2} if batch and not visited else set()
+        assert state.parts.pending == state.parts.missing_in(manifest.groups) == missing
+    assert opened(manifest, store(2), layout, 2).parts.pending == missing
+    other = opened(empty_manifest(SlotId(1), 1), store(2), layout, 2)
+    other.install(manifest)
+    assert other.parts.pending == missing
+
+
 def test_files_do_not_outgrow_the_rows_that_are_left_in_them(store, monkeypatch) -> None:
-    monkeypatch.setattr(slot_state, "LEAST_WASTE_BYTES", 3000)
+    monkeypatch.setattr(memory, "LEAST_WASTE_BYTES", 3000)
     manifest = empty_manifest(SlotId(0), 1)
     _, manifest, _ = advanced(manifest, store, 0, [rows(20_000, 0)])
     state = opened(manifest, store(1), batch=1)
-    state.spill([0, 1, 2])
+    state.parts.spill([0, 1, 2])
     whole = sum(run.size_bytes for run in manifest.runs().values())
-    state.trim(whole)
+    state.parts.trim(whole)
     assert state.next_manifest({}, 0).streams[0][0].slices[0].run.size_bytes == whole
-    state.trim(whole // 2)
+    state.parts.trim(whole // 2)
     left = state.next_manifest({}, 0)
     assert left.streams[0][0].slices[0].run.size_bytes < whole // 3
     assert left.groups.rows[0].tolist() == [0, 0, 0, manifest.groups.rows[0][3]]

@@ -73,7 +73,7 @@ class Listener:
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
         return tuple(deltas)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+    def process(self, state: SlotState, deltas, stats: OperatorStats, keeping) -> Results:
         there = sum(segment.rows for stream in range(2) for segment in state.segments(stream))
         self.heard.append((there, [ids(delta) for delta in deltas]))
         stats.produced(np.concatenate([delta.h for delta in deltas]))

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ import pytest
 from spillway.errors import QueryError
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators import ascent
+from spillway.operators import ascent, control
 from spillway.operators import tree as tree_module
 from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.control import Limits
+from spillway.operators.filling import Budget, Filling
 from spillway.operators.intermediate import combined_stored
 from spillway.operators.join import JoinOperator
 from spillway.operators.slot import SlotJob, run_slot
@@ -25,7 +28,11 @@ from spillway.operators.tree import TreeOperator
 from spillway.plan.shape import flat, parse, with_states
 from spillway.policies.plans import join_rates
 from spillway.policies.spill import SpillPolicy
+from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.state.generations import cut_layers
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
+from spillway.state.merging import Segment
+from spillway.state.run import RunData
 from spillway.state.store import OpenRuns, Store
 from spillway.state.tiers import DurableTier, LocalTier
 
@@ -52,17 +59,27 @@ class Slot:
         self.watermark: int | None = None
         self.record: SlotRecord
         self.largest = 0
+        self.limits = Limits()
         self._folder, self._opened = folder, OpenRuns()
         self._durable = DurableTier(str(folder / "durable"))
         self._batch, self._value = itertools.count(), itertools.count()
 
-    def batch(self, operator: Operator, rows: Rows) -> Counter:
+    def batch(self, operator: Operator, rows: Rows, cleanup: Sequence[int] = ()) -> Counter:
         """The values of the results of a batch."""
         number, taken = next(self._batch), []
         local = [LocalTier(kind, self._folder / kind) for kind in ("memory", "disk")]
         store = Store(local[0], local[1], self._durable, self._opened, number)
         job = SlotJob(
-            number, SlotId(0), 8, self.columns, self.watermark, 1 << 30, str(number), "test"
+            number,
+            SlotId(0),
+            8,
+            self.columns,
+            self.watermark,
+            1 << 30,
+            str(number),
+            "test",
+            limits=self.limits,
+            cleanup=tuple(cleanup),
         )
         found: Counter = Counter()
         for batch in run_slot(
@@ -217,6 +234,110 @@ def test_the_record_names_states_and_those_that_are_still_being_made(
         slot.batch(tree, [])
     assert slot.made() == {"A+B": 20}
     assert with_states("ABC", slot.record.made) == tree.shape
+
+
+def test_memory_holds_while_the_combinations_of_one_piece_are_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LEAST_MADE_BYTES", 1 << 14)
+    columns = streams([None] * 3)
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"), block_rows=512)
+    slot.limits = Limits(memory_bytes=200_000)
+    slot.batch(tree, [(stream, key, 0) for stream in (0, 1) for key in range(8) for _ in range(70)])
+    combinations = 8 * 70 * 70
+    assert slot.record.disk_rows[3] + slot.record.state_rows[3] == combinations
+    # Memory is checked after each eighth of the limit that is made.
+    assert combinations * 36 > 5 * 200_000
+    assert slot.record.peak_bytes < 1.25 * 200_000
+    slot.limits = Limits()
+    found = slot.batch(tree, [(2, key, 0) for key in range(8)], cleanup=range(8))
+    found += slot.batch(tree, [], cleanup=range(8))
+    assert sum(found.values()) == len(found) == combinations
+
+
+def test_groups_whose_combinations_have_no_room_end_on_disk_when_they_are_cleaned_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LEAST_MADE_BYTES", 1 << 14)
+    columns = streams([None] * 3)
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"), block_rows=512)
+    slot.limits = Limits(memory_bytes=1)
+    slot.batch(tree, [(0, key, 0) for key in range(8) for _ in range(70)])
+    slot.batch(tree, [(1, key, 0) for key in range(8) for _ in range(70)])
+    # Room for all that is there, and not for what it makes.
+    slot.limits = Limits(memory_bytes=200_000)
+    slot.batch(tree, [], cleanup=range(8))
+    assert slot.record.disk_rows[3] + slot.record.state_rows[3] == 8 * 70 * 70
+    assert slot.record.peak_bytes <= 200_000
+    assert {event.kind for event in slot.record.events} <= {"cleaned-up", "reloaded"}
+    found = slot.batch(tree, [(2, key, 0) for key in range(8)])
+    found += slot.batch(tree, [], cleanup=range(8))
+    assert sum(found.values()) == len(found) == 8 * 70 * 70
+
+
+@pytest.mark.parametrize("per_key", [1, 20, 300])
+def test_a_batch_makes_no_more_of_a_lacking_state_than_it_may(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, per_key: int
+) -> None:
+    monkeypatch.setattr(tree_module, "FILL_ROWS", 2000)
+    columns = streams([None] * 3)
+    slot, count = Slot(folder, columns), 20
+    rows = [(s, k, 0) for s in (0, 1) for k in range(count) for _ in range(per_key)]
+    slot.batch(TreeOperator(columns, flat("ABC")), rows)
+    tree, before = TreeOperator(columns, parse("((A B) C)")), 0
+    while before < count * per_key**2:
+        slot.batch(tree, [])
+        made = slot.made()["A+B"] - before
+        # One hash may be more than that, and is then alone.
+        assert 0 < made <= max(2000, per_key**2)
+        before += made
+    assert slot.record.lacking == ()
+
+
+def test_gaps_that_are_scattered_are_filled_in_one_step(folder: Path) -> None:
+    columns = streams([None] * 3)
+    rows = [(s, k, 0) for s in (0, 1) for k in range(500)]
+    slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"))
+    slot.batch(TreeOperator(columns, flat("ABC")), rows)
+    odd = group_ranges(range(1, 8, 2), 8)
+    there = slot.batch(tree, [])
+    assert not there
+    whole = slot.made()["A+B"]
+    gapped = replace(
+        slot.manifest,
+        gaps=(odd,),
+        streams=(*slot.manifest.streams[:3], cut_layers(slot.manifest.streams[3], outside(odd))),
+    )
+    slot.manifest = gapped
+    assert len(gapped.gaps[0]) == 4
+    slot.batch(tree, [])
+    assert (slot.made()["A+B"], slot.record.lacking) == (whole, ())
+    # What was there, and one more run for all four gaps.
+    assert len(slot.manifest.streams[3]) <= len(gapped.streams[3]) + 1
+
+
+def test_work_is_counted_before_it_is_done() -> None:
+    """Three rows of A and two of B with one hash are six combinations; C makes twelve of them."""
+
+    def run(*h: int) -> list[Segment]:
+        rows = RunData(
+            pa.RecordBatch.from_arrays([pa.array(h, pa.uint32()), pa.array(h)], ["_h", "c0"])
+        )
+        return [Segment(rows, 0, rows.rows)]
+
+    shape = parse("(((A B) C) D)")
+    filling = Filling(tuple(shape.inner()), (HashRange(0, 100), HashRange(200, 300)))
+    assert filling.needed == ["A", "B", "C"]
+    there = {"A": run(5, 5, 5, 150, 250), "B": run(5, 5, 250), "C": run(5, 5, 250)}
+    first = 3 + 2 + 2 + 6 + 12
+    whole = filling.step(there, Budget(1000, 1 << 30), 1.0)
+    assert whole.ranges == filling.ranges
+    assert whole.share == pytest.approx((first + 3 + 1 + 1) / 1000)
+    part = filling.step(there, Budget(first, 1 << 30), 1.0)
+    assert (part.ranges, part.share) == ((HashRange(0, 100), HashRange(200, 250)), 1.0)
+    assert {name: rows.rows for name, rows in part.given.items()} == {"A": 3, "B": 2, "C": 2}
+    none = filling.step(there, Budget(first, 1 << 30), 0.5)
+    assert (none.ranges, none.given) == ((), {})
 
 
 def test_a_shape_of_other_streams_is_refused() -> None:

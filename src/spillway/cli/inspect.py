@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +17,7 @@ from spillway.coordinator.document import as_document
 from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stages
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
+from spillway.plan.join import window_from
 from spillway.protocols.move import GroupMove
 from spillway.settings import PTLB
 
@@ -124,11 +126,11 @@ def _slots(found: Inspection) -> Table:
 
 def _scaling(scaling: Scaling, slots: int) -> str:
     filling = [slot for slot, _ in scaling.tries]
-    parts = [f"to {scaling.slots} slots"]
+    parts = [f"to {scaling.slots} slots{', passive' if scaling.passive else ''}"]
     for what, which in (("being filled", filling), ("to go", range(scaling.slots, slots))):
         if which:
             parts.append(f"{what}: {', '.join(map(str, which))}")
-    return "; ".join(parts)
+    return "; ".join([*parts, scaling.reason] if scaling.reason else parts)
 
 
 def _moves(found: Inspection) -> list[str]:
@@ -205,8 +207,10 @@ def _top_groups(found: Inspection) -> str:
     return "; ".join(parts)
 
 
-def _window(window: tuple[str, int, int] | None) -> str:
-    if window is None:
+def _window(written: Sequence[Any] | None) -> str:
+    if written is None:
         return "unbounded"
-    time, window_us, lateness_us = window
-    return f"within {window_us / 1e6:g} s on {time}, lateness {lateness_us / 1e6:g} s"
+    window = window_from(written)
+    how = "every" if window.tumbling else "within"
+    lateness = f"lateness {window.lateness_us / 1e6:g} s"
+    return f"{how} {window.window_us / 1e6:g} s on {window.time}, {lateness}"

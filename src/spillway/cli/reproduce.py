@@ -21,8 +21,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="dcape-5, -6, -7 and -9 to -14; dcape-tr-6, -7, -12 and -15; flux-3, -7 to -9, "
-            "-11 to -14, -15a, -15b, -15c, -tuning, -tuning-gap and -real; plans-7 to -13, -7-mslb "
-            "and -8-mslb; psp-8a to -8h; all if none is given."
+            "-11 to -14, -15a, -15b, -15c, -tuning, -tuning-gap and -real; plans-7 to -13, -7-mslb, "
+            "-8-mslb and -real; psp-8a to -8h and -real; all if none is given."
         ),
     ] = None,
     out: Annotated[

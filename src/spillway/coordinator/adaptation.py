@@ -2,8 +2,10 @@
 
     adapt        compares the slots every so often and begins what the strategy says (DCAPE 4, 5)
     rescale      takes a wish for another number of slots
+    waits        whether that change can only wait for rows to expire
     resume       lets moves take what was said beside the batches
     give_up      ends parallel tracks that cannot be waited for
+    tire         ends those that have lasted too long
 
 All are functions of committed states. What they begin is part of the next log record, so a crash
 repeats none of it and loses none of it.
@@ -11,24 +13,25 @@ repeats none of it and loses none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from spillway.coordinator.coordinator import Committed, Sample, Scaling
+from spillway.coordinator.measuring import measured_anew, only, rescaled, sampled, view_of
 from spillway.coordinator.moves import told_of
 from spillway.errors import SettingsError
 from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
-from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
+from spillway.metrics.view import ClusterView
 from spillway.operators.orders import Force
 from spillway.policies.decision import Decision, ForceSpill, Move
 from spillway.policies.flux import Thresholds
 from spillway.policies.protocols import Protocols
 from spillway.policies.rounds import Progress, Rounds
-from spillway.policies.scaling import drained, filled, scaling_moves
+from spillway.policies.scaling import filled, scaling_moves
+from spillway.policies.slicing import emptied
 from spillway.policies.strategy import Strategy
-from spillway.protocols.engine import PROTOCOLS, begun, busy, delivered
+from spillway.protocols.engine import PROTOCOLS, begun, delivered
 from spillway.protocols.messages import ComputePartitionsToMove, GivenUp, Message
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
@@ -103,28 +106,38 @@ def adapt(
     records: Mapping[int, SlotRecord],
     limits: Mapping[int, int | None],
     rules: Rules,
+    period_s: float = 0.0,
 ) -> Committed:
-    """The state after a commit, with what is begun now."""
+    """The state after a commit, with what is begun now.
+
+    `period_s` is the time from the batch before to this one, pauses included; 0: not known.
+    """
     if state.scaling is None and not rules.strategy.relocates:
-        return state
-    state = _sampled(state, records)
+        # Nobody compares the slots, so nothing is measured: `rescale` begins with it.
+        return state if state.sample == Sample() else replace(state, sample=Sample())
+    state = sampled(state, records, period_s)
     if rules.rounds is not None and state.sample.progress.collection.moving:
         return _watched(state, records, rules.rounds)
     # A round brings no rows, and its moves are what it is for.
     if state.round and state.scaling is None:
         return state
-    view = _view(state, records, limits, rules.place_names)
+    gone, protocols = state.given_up, rules.protocols
+    stalled = gone is not None and protocols.waits(state.watermark_us, gone.watermark_us)
+    view = view_of(state, records, limits, rules.place_names, stalled=stalled)
     if state.scaling is not None:
-        return _scaled(state, view, state.scaling, rules)
+        return _scaled(state, records, view, state.scaling, rules)
     if not rules.due(state):
         return state
     progress, decisions = rules.decided(state, view)
     begun_now = begin(state, _by_protocol(decisions, view, rules), rules.part_bytes)
-    return _measured_anew(begun_now, view.state_bytes, progress)
+    return measured_anew(begun_now, view.state_bytes, progress)
 
 
-def rescale(state: Committed, slots: int) -> Committed:
-    """The state with a wish for another number of slots; new ones are there at once, empty."""
+def rescale(state: Committed, slots: int, *, passive: bool = False, reason: str = "") -> Committed:
+    """The state with a wish for another number of slots; new ones are there at once, empty.
+
+    Passive: no group moves to fill a slot or to empty one; see coordinator/smoothing.py.
+    """
     if slots < 1 or slots > state.routing.groups:
         raise SettingsError(
             f"{slots} slots cannot share {state.routing.groups} groups",
@@ -139,13 +152,25 @@ def rescale(state: Committed, slots: int) -> Committed:
     filling = dict(state.scaling.tries) if state.scaling else {}
     tries = {slot: count for slot, count in filling.items() if slot < slots}
     tries |= dict.fromkeys(range(kept, slots), 0)
+    filling_now = () if passive else tuple(sorted(tries.items()))
     return replace(
         state,
         routing=state.routing.with_slots(grown),
         manifests=(*state.manifests, *more),
-        scaling=Scaling(slots, tuple(sorted(tries.items()))),
-        sample=_rescaled(state.sample, grown),
+        scaling=Scaling(slots, filling_now, passive, reason),
+        sample=rescaled(state, grown),
     )
+
+
+def waits(state: Committed, records: Mapping[int, SlotRecord]) -> bool:
+    """Whether a change of slots has nothing to do before rows of slots that are to go expire.
+
+    A round after the last batch lets go what has expired with it; rounds after that change nothing.
+    """
+    scaling = state.scaling
+    if scaling is None or state.moves or state.round == 0:
+        return False
+    return _routed(state, scaling) and _holding(state, records, scaling)
 
 
 def resume(
@@ -169,37 +194,24 @@ def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]
 
     Their senders serve the groups again; nothing was lost meanwhile.
     """
+    return _given_up(state, lambda _: reason)
+
+
+def tire(state: Committed, rules: Rules, batch_s: float) -> tuple[Committed, tuple[Event, ...]]:
+    """The same, for those that have lasted too long by the query's clock; a batch takes `batch_s`."""
+    protocols, now_s = rules.protocols, state.clock_s
+    return _given_up(state, lambda since_s: protocols.impatience(now_s - since_s, batch_s))
+
+
+def _given_up(state: Committed, why: Callable[[float], str]) -> tuple[Committed, tuple[Event, ...]]:
+    """The tracks given up for which there is a reason, by the time that they began."""
     tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
-    return resume(state, [(GivenUp(move.move, reason), 0.0) for move in tracks])
+    said = [(GivenUp(m.move, reason), 0.0) for m in tracks if (reason := why(m.since_s))]
+    return resume(state, said)
 
 
 def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules) -> list[Decision]:
     return [rules.protocols.of(one, view) if isinstance(one, Move) else one for one in decisions]
-
-
-def _sampled(state: Committed, records: Mapping[int, SlotRecord]) -> Committed:
-    sample, slots = state.sample, range(state.routing.slots)
-    made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
-    took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
-    busy_s = _added(sample.busy_s, [records[s].busy_s for s in slots])
-    peak_s = sample.peak_s + max(records[s].busy_s for s in slots)
-    measured = replace(sample, rows_out=made, rows_in=took, busy_s=busy_s, peak_s=peak_s)
-    return replace(state, sample=measured)
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _added(before: Sequence[_Number], more: Sequence[_Number]) -> tuple[_Number, ...]:
-    """The sums by slot; a slot that is new had nothing before, and one that is gone has no more."""
-    sums = tuple(old + new for old, new in zip(before, more, strict=False))
-    return sums + tuple(more[len(before) :])
-
-
-def _measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Committed:
-    none = (0,) * state.routing.slots
-    sample = Sample(state.clock_s, state.batch, state_bytes, none, progress=progress)
-    return replace(state, sample=sample)
 
 
 def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds) -> Committed:
@@ -210,46 +222,7 @@ def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds
         return replace(state, sample=replace(sample, progress=progress))
     moving_s, rows = state.clock_s - sample.clock_s, sum(sample.rows_in)
     held = sum(sum(one.state_bytes) + sum(one.disk_bytes) for one in records.values())
-    return _measured_anew(state, held, rounds.ended(progress, moving_s, rows))
-
-
-def _view(
-    state: Committed,
-    records: Mapping[int, SlotRecord],
-    limits: Mapping[int, int | None],
-    place_names: int,
-) -> ClusterView:
-    counts, taken = state.routing.counts(), busy(state.moves)
-    slots = tuple(
-        SlotView(
-            slot,
-            sum(records[slot].state_bytes),
-            sum(records[slot].disk_bytes),
-            limits.get(slot),
-            counts[slot],
-            state.sample.rows_out[slot],
-            # A slot spills within a batch and is done at its end, so none is found in that mode.
-            RELOCATING if slot in taken else NORMAL,
-            records[slot].profile,
-            state.sample.busy_s[slot],
-            state.sample.rows_in[slot],
-            _made_bytes(records[slot]),
-            "/".join(records[slot].worker.split("/")[:place_names]),
-        )
-        for slot in range(state.routing.slots)
-    )
-    # What was forced out and is not on disk any more, expired or back in memory, counts no longer.
-    forced = min(state.forced_bytes, sum(slot.disk_bytes for slot in slots))
-    growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
-    span_s = state.clock_s - state.sample.clock_s
-    return ClusterView(slots, max(0, growth), forced, span_s, state.sample.peak_s)
-
-
-def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:
-    made = len(record.made)
-    return tuple(
-        zip(record.made, record.state_bytes[len(record.state_bytes) - made :], strict=True)
-    )
+    return measured_anew(state, held, rounds.ended(progress, moving_s, rows))
 
 
 def begin(
@@ -299,12 +272,22 @@ def _moved(state: Committed, number: int, move: Move, part_bytes: int | None) ->
     )
 
 
-def _scaled(state: Committed, view: ClusterView, scaling: Scaling, rules: Rules) -> Committed:
+def _scaled(
+    state: Committed,
+    records: Mapping[int, SlotRecord],
+    view: ClusterView,
+    scaling: Scaling,
+    rules: Rules,
+) -> Committed:
     """The next moves of a change of slots, or its end."""
     tries = dict(scaling.tries)
     full = len(filled(view, scaling.slots, tries)) == len(tries)
-    if full and not state.moves and drained(view, scaling.slots):
-        return _with_slots(state, scaling.slots)
+    # Slices that were rerouted leave rows behind, so a slot without groups may still have some.
+    left = _routed(state, scaling) and not _holding(state, records, scaling)
+    if full and left and not state.moves:
+        return _with_slots(state, scaling)
+    if scaling.passive:
+        return state
     moves = scaling_moves(view, scaling.slots, tries)
     state = begin(state, _by_protocol(moves, view, rules), rules.part_bytes)
     for move in moves:
@@ -313,24 +296,28 @@ def _scaled(state: Committed, view: ClusterView, scaling: Scaling, rules: Rules)
     return replace(state, scaling=replace(scaling, tries=tuple(sorted(tries.items()))))
 
 
-def _with_slots(state: Committed, slots: int) -> Committed:
-    scaled = Scaled(state.batch, slots, (), 0, 0.0, f"the groups are shared by {slots}")
+def _routed(state: Committed, scaling: Scaling) -> bool:
+    """Whether no group is in a slot that is to go; and where none moves, all others have some."""
+    table, slots = state.routing.table, scaling.slots
+    return emptied(table, slots) and (not scaling.passive or len(set(table)) == slots)
+
+
+def _holding(state: Committed, records: Mapping[int, SlotRecord], scaling: Scaling) -> bool:
+    """Whether a slot that is to go has rows, in memory or on disk."""
+    leaving = range(scaling.slots, state.routing.slots)
+    known = [records[slot] for slot in leaving if slot in records]
+    return any(sum(one.state_rows) + sum(one.disk_rows) for one in known)
+
+
+def _with_slots(state: Committed, scaling: Scaling) -> Committed:
+    slots, told = scaling.slots, f"the groups are shared by {scaling.slots}"
+    reason = f"{told}: {scaling.reason}" if scaling.reason else told
+    scaled = Scaled(state.batch, slots, (), 0, 0.0, reason)
     return replace(
         state,
         routing=state.routing.with_slots(slots),
         manifests=state.manifests[:slots],
         scaling=None,
         events=(*state.events, scaled),
-        sample=_only(state.sample, slots),
+        sample=only(state.sample, slots),
     )
-
-
-def _rescaled(sample: Sample, slots: int) -> Sample:
-    """The sample once other moves have begun than those of a FLUX round, which end it."""
-    rows_out = (*sample.rows_out, *(0 for _ in range(slots)))[:slots]
-    return replace(sample, rows_out=rows_out, progress=Progress(tuner=sample.progress.tuner))
-
-
-def _only(sample: Sample, slots: int) -> Sample:
-    by_slot = {name: getattr(sample, name)[:slots] for name in ("rows_out", "busy_s", "rows_in")}
-    return replace(sample, **by_slot)

@@ -25,7 +25,8 @@ from spillway.policies.rounds import Progress
 from spillway.policies.shaping import SlotShape
 from spillway.protocols.engine import begun, busy, delivered, following
 from spillway.protocols.messages import ComputePartitionsToMove
-from spillway.protocols.move import GroupMove
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.routing import Routing
 
 
@@ -45,6 +46,16 @@ class Sample:
     progress: Progress = Progress()
     #: Seconds that the busiest slot of each batch worked, since then.
     peak_s: float = 0.0
+    #: Seconds from batch to batch since then, where they are known.
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class GivenUpTrack:
+    """That a parallel track was not waited for."""
+
+    #: The watermark then.
+    watermark_us: int | None
 
 
 @dataclass(frozen=True)
@@ -54,6 +65,10 @@ class Scaling:
     slots: int
     #: For each slot that is being filled, how many moves into it there were.
     tries: tuple[tuple[int, int], ...] = ()
+    #: Whether nothing moves: slots only get slices to come, or no more of them (PSP 6).
+    passive: bool = False
+    #: Why it was begun; empty where the user wished for it.
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,12 +107,14 @@ class Committed:
     forced_bytes: int = 0
     #: The number of slots that is being reached, if another one is.
     scaling: Scaling | None = None
-    #: Seconds that batches took since the first start: the query's own clock.
+    #: Seconds that batches took since the first start: the query's own clock, which stands between them.
     clock_s: float = 0.0
     #: What has happened since the coordinator last compared the slots.
     sample: Sample = field(default_factory=Sample)
     #: The shape that each slot joins in from now on; none where all do the n-way join.
     shapes: tuple[SlotShape, ...] = ()
+    #: The last parallel track that was given up.
+    given_up: GivenUpTrack | None = None
 
 
 @dataclass(frozen=True)
@@ -325,6 +342,7 @@ def commit_batch(
         for move in followers
     ]
     forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
+    back = any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves)
     return replace(
         state,
         batch=plan.batch,
@@ -347,6 +365,7 @@ def commit_batch(
         forces=(),
         forced_bytes=state.forced_bytes + forced,
         clock_s=clock_s,
+        given_up=GivenUpTrack(state.watermark_us) if back else state.given_up,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from spillway.coordinator.coordinator import Committed, Scaling
 from spillway.coordinator.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
-from spillway.plan.join import JoinPlan
+from spillway.plan.join import JoinPlan, window_from
 from spillway.protocols.move import GroupMove
 
 
@@ -42,14 +42,19 @@ def as_document(found: Inspection) -> dict[str, Any]:
 
 
 def _stream_document(stream: Mapping[str, Any]) -> dict[str, Any]:
-    window = stream["window"]
+    window = None if stream["window"] is None else window_from(stream["window"])
     return {
         "name": stream["name"],
         "columns": dict(stream["columns"]),
         "keys": stream["keys"],
         "window": None
         if window is None
-        else {"time": window[0], "seconds": window[1] / 1e6, "lateness_seconds": window[2] / 1e6},
+        else {
+            "time": window.time,
+            "seconds": window.window_us / 1e6,
+            "lateness_seconds": window.lateness_us / 1e6,
+            "tumbling": window.tumbling,
+        },
     }
 
 
@@ -98,6 +103,8 @@ def _scaling_document(state: Committed, scaling: Scaling) -> dict[str, Any]:
         "to_slots": scaling.slots,
         "filling": [slot for slot, _ in scaling.tries],
         "draining": list(range(scaling.slots, state.routing.slots)),
+        "adjustment": "passive" if scaling.passive else "aggressive",
+        "reason": scaling.reason,
     }
 
 

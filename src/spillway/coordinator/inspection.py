@@ -311,6 +311,7 @@ def _slot(
         for g in manifest.generations
     ]
     departed, parked, tracked = _moving(manifest)
+    missing = [group for group, _ in state.pending]
     return SlotReport(
         slot,
         groups,
@@ -318,7 +319,7 @@ def _slot(
         streams,
         _busiest(manifest.groups),
         generations,
-        int(manifest.groups.pending.sum()),
+        int(np.isin(np.flatnonzero(manifest.groups.pending), missing).sum()),
         departed,
         parked,
         tracked,

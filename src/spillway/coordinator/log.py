@@ -13,7 +13,7 @@ import re
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from spillway.coordinator.coordinator import Committed, Note, Sample, Scaling
+from spillway.coordinator.coordinator import Committed, GivenUpTrack, Note, Sample, Scaling
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
@@ -28,8 +28,9 @@ from spillway.routing.routing import Routing, decode_table, encode_table
 from spillway.state.manifest import newer_format
 from spillway.state.tiers import DurableTier
 
-#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure; 4 parallel tracks.
-FORMAT = 4
+#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure; 4 parallel tracks; 5
+#: changes of the number of slots in which nothing moves.
+FORMAT = 5
 _BEGUN = ".begun"
 #: A round may come before the first batch, and then is one after batch -1.
 _NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
@@ -157,6 +158,7 @@ def _to_json(state: Committed) -> dict[str, Any]:
         "scaling": None if state.scaling is None else asdict(state.scaling),
         "clock_s": round(state.clock_s, 6),
         "sample": asdict(state.sample),
+        "given_up": None if state.given_up is None else asdict(state.given_up),
         "shapes": [one.to_json() for one in state.shapes],
     }
 
@@ -185,17 +187,21 @@ def _from_json(found: dict[str, Any]) -> Committed:
 
 
 def _adaptation(found: dict[str, Any]) -> dict[str, Any]:
-    scaling = found["scaling"]
-    tries = tuple((slot, count) for slot, count in scaling["tries"]) if scaling else ()
     return {
         "moves": _moves(found["moves"]),
         "moves_begun": found["moves_begun"],
         "forces": tuple((slot, order_from_json(force)) for slot, force in found["forces"]),
         "forced_bytes": found["forced_bytes"],
-        "scaling": Scaling(scaling["slots"], tries) if scaling else None,
+        "scaling": _scaling(found["scaling"]) if found["scaling"] else None,
         "clock_s": found["clock_s"],
         "sample": _sample(found["sample"]),
+        "given_up": GivenUpTrack(**found["given_up"]) if found.get("given_up") else None,
     }
+
+
+def _scaling(found: dict[str, Any]) -> Scaling:
+    tries = tuple((slot, count) for slot, count in found["tries"])
+    return Scaling(found["slots"], tries, found.get("passive", False), found.get("reason", ""))
 
 
 def _sample(found: dict[str, Any]) -> Sample:

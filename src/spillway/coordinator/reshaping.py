@@ -6,28 +6,32 @@
 A shape is part of the log record and of the plan's note, so a batch that is repeated is joined in the
 shape that it had. The results of a batch are the same in any shape.
 
-A slot keeps its shape while groups of it are on their way: what has departed is read beside the batches,
-and another shape would drop the states in it. Another `plan(...)` at a start is the same as any change
-of shape, and comes with the first commit.
+A slot keeps its shape while groups of it are sent: what has departed is read beside the batches, and
+another shape would drop the states in it. On a parallel track nothing departs, and both slots are
+evaluated as ever. Another `plan(...)` at a start is the same as any change of shape, and comes with the
+first commit.
 
-Slots are evaluated in turns where there are many streams, so that what a commit takes is bounded.
+Where shapes are compared, and of many streams, slots are evaluated in turns, so that what a commit takes
+is bounded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from spillway.coordinator.coordinator import BatchPlan, Committed
 from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
-from spillway.policies.plans import Reshape
+from spillway.policies.plans import Reshape, search_steps
 from spillway.policies.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
+from spillway.protocols.parallel_track import ParallelTrack
 
-#: Steps of the search for cheapest shapes in one commit, each a few microseconds: 3**n for n streams.
+#: Steps of the search for cheapest shapes in one commit, each a few microseconds; more only where one
+#: slot takes more.
 MOST_STEPS = 10_000
 
 
@@ -52,10 +56,14 @@ def reshape(
     seconds: float,
     shaping: Shaping | None,
 ) -> Committed:
-    """The state after a commit, with what slots are to have another shape from the next plan on."""
+    """The state after a commit, with what slots are to have another shape from the next plan on.
+
+    `seconds` is the time in which the rows of the batch came: from the batch before to this one.
+    """
     if shaping is None or not plan.note.shapes:
         return state
-    taken, turn = busy(state.moves), _turn(state, len(shaping.names))
+    sending = busy(move for move in state.moves if not isinstance(move, ParallelTrack))
+    turn = _turn(state, limits, shaping)
     shapes, events = [], []
     for slot, shape in enumerate(plan.note.shapes[: state.routing.slots]):
         known = state.shapes[slot] if slot < len(state.shapes) else SlotShape(shape)
@@ -64,7 +72,7 @@ def reshape(
         if state.round == 0:
             new, record = known.rates is None, records[slot]
             known = shaping.observed(known, record, seconds)
-            if slot in turn and slot not in taken:
+            if slot in turn and slot not in sending:
                 room = _room(record, limits.get(slot), len(shaping.names))
                 change, known = shaping.decided(slot, known, new=new, room_bytes=room)
                 if change is not None:
@@ -76,10 +84,14 @@ def reshape(
     return replace(state, shapes=tuple(shapes), events=(*state.events, *events))
 
 
-def _turn(state: Committed, streams: int) -> set[int]:
+def _turn(state: Committed, limits: Mapping[int, int | None], shaping: Shaping) -> Collection[int]:
     """The slots that are evaluated after this batch."""
     slots = state.routing.slots
-    count = min(slots, max(1, MOST_STEPS // 3**streams))
+    if shaping.fixed is not None:
+        return range(slots)
+    limited = any(limit is not None for limit in limits.values())
+    steps = search_steps(len(shaping.names), limited=limited)
+    count = min(slots, max(1, MOST_STEPS // steps))
     return {(state.batch * count + at) % slots for at in range(count)}
 
 

@@ -1,8 +1,19 @@
-"""Workload smoothing (PSP section 6): slices to come are built where there is the least to do.
+"""Workload smoothing and passive adjustment (PSP section 6): where slices to come are built.
 
 Slices behind the newest rows stay where they are; those ahead of them are empty, and may be built in any
 slot. After every batch the slots are compared by the rows that they have, weighed by what a row takes
 there, and the next slices are routed so that all have the same work. No row moves.
+
+A passive change of the number of slots is the same over another number of slots, and begins with more
+than slices to come: where streams have other windows, few groups are to come in all of them at a time.
+From the next batch on new slots build the slices of their share of the groups, and slots that are to go
+build none, whether there are rows in these groups or not. The rows stay where they are, and visitors
+find them there (policies/covering.py): routing only says where new rows are stored. So a slot that is to
+go need not wait for a turn of the slices, however late rows come and however far apart streams are: its
+newest row leaves the window when the watermark, which is the lateness behind the slowest stream, has
+passed it by the window. With streams that keep step that is a window and a lateness of their time after
+the change, half a turn of the slices; with a stream that rests it takes for ever. A new slot has its
+share of the rows after as long. `coordinator/adaptation.py` lets slots go that have no row left.
 
 Where slices are stored more than once (CTR) their copies stay where the routing has them.
 """
@@ -27,13 +38,16 @@ _ALIKE = 1.3
 def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing) -> Committed:
     """The state with a routing for the slices to come; the same one where all is well.
 
-    While groups move, or the number of slots changes, who has what is decided by that.
+    While groups move, for another number of slots or not, who has what is decided by that.
     """
-    newest = [time for time in state.max_times if time is not None]
-    changing = state.moves or state.scaling is not None
-    if changing or slicing.copies > 1 or len(newest) < len(state.max_times):
+    scaling = state.scaling
+    if state.moves or slicing.copies > 1 or (scaling is not None and not scaling.passive):
         return state
-    slots = state.routing.slots
+    slots = state.routing.slots if scaling is None else scaling.slots
+    state = _shared_out(state, slots)
+    newest = [time for time in state.max_times if time is not None]
+    if len(newest) < len(state.max_times):
+        return state
     ahead = Counter(
         group
         for stream, time in enumerate(newest)
@@ -42,7 +56,8 @@ def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing
     # A group has a slice of every stream: it is to come when all of them are.
     shared = [group for group, times in ahead.items() if times == len(newest)]
     held = [
-        float(sum(records[slot].state_rows)) if slot in records else 0.0 for slot in range(slots)
+        float(sum(records[slot].state_rows)) if slot in records else 0.0
+        for slot in range(state.routing.slots)
     ]
     rows = _by_group(state.routing.table, held, shared)
     expected = 2 * sum(held) / slicing.slices
@@ -50,6 +65,21 @@ def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing
         state.routing.table, rows, shared, expected, slots, slowness=_slowness(records, slots)
     )
     return state if found is None else replace(state, routing=state.routing.changed(found.to))
+
+
+def _shared_out(state: Committed, slots: int) -> Committed:
+    """The state in which all of so many slots build slices, and none beyond them.
+
+    Slots that have no groups get theirs, in turns; so do those of slots that are to go.
+    """
+    table = state.routing.table
+    new = set(range(slots)) - set(table)
+    to = {
+        group: group % slots
+        for group, slot in enumerate(table)
+        if slot >= slots or group % slots in new
+    }
+    return replace(state, routing=state.routing.changed(to)) if to else state
 
 
 def _after(slicing: Slicing, stream: int, time: int, slots: int) -> tuple[int, ...]:

@@ -241,18 +241,8 @@ def _run(
     """Runs at least so many batches for at least so long; with `found`, also the cleanup after them."""
     checkpoint = f"{order.directory}/checkpoint-{phase}"
     run = start(spark, order, checkpoint)
-    ends_at = time.monotonic() + least_s
     try:
-        seen = -1
-        while seen + 1 < least_batches or time.monotonic() < ends_at:
-            time.sleep(_LOOK_EVERY_S)
-            if (last := run.last_batch()) > seen:
-                seen = last
-                say({"phase": phase, "batch": seen + 1, "of": least_batches})
-        # A batch is in Spark's progress only after its commit, a moment after it is in ours.
-        while len(batches := run.batches()) < least_batches:
-            time.sleep(_LOOK_EVERY_S)
-            run.last_batch()
+        batches = awaited(run, phase, say, least_s, least_batches)
         if found is not None and order.memory_bytes is not None:
             assert isinstance(run, SpillwayRun)
             say({"phase": "cleanup", "batch": 0, "of": 1})
@@ -260,6 +250,27 @@ def _run(
         return batches
     finally:
         run.stop()
+
+
+def awaited(
+    run: Run,
+    phase: str,
+    say: Callable[[dict[str, Any]], None],
+    least_s: float,
+    least_batches: int,
+) -> list[dict[str, Any]]:
+    """The batches of a run, when there are so many at least and so long has passed."""
+    ends_at, seen = time.monotonic() + least_s, -1
+    while seen + 1 < least_batches or time.monotonic() < ends_at:
+        time.sleep(_LOOK_EVERY_S)
+        if (last := run.last_batch()) > seen:
+            seen = last
+            say({"phase": phase, "batch": seen + 1, "of": least_batches})
+    # A batch is in Spark's progress only after its commit, a moment after it is in ours.
+    while len(batches := run.batches()) < least_batches:
+        time.sleep(_LOOK_EVERY_S)
+        run.last_batch()
+    return batches
 
 
 def _timed(progress: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -168,20 +168,21 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": THETA, "engines": {SPILLWAY: figures}, "ratios": ratios}
 
 
-def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def plans_document(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
 
     `steady_overhead` is `auto` over the fixed plan that all its slots had before the change; null if
     they had no such plan all the time. The ratios of `cpu` are of the processor time of all slots: they
     say the same of the operator alone, and hardly depend on what else the machine does.
     """
-    engines = {engine: _plan_figures(result) for engine, result in results.items()}
+    engines = {engine: _plan_figures(results) for engine, results in runs.items()}
     given = {engine: found for engine, found in engines.items() if engine != AUTO}
     ratios: dict[str, float | None] = dict.fromkeys(
         ("recovered_vs_best", "recovered_cpu_vs_best", "steady_overhead", "steady_cpu_overhead")
     )
     if AUTO in engines and given:
-        auto, same = engines[AUTO], given.get(_plan_before(results[AUTO]) or "")
+        auto, before = engines[AUTO], _plan_before(runs[AUTO])
+        same = given.get(before or "")
         for ratio, figure in (
             ("recovered_vs_best", "recovered_p50_s"),
             ("recovered_cpu_vs_best", "recovered_cpu_s"),
@@ -192,38 +193,51 @@ def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             ("steady_cpu_overhead", "steady_cpu_s"),
         ):
             ratios[ratio] = None if same is None else round(auto[figure] / same[figure], 3)
-        auto["steady_plan"] = _plan_before(results[AUTO])
+        auto["steady_plan"] = before
         auto["reshaped"] = [
             f"batch {one['batch']}, slot {one['slot']}: {one['before']} to {one['shape']}"
-            for one in results[AUTO]["reshaped"]
+            for one in runs[AUTO][0]["reshaped"]
         ]
     # All plans give the same rows in every batch.
-    given_rows = {tuple(b["rows_out"] for b in result["batches"]) for result in results.values()}
+    given_rows = {
+        tuple(b["rows_out"] for b in result["batches"])
+        for results in runs.values()
+        for result in results
+    }
     return {"name": DRIFT, "engines": engines, "ratios": ratios, "exact": len(given_rows) == 1}
 
 
-def _plan_figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    batches, change = result["batches"], result["change"]
-    steady = batches[max(0, change - STEADY_BATCHES) : change]
-    changed = batches[change : change + RECOVERY_BATCHES]
-    recovered = batches[change + RECOVERY_BATCHES :][:RECOVERED_BATCHES]
+def _plan_figures(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of one plan: medians over the batches of all its runs."""
+
+    def batches(since: int, count: int) -> list[Mapping[str, Any]]:
+        found = []
+        for result in results:
+            first = max(0, result["change"] + since)
+            found += result["batches"][first : first + count]
+        return found
+
+    steady = batches(-STEADY_BATCHES, STEADY_BATCHES)
+    recovered = batches(RECOVERY_BATCHES, RECOVERED_BATCHES)
     return {
         "steady_p50_s": round(statistics.median(b["seconds"] for b in steady), 4),
         "steady_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in steady) / 1e3, 4),
-        "changed_max_s": round(max(b["seconds"] for b in changed), 4),
+        "changed_max_s": round(max(b["seconds"] for b in batches(0, RECOVERY_BATCHES)), 4),
         "recovered_p50_s": round(statistics.median(b["seconds"] for b in recovered), 4),
         "recovered_cpu_s": round(
             statistics.median(b["operator_cpu_ms"] for b in recovered) / 1e3, 4
         ),
-        "state_bytes": batches[-1]["state_bytes"],
+        "state_bytes": results[0]["batches"][-1]["state_bytes"],
     }
 
 
-def _plan_before(result: Mapping[str, Any]) -> str | None:
+def _plan_before(results: Sequence[Mapping[str, Any]]) -> str | None:
     """The fixed plan that all slots had in the batches before the change, if it was one."""
-    change = result["change"]
     seen = {
-        shape for b in result["shapes"][max(0, change - STEADY_BATCHES) : change] for shape in b
+        shape
+        for result in results
+        for b in result["shapes"][max(0, result["change"] - STEADY_BATCHES) : result["change"]]
+        for shape in b
     }
     if len(seen) != 1:
         return None

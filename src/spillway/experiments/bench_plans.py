@@ -10,7 +10,6 @@ to join a and c first. Every engine is a plan: each fixed one, and one that slot
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from spillway.experiments.bench_engine import SpillwayRun, answer, session
+from spillway.experiments.bench_engine import SpillwayRun, answer, awaited, session
 from spillway.experiments.bench_spec import CORES, PLANS, EngineOrder
 from spillway.metrics.events import Reshaped
 from spillway.spark.join import join
@@ -29,11 +28,10 @@ from spillway.workloads.drift import Drift
 CHANGE = 26
 BATCHES = 42
 #: Rows of a stream in a batch, as a part of what other benchmarks have: each finds many partners.
-ROWS_SHARE = 5
+ROWS_SHARE = 2
 #: Batches of warming up, in which the selectivity changes too.
 _WARM_CHANGE = 8
 _LEAST_WARM_BATCHES = 16
-_LOOK_EVERY_S = 0.25
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -70,16 +68,9 @@ def _run(
         .option("checkpointLocation", f"{order.directory}/checkpoint-{phase}")
         .adapt(slots=CORES).start()
     )  # fmt: skip
-    run, ends_at = SpillwayRun(query), time.monotonic() + least_s
+    run = SpillwayRun(query)
     try:
-        seen = -1
-        while seen + 1 < least_batches or time.monotonic() < ends_at:
-            time.sleep(_LOOK_EVERY_S)
-            if (last := run.last_batch()) > seen:
-                seen = last
-                say({"phase": phase, "batch": seen + 1, "of": least_batches})
-        while len(batches := run.batches()) < least_batches:
-            time.sleep(_LOOK_EVERY_S)
+        batches = awaited(run, phase, say, least_s, least_batches)
         changes = [event for event in query.events if isinstance(event, Reshaped)]
         return {
             "change": drift.change,

@@ -24,37 +24,26 @@ from pyspark.sql import SparkSession
 
 from spillway.experiments.bench_engine import answer, session
 from spillway.experiments.bench_spec import CORES, EngineOrder
-from spillway.operators.visit import PAIR_BYTES
+from spillway.operators.predicates import PAIR_BYTES
 from spillway.spark.join import join
+from spillway.workloads.images import LIMIT, alike
+from spillway.workloads.pixels import difference
 from spillway.workloads.scenes import Scenes
 
 #: Batches of a window, of warming up, and those that are measured.
-WINDOW, WARM, MEASURED = 8, 11, 10
+WINDOW, WARM, MEASURED = 8, 9, 8
 #: Images of a stream in a batch, as a part of what other benchmarks have in rows; and their pixels.
-IMAGES_SHARE = 700
+IMAGES_SHARE = 1100
 PIXELS = 5_000
 #: Rows of a stream of numbers in a batch, as such a part; and the band, on either side.
-NUMBERS_SHARE = 100
+NUMBERS_SHARE = 40
 BAND = 0.005
-#: Mean difference of bytes below which images are alike.
-LIMIT = 30
 #: Blocks of pairs that the plain loop compares.
 BLOCKS = 200
 _LOOK_EVERY_S = 0.1
 _PATIENCE_S = 600.0
 
 Say = Callable[[dict[str, Any]], None]
-
-
-def alike(a: Any, b: Any) -> NDArray[np.bool_]:
-    """Whether the images of each pair are alike, pixel by pixel."""
-    return compared(a.matrix("image"), b.matrix("image"))
-
-
-def compared(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Whether rows of bytes differ by less than the limit on average."""
-    apart = np.maximum(one, other) - np.minimum(one, other)
-    return np.asarray(apart.sum(axis=1, dtype=np.uint32) < LIMIT * one.shape[1])
 
 
 def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
@@ -170,7 +159,7 @@ def _numpy_pairs_per_s(scenes: Scenes, say: Say) -> float:
         if at == block:
             # The first block warms up.
             began = time.perf_counter()
-        compared(one[left[at : at + block]], other[right[at : at + block]])
+        _ = difference(one[left[at : at + block]], other[right[at : at + block]]) < LIMIT
         done += len(left[at : at + block]) if at else 0
     return done / (time.perf_counter() - began)
 

@@ -19,8 +19,10 @@ from spillway.doctor import require_java
 from spillway.experiments.bench_spec import chosen
 from spillway.experiments.quiet import java_errors_to
 from spillway.experiments.reproduce_flux import SIMULATED, simulated_documents
-from spillway.experiments.reproduce_flux_real import REAL
+from spillway.experiments.reproduce_flux_real import FLUX_REAL
+from spillway.experiments.reproduce_plans_real import PLANS_REAL
 from spillway.experiments.reproduce_psp import PSP_FIGURES, psp_documents
+from spillway.experiments.reproduce_psp_real import PSP_REAL
 from spillway.experiments.reproduce_results import Results
 from spillway.experiments.reproduce_runs import Input, Run, run_variant, state_bytes
 from spillway.experiments.reproduce_spec import FIGURES
@@ -28,6 +30,8 @@ from spillway.experiments.reproduce_terms import Feed, Figure, Variant
 from spillway.experiments.reproduce_verdicts import document
 from spillway.spark.session import local_session
 
+#: Figures that are made by whole clusters of their own.
+REAL = {**FLUX_REAL, **PLANS_REAL, **PSP_REAL}
 #: Told what goes on, in words for people.
 Say = Callable[[str], None]
 

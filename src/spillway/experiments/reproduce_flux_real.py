@@ -248,6 +248,6 @@ def _overrun(run: Recorded) -> int:
     return sum(one.seconds > run.trigger_s for one in run.batches if one.batch >= first)
 
 
-REAL = {
+FLUX_REAL = {
     NAME: RealFigure(NAME, TITLE, CLAIM, PAPER, "batch", "rows a second", document, words, SETUP)
 }

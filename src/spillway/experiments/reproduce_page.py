@@ -16,10 +16,18 @@ from typing import Any
 
 from spillway.experiments.reproduce_figures import plot
 from spillway.experiments.reproduce_flux import FLUX, PLANS
-from spillway.experiments.reproduce_flux_page import HEAD, PLANS_HEAD, REAL_HEAD, flux_section
-from spillway.experiments.reproduce_flux_real import REAL
+from spillway.experiments.reproduce_flux_page import (
+    HEAD,
+    PLANS_HEAD,
+    PLANS_REAL_HEAD,
+    REAL_HEAD,
+    flux_section,
+)
+from spillway.experiments.reproduce_flux_real import FLUX_REAL
+from spillway.experiments.reproduce_plans_real import PLANS_REAL
 from spillway.experiments.reproduce_psp import PSP_FIGURES
-from spillway.experiments.reproduce_psp_page import PSP_HEAD
+from spillway.experiments.reproduce_psp_page import PSP_HEAD, PSP_REAL_HEAD
+from spillway.experiments.reproduce_psp_real import PSP_REAL
 from spillway.experiments.reproduce_spec import FIGURES
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
 from spillway.experiments.reproduce_words import mb, ours
@@ -85,9 +93,11 @@ def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
     parts = [_HEAD, _summary(known, FIGURES)]
     parts += [_section(known[name]) for name in FIGURES if name in known]
     for head, figures in (
-        (REAL_HEAD, [*REAL]),
+        (REAL_HEAD, [*FLUX_REAL]),
         (HEAD, [*FLUX]),
+        (PLANS_REAL_HEAD, [*PLANS_REAL]),
         (PLANS_HEAD, [*PLANS]),
+        (PSP_REAL_HEAD, [*PSP_REAL]),
         (PSP_HEAD, [*PSP_FIGURES]),
     ):
         if shown := [name for name in figures if name in known]:

@@ -36,6 +36,8 @@ OTHERS: dict[float, tuple[str, dict[str, Any]]] = {
 }
 #: How many times dearer moving state may be, to see what figure 13 depends on.
 DEARER = (2.0, 4.0)
+#: Where links are as slow as was measured.
+HERE = -1.0
 
 
 def slowed(**changes: Any) -> JoinScenario:
@@ -134,13 +136,14 @@ def _better() -> JoinRuns:
         x: mslb.changed(ship_work=mslb.ship_work * x, link_bytes_per_s=mslb.link_bytes_per_s / x)
         for x in DEARER
     }
-    return {"PTLB": {0: ptlb}, "MSLB": {0: mslb, **dearer}}
+    return {"PTLB": {0: ptlb}, "MSLB": {0: mslb, **dearer, HERE: mslb.calibrated()}}
 
 
 def _judge_better(points: Points, results: Results) -> Verdict:
     ptlb, mslb = points["PTLB"], points["MSLB"]
     made = results["PTLB"][0].totals["results"]
-    dear = {x: found.totals["results"] for x, found in results["MSLB"].items() if x}
+    dear = {x: found.totals["results"] for x, found in results["MSLB"].items() if x > 0}
+    here = results["MSLB"][HERE].totals["results"]
     begun = [at for at, event in results["MSLB"][0].journal if isinstance(event, MoveAsked)]
     since = min(begun, default=CHANGE_S)
     lead = [ptlb[x] / max(mslb[x], 1e-9) for x in ptlb if x > since]
@@ -151,6 +154,7 @@ def _judge_better(points: Points, results: Results) -> Verdict:
         "mean": mean,
         "least": round(min(lead), 4),
         "most": round(max(lead), 4),
+        "where_calibrated": round(made / max(here, 1e-9), 4),
         "where_dearer": {f"{x:g}": round(made / max(rows, 1e-9), 4) for x, rows in dear.items()},
     }
     return measured, end > 1 and mean > 1
@@ -164,7 +168,8 @@ def _words_better(measured: Mapping[str, Any]) -> str:
     return (
         f"PTLB has {measured['ptlb_vs_mslb']:.3f} x the results of MSLB at the end; since load "
         f"balancing began in second {measured['begun_s']:g}, {measured['mean']:.3f} x on average, "
-        f"between {measured['least']:.3f} and {measured['most']:.3f} x{dearer}"
+        f"between {measured['least']:.3f} and {measured['most']:.3f} x{dearer}; at the end "
+        f"{measured['where_calibrated']:.3f} x where links are as slow as was measured here"
     )
 
 

@@ -30,6 +30,8 @@ WINDOWS_S = (15.0, 30.0, 45.0, 60.0)
 RATES = (30, 40, 50)
 #: One window, which is what Spillway's own joins need.
 ONE_WINDOW = "PTLB, one window"
+#: State moves as slowly, beside the work of slots, as it was measured to.
+CALIBRATED = "MSLB, calibrated link"
 #: Slots that keep up, whatever they have.
 FAST = "PTLB, slots 5 x as fast"
 #: Of a lead that is none, and of one that has grown; of a length that is about 2 W; what is much less.
@@ -63,12 +65,13 @@ def _named(line: str, rate: int, shown: int) -> str:
 
 def _swept(shown: int) -> JoinRuns:
     """All settings at a rate; and beside them, not shown, at the lower ones."""
-    return {
+    runs = {
         _named(line, rate, shown): {w: steady(rate, w).changed(**some) for w in WINDOWS_S}
         for rate in RATES
         if rate <= shown
         for line, some in _settings().items()
     }
+    return {**runs, CALIBRATED: {w: run.calibrated() for w, run in runs["MSLB"].items()}}
 
 
 def _over_none(points: Points) -> Points:
@@ -78,17 +81,19 @@ def _over_none(points: Points) -> Points:
     }
 
 
-def _lead(results: Results, rate: int, shown: int) -> dict[str, float]:
-    made = {
-        line: {w: found.totals["results"] for w, found in results[line].items()}
-        for line in (_named("PTLB", rate, shown), _named("MSLB", rate, shown))
+def _lead(results: Results, ptlb: str, mslb: str) -> dict[str, float]:
+    return {
+        f"{w:g}": round(results[mslb][w].totals["results"] / max(found.totals["results"], 1e-9), 4)
+        for w, found in results[ptlb].items()
     }
-    ptlb, mslb = made.values()
-    return {f"{w:g}": round(mslb[w] / max(ptlb[w], 1e-9), 4) for w in ptlb}
 
 
 def _judge_swept(shown: int, points: Points, results: Results) -> Verdict:
-    leads = {rate: _lead(results, rate, shown) for rate in RATES if rate <= shown}
+    leads = {
+        rate: _lead(results, _named("PTLB", rate, shown), _named("MSLB", rate, shown))
+        for rate in RATES
+        if rate <= shown
+    }
     mean = {
         f"{rate}": round(float(np.mean(list(by_w.values()))), 4) for rate, by_w in leads.items()
     }
@@ -98,6 +103,7 @@ def _judge_swept(shown: int, points: Points, results: Results) -> Verdict:
             line: {f"{w:g}": round(y, 4) for w, y in by_w.items()} for line, by_w in points.items()
         },
         "mslb_vs_ptlb": leads[shown],
+        "calibrated_vs_ptlb": _lead(results, "PTLB", CALIBRATED),
         "mean_lead_by_rate": mean,
     }
     rising = all(a <= b for a, b in zip(list(mean.values()), list(mean.values())[1:], strict=False))
@@ -119,7 +125,9 @@ def _words_swept(measured: Mapping[str, Any]) -> str:
             for rate, lead in measured["mean_lead_by_rate"].items()
         )
         text += f"; on average over the windows: {means}"
-    return text
+    return f"{text}; where links are as slow as was measured here, MSLB over PTLB: " + told(
+        measured["calibrated_vs_ptlb"]
+    )
 
 
 def lengths(found: Result) -> list[float]:
@@ -148,16 +156,21 @@ def _lasting() -> JoinRuns:
         if line != NONE
     }
     one = {w: run.changed(track_windows=1) for w, run in runs["PTLB"].items()}
+    slow = {w: run.calibrated() for w, run in runs["MSLB"].items()}
     fast = {w: run.changed(work_per_s=5 * run.work_per_s) for w, run in runs["PTLB"].items()}
-    return {**runs, ONE_WINDOW: one, FAST: fast}
+    return {**runs, CALIBRATED: slow, ONE_WINDOW: one, FAST: fast}
 
 
 def _judge_lasting(points: Points, results: Results) -> Verdict:
     windows = {f"{w:g}": round(took / w, 4) for w, took in points["PTLB"].items()}
-    less = {f"{w:g}": round(points["MSLB"][w] / took, 4) for w, took in points["PTLB"].items()}
+    less, slow = (
+        {f"{w:g}": round(points[line][w] / took, 4) for w, took in points["PTLB"].items()}
+        for line in ("MSLB", CALIBRATED)
+    )
     measured = {
         "ptlb_windows": windows,
         "mslb_vs_ptlb": less,
+        "calibrated_vs_ptlb": slow,
         "one_window": {f"{w:g}": round(took / w, 4) for w, took in points[ONE_WINDOW].items()},
         "fast_windows": {f"{w:g}": round(took / w, 4) for w, took in points[FAST].items()},
         "ended": {
@@ -173,11 +186,12 @@ def _words_lasting(measured: Mapping[str, Any]) -> str:
     told = ", ".join(f"{part:.2f} W at {w} s" for w, part in measured["ptlb_windows"].items())
     less = ", ".join(f"{part:.2f} at {w} s" for w, part in measured["mslb_vs_ptlb"].items())
     one = ", ".join(f"{part:.2f} W at {w} s" for w, part in measured["one_window"].items())
+    slow = ", ".join(f"{part:.2f} at {w} s" for w, part in measured["calibrated_vs_ptlb"].items())
     fast = [f"{part:.2f}" for part in measured["fast_windows"].values()]
     return (
         f"PTLB takes {told}, and {min(fast)} to {max(fast)} W where slots are 5 x as fast and keep up; "
-        f"MSLB takes of that {less}; with the windows of Spillway, where one is enough for any shape, "
-        f"PTLB takes {one}"
+        f"MSLB takes of that {less}; where links are as slow as was measured here, {slow}; with the "
+        f"windows of Spillway, where one is enough for any shape, PTLB takes {one}"
     )
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+PSP_REAL_HEAD = """# PSP, on Spark
+
+PSP and its two rivals as distributions of one operator, on small rings. Longer ones are simulated below.
+"""
+
 PSP_HEAD = """# PSP, simulated
 
 PSP was measured on a cluster of 20 machines. Here its ring and its two rivals are simulated, message by

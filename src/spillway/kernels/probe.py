@@ -114,3 +114,79 @@ def expand(
             range_at += 1
             offset = 0
     return left[:n], right[:n], range_at, offset
+
+
+@njit(cache=True, nogil=True)
+def expand_within(
+    which: NDArray[np.int64],
+    start: NDArray[np.int64],
+    count: NDArray[np.int64],
+    range_at: int,
+    offset: int,
+    limit: int,
+    order: NDArray[np.int32],
+    begin: int,
+    end: int,
+    times: NDArray[np.int64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    marks: NDArray[np.int32],
+    before: int,
+) -> Any:
+    """The same as `expand`, of the pairs whose run rows are wanted.
+
+    Ranges are of `order`, where that is not empty, and of rows else. Wanted are the rows in [begin, end)
+    whose time is from `first` to `last` of the probing row, and whose mark is below `before`; what is
+    empty is not looked at. Returns how many pairs were looked at, too.
+    """
+    left = np.empty(limit, np.int64)
+    right = np.empty(limit, np.int64)
+    ordered, timed, marked = order.shape[0] > 0, times.shape[0] > 0, marks.shape[0] > 0
+    n, seen = 0, 0
+    ranges = which.shape[0]
+    while range_at < ranges and n < limit:
+        mine, base, stop = which[range_at], start[range_at], count[range_at]
+        at = offset
+        while at < stop and n < limit:
+            row = np.int64(order[base + at]) if ordered else base + at
+            wanted = (row >= begin) & (row < end)
+            if timed:
+                wanted &= (times[row] >= first[mine]) & (times[row] <= last[mine])
+            if marked:
+                wanted &= marks[row] < before
+            left[n] = mine
+            right[n] = row
+            n += int(wanted)
+            at += 1
+        seen += at - offset
+        offset = at
+        if offset == stop:
+            range_at += 1
+            offset = 0
+    return left[:n], right[:n], range_at, offset, seen
+
+
+@njit(cache=True, nogil=True)
+def narrowed(
+    values: NDArray[np.float64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    first: NDArray[np.float64],
+    last: NDArray[np.float64],
+) -> Any:
+    """Within ranges of ascending values, those from `first` to `last`, which are nearly all."""
+    inner, outer = begin.copy(), end.copy()
+    for i in range(begin.shape[0]):
+        while inner[i] < outer[i] and values[inner[i]] < first[i]:
+            inner[i] += 1
+        while inner[i] < outer[i] and values[outer[i] - 1] > last[i]:
+            outer[i] -= 1
+    return inner, outer
+
+
+@njit(cache=True, nogil=True)
+def count_groups(h: NDArray[np.uint32], rows: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    """Adds to the count of each group how often its rows are named."""
+    groups = np.int64(counts.shape[0])
+    for row in rows:
+        counts[(np.int64(h[row]) * groups) >> 32] += 1

@@ -85,3 +85,7 @@ class SlotRecord:
     dropped: tuple[str, ...] = ()
     #: Runs that had to come from the durable tier.
     restored: tuple[str, ...] = ()
+
+    def place(self, names: int) -> str:
+        """Who has the same memory tier: so many of the names of the worker's host, executor and self."""
+        return "/".join(self.worker.split("/")[:names])

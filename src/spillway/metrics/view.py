@@ -97,15 +97,28 @@ class ClusterView:
     growth_bytes: int = 0
     #: What the coordinator has forced out of memory since the first start.
     forced_bytes: int = 0
-    #: Seconds since the last evaluation.
+    #: Seconds that batches took since the last evaluation: of the query's own time.
     span_s: float = 0.0
     #: Seconds that the busiest slot of each batch worked since then: what all slots together can do
     #: is known from it also where one slot was the busiest first, and then another.
     peak_s: float = 0.0
 
+    #: Seconds of the stream since then, with the pauses between batches; 0: not known.
+    elapsed_s: float = 0.0
+    #: Whether the watermark has not moved enough since a parallel track was given up.
+    stalled: bool = False
+
     def utilisation(self, slot: SlotView) -> float:
-        """The part of the time that a slot worked: U of FLUX section 5.3."""
+        """The part of the time that a slot worked: U of FLUX section 5.3.
+
+        Of the time of batches: slots that are equally busy in them are level, whatever the trigger.
+        """
         return slot.busy_s / self.span_s if self.span_s > _LEAST_SPAN_S else 0.0
+
+    def work_per_s(self, slot: SlotView) -> float:
+        """The seconds of work of a slot in a second of the stream."""
+        seconds = max(self.span_s, self.elapsed_s)
+        return slot.busy_s / seconds if seconds > _LEAST_SPAN_S else 0.0
 
     @property
     def normal(self) -> tuple[SlotView, ...]:

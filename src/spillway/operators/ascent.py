@@ -19,6 +19,7 @@ a pass holds one piece per level, however many combinations a hot key has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +31,20 @@ from spillway.plan.shape import Shape
 from spillway.state.merging import Segment, merged
 from spillway.state.run import HASH_COLUMN, RunData
 
-#: Bytes of combinations that are kept as one run.
+#: Bytes of combinations that are kept as one run, where memory is not short.
 PIECE_BYTES = 32 << 20
 
 Selectivity = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """What becomes of combinations that are stored."""
+
+    #: Takes sorted rows of a state; returns them as they are kept.
+    keep: Callable[[str, RunData], Segment]
+    #: Bytes that may be kept at a time.
+    piece_bytes: int
 
 
 class Ascent:
@@ -47,7 +58,7 @@ class Ascent:
         new: dict[str, list[Segment]],
         stats: OperatorStats,
         selectivity: Selectivity,
-        keep: Callable[[str, RunData], Segment],
+        keeps: Keeps,
         pair_rows: int,
         parts: Sequence[Mapping[str, Sequence[Segment]]] = (),
     ) -> None:
@@ -59,7 +70,8 @@ class Ascent:
         self._given = frozenset(new)
         self._stats = stats
         self._selectivity = selectivity
-        self._keep = keep
+        self._keep = keeps.keep
+        self._piece_bytes = min(PIECE_BYTES, keeps.piece_bytes)
         self._pair_rows = pair_rows
         #: Two parts whose children are to be combined with each other.
         self._parts = parts
@@ -69,12 +81,9 @@ class Ascent:
         shape = self._shape
         for term, block in self._blocks(shape):
             self._stats.produced(term.driving.h[block.source])
-            wanted = {at: range(len(stream.visible)) for at, stream in enumerate(streams)}
+            wanted = {at: stream.shown for at, stream in enumerate(streams)}
             found = self._gathered(shape, term, block, wanted)
-            columns = [
-                pa.StructArray.from_arrays(found[at], names=list(stream.visible))
-                for at, stream in enumerate(streams)
-            ]
+            columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
             yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
 
     def make(self, node: Shape) -> None:
@@ -123,17 +132,24 @@ class Ascent:
         for term, block in self._blocks(child):
             held.append(self._combined(child, term, block))
             size += held[-1].nbytes
-            if size >= PIECE_BYTES:
-                new.append(self._kept(child, held))
-                yield from driven(new[-1:])
+            if size >= self._piece_bytes:
+                for segment in self._kept(child, held):
+                    new.append(segment)
+                    yield from driven([segment])
                 held, size = [], 0
-        if held:
-            new.append(self._kept(child, held))
-            yield from driven(new[-1:])
+        for segment in self._kept(child, held):
+            new.append(segment)
+            yield from driven([segment])
 
-    def _kept(self, node: Shape, held: Sequence[pa.RecordBatch]) -> Segment:
-        rows = RunData(merged(held), self._states[node.name].layout.time_column)
-        return self._keep(node.name, rows)
+    def _kept(self, node: Shape, held: Sequence[pa.RecordBatch]) -> Iterator[Segment]:
+        """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""
+        if not held:
+            return
+        rows, time_column = merged(held), self._states[node.name].layout.time_column
+        step = max(1, self._piece_bytes * rows.num_rows // max(rows.nbytes, 1))
+        for at in range(0, rows.num_rows, step):
+            piece = RunData(rows.slice(at, step), time_column)
+            yield self._keep(node.name, piece)
 
     def _combined(self, node: Shape, term: Term, block: Block) -> pa.RecordBatch:
         """Combinations of a node as they are stored."""

@@ -5,52 +5,133 @@ The order of a run's rows is made once, in the process that has the run open, at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spillway.kernels.probe import narrowed
 from spillway.operators.columns import gathered
 from spillway.plan.bands import Band
 from spillway.state.run import RunData
 
 Positions = NDArray[np.int64]
+#: Beginnings and ends of ranges of an order.
+Ends = tuple[Positions, Positions]
 
 
-def in_band(
-    data: RunData, at: int, column: pa.Array, band: Band
-) -> tuple[Positions, Positions, NDArray[np.int32]] | None:
-    """For each value of a column, the rows whose values at `at` are in the band.
+@dataclass(frozen=True)
+class Ordered:
+    """The rows of a column in the order of their numbers, in which they are found fastest."""
 
-    They are a range in an order: first, how many, and the order. None where it is not of numbers.
-    """
-    theirs = data.payload.column(at)
-    if not (_is_number(column.type) and _is_number(theirs.type)):
+    kind: pa.DataType
+    #: The rows that are not NULL, those of NaN last.
+    which: NDArray[np.int32]
+    #: Numbers, ascending; none is NaN.
+    numbers: NDArray[np.float64]
+    #: The largest size of a finite one.
+    largest: float
+
+
+def ordered(column: pa.Array) -> Ordered | None:
+    """A column in its order; None if it is neither of numbers nor of times."""
+    kind = column.type
+    if not _is_number(kind):
         return None
-    order, values = data.derived(("order", at), lambda: _ordered(theirs))
-    single = pa.types.is_float32(column.type) or pa.types.is_float32(theirs.type)
-    first, last = band.ranges(_numbers(column), single=single)
-    start = np.searchsorted(values, first, side="left")
-    count = np.searchsorted(values, last, side="right") - start
-    count[np.isnan(first) | np.isnan(last)] = 0
-    return start, count, order
+    values, valid = gathered(column, None)
+    whole = values.view(np.int64) if values.dtype.kind == "M" else values
+    numbers = np.asarray(whole).astype(np.float64)
+    if valid is None:
+        order = np.argsort(numbers)
+    else:
+        some = np.flatnonzero(valid)
+        order = some[np.argsort(numbers[some])]
+    numbers = numbers[order]
+    numbers = numbers[: len(numbers) - int(np.count_nonzero(np.isnan(numbers)))]
+    finite = numbers[np.isfinite(numbers)] if pa.types.is_floating(kind) else numbers
+    largest = max(abs(float(finite[0])), abs(float(finite[-1]))) if len(finite) else 0.0
+    return Ordered(kind, order.astype(np.int32), numbers, largest)
+
+
+@dataclass(frozen=True)
+class InBand:
+    """For each of some rows, rows of a run in the band: ranges of their order."""
+
+    which: NDArray[np.int32]
+    order: NDArray[np.int32]
+    #: The rows that may be in the band: begin and end.
+    wide: Ends
+    #: Those among them that are, whatever rounding does.
+    sure: Ends
+    #: Where the rows begin in the order that have NaN, and may be in the band, too.
+    unordered: int
+
+
+def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
+    """For each row of a column, the rows of a run whose values at `at` are in the band.
+
+    None where these are no numbers, or so large that the condition may fail on them.
+    """
+    column = data.payload.column(at)
+    theirs = data.derived(("order", at), lambda: ordered(column))
+    if theirs is None or band.overflows(mine.largest, theirs.largest):
+        return None
+    kinds = mine.kind, theirs.kind
+    ends = band.ranges(mine.numbers, single=any(map(pa.types.is_float32, kinds)))
+    wide = _between(theirs.numbers, *ends[0])
+    sure = narrowed(theirs.numbers, *wide, *ends[1])
+    # For NaN all may be in the band, and none is sure to be.
+    more, all_of = len(mine.which) - len(mine.numbers), len(theirs.numbers)
+    last = 0 if band.ordered else all_of
+    wide, sure = _and_more(wide, more, last), _and_more(sure, more, 0)
+    unordered = len(theirs.which) if band.ordered else all_of
+    return InBand(mine.which, theirs.which, wide, sure, unordered)
+
+
+def in_all(found: Sequence[InBand], count: int) -> InBand:
+    """For each of so many rows, those in all of some bands in the same order."""
+    if len(found) == 1:
+        return found[0]
+    which = reduce(np.intersect1d, [one.which for one in found]).astype(np.int32)
+    wide = _shared([(one.which, one.wide) for one in found], which, count)
+    sure = _shared([(one.which, one.sure) for one in found], which, count)
+    return InBand(which, found[0].order, wide, sure, max(one.unordered for one in found))
+
+
+def _shared(
+    ranges: Sequence[tuple[NDArray[np.int32], Ends]], which: NDArray[np.int32], count: int
+) -> Ends:
+    """What ranges of the same rows have in common."""
+    begin = np.zeros(len(which), np.int64)
+    end = np.full(len(which), np.iinfo(np.int64).max)
+    place = np.zeros(count, np.int64)
+    for rows, (first, last) in ranges:
+        place[rows] = np.arange(len(rows))
+        at = place[which]
+        begin, end = np.maximum(begin, first[at]), np.minimum(end, last[at])
+    return begin, np.maximum(begin, end)
+
+
+def _and_more(ends: Ends, more: int, last: int) -> Ends:
+    if not more:
+        return ends
+    begin, end = ends
+    return (
+        np.concatenate([begin, np.zeros(more, begin.dtype)]),
+        np.concatenate([end, np.full(more, last, end.dtype)]),
+    )
+
+
+def _between(
+    values: NDArray[np.float64], first: NDArray[np.float64], last: NDArray[np.float64]
+) -> Ends:
+    begin = np.searchsorted(values, first, side="left")
+    return begin, np.maximum(begin, np.searchsorted(values, last, side="right"))
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _numbers(column: pa.Array) -> NDArray[np.float64]:
-    """A column as numbers; NaN for NULL."""
-    values, valid = gathered(column, None)
-    numbers = np.asarray(values).astype(np.float64)
-    if valid is not None:
-        numbers[~valid] = np.nan
-    return numbers
-
-
-def _ordered(column: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The rows in the order of a column's numbers, and these; without NULL and NaN."""
-    numbers = _numbers(column)
-    order = np.argsort(numbers).astype(np.int32)
-    there = len(order) - int(np.count_nonzero(np.isnan(numbers)))
-    return order[:there], numbers[order[:there]]
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(number or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))

@@ -32,6 +32,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
+from spillway.kernels.probe import count_groups
 from spillway.routing.groups import group_of
 from spillway.routing.routing import HashRange
 from spillway.state.gaps import Gaps
@@ -51,6 +52,8 @@ SAMPLED = "~"
 #: What comes before the name of a predicate where its pairs and those that passed are counted, and where
 #: its pairs and their seconds are.
 MATCHED, SPENT = "match ", "cost "
+#: What the number of a stream has more in a row that is there a second time, and was counted before.
+AGAIN = 32
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,17 @@ class StreamColumns:
     #: Position of the event time among the stored columns; None without a window.
     time: int | None = None
     window_us: int | None = None
+    #: Positions of the columns that results have; None: all that the user sees.
+    read: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> Sequence[int]:
+        """Positions of the columns that results have."""
+        return range(len(self.visible)) if self.read is None else self.read
+
+    def struct(self, columns: Sequence[pa.Array]) -> pa.StructArray:
+        """The shown columns as those of a result have them."""
+        return pa.StructArray.from_arrays(columns, names=[self.visible[at] for at in self.shown])
 
 
 @dataclass
@@ -83,6 +97,10 @@ class OperatorStats:
     def produced(self, h: NDArray[np.uint32]) -> None:
         """Counts results by the hash of the row that completed them."""
         self.outputs += np.bincount(group_of(h, self.groups), minlength=self.groups)
+
+    def produced_of(self, h: NDArray[np.uint32], rows: NDArray[np.int64]) -> None:
+        """Counts results by rows that are in them, of a run with these hashes."""
+        count_groups(h, rows, self.outputs)
 
     def taken(self) -> NDArray[np.int64]:
         """The results counted since the last call."""
@@ -133,6 +151,8 @@ class Keeping:
     keep: Callable[[int, RunData], Segment]
     #: For each made stream, where there is none, and none is to be made.
     gaps: Gaps
+    #: Bytes that are kept at a time, so that memory is looked at between them.
+    piece_bytes: int
 
 
 class Operator(Protocol):
@@ -150,11 +170,18 @@ class Operator(Protocol):
         """The sorted rows of a piece of a batch in the form in which they are kept."""
         ...
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,
+    ) -> Results:
         """Yields the results that the new rows complete; `state` does not hold them yet.
 
-        An operator that stores rows of its own making adds those to the state itself, as it makes
-        them: they may be many more than the new rows.
+        An operator that stores rows of its own making keeps those itself, as it makes them: they may be
+        many more than the new rows. Groups may leave memory whenever it does, and what it has opened of
+        them before stays what it was.
         """
         ...
 
@@ -193,8 +220,8 @@ class Operator(Protocol):
         """
         ...
 
-    def fill(self, state: SlotState) -> int:
-        """Makes a bounded part of the rows that made streams lack; returns the rows it took."""
+    def fill(self, state: SlotState, most_bytes: int) -> None:
+        """Makes a bounded part of the rows that made streams lack."""
         ...
 
 
@@ -206,6 +233,11 @@ class Guests(Protocol):
         """Whether what they find are results."""
         ...
 
+    @property
+    def copied(self) -> tuple[HashRange, ...]:
+        """The hashes of rows that stay and are counted elsewhere."""
+        ...
+
     def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
         """Takes rows of the batch; gives those that stay."""
         ...
@@ -215,7 +247,25 @@ class Guests(Protocol):
         ...
 
 
-class Cumulative:
+class Undivided:
+    """What operators have in common of which one slot answers for a group, and that make no rows."""
+
+    def crossing(
+        self,
+        old: Sequence[Sequence[Segment]],  # noqa: ARG002
+        new: Sequence[Sequence[Segment]],  # noqa: ARG002
+        deltas: Sequence[RunData],  # noqa: ARG002
+        stats: OperatorStats,  # noqa: ARG002
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """Nothing: one slot answers for a group."""
+        yield from ()
+
+    def fill(self, state: SlotState, most_bytes: int) -> None:
+        """Nothing is made."""
+
+
+class Cumulative(Undivided):
     """What operators of one stream have in common whose results need all that came before."""
 
     cumulative = True
@@ -234,11 +284,24 @@ class Cumulative:
         """Yields the results of `delta`, which come after all of `old`; returns what is kept of it."""
         raise NotImplementedError
 
+    def shadow(self, delta: RunData) -> RunData:
+        """What is kept of new rows, as they are stored, for which another slot answers.
+
+        They are for rows that come when no older ones count any more (state/tracks.py).
+        """
+        return delta
+
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Rows of several segments as one sorted batch."""
         return merged(parts)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
         """The results of the new rows."""
         return (yield from self.results(state.segments(0), deltas[0], stats))
 
@@ -256,21 +319,6 @@ class Cumulative:
             return (empty_rows(),)
         rows = RunData(self.together(parts), self.layouts[0].time_column)
         return (yield from self.results(base[0], rows, stats))
-
-    def crossing(
-        self,
-        old: Sequence[Sequence[Segment]],  # noqa: ARG002
-        new: Sequence[Sequence[Segment]],  # noqa: ARG002
-        deltas: Sequence[RunData],  # noqa: ARG002
-        stats: OperatorStats,  # noqa: ARG002
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        """Nothing: one slot answers for a group."""
-        yield from ()
-
-    def fill(self, state: SlotState) -> int:  # noqa: ARG002
-        """Nothing is made."""
-        return 0
 
 
 @dataclass(frozen=True)
@@ -293,7 +341,8 @@ def sort_input(
     """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
 
     The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py). Rows
-    with hashes in `copied` are not counted: another slot has them too.
+    with hashes in `copied` are not counted: another slot has them too; nor are those that are there
+    again.
     """
     if not batches:
         empty = tuple(empty_rows() for _ in streams)
@@ -301,14 +350,14 @@ def sort_input(
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     stream = as_numpy(whole.column(0), np.uint8)
     h = as_numpy(whole.column(1), np.uint32)
-    order, bounds = order_by_stream_and_hash(stream, h, len(streams))
+    again = stream >= AGAIN if stream.max() >= AGAIN else None
+    order, bounds = order_by_stream_and_hash(stream % AGAIN, h, len(streams))
     deltas, rows, late, max_times = [], [], [], []
     for number, columns in enumerate(streams):
         mine = order[bounds[number] : bounds[number + 1]]
-        own = len(mine) - _inside(h[mine], copied)
+        rows.append(_counted(mine, h, again, copied))
         mine, newest = _without_late(whole, mine, columns, watermark_us)
-        rows.append(own)
-        late.append(own - len(mine) + _inside(h[mine], copied))
+        late.append(rows[-1] - _counted(mine, h, again, copied))
         max_times.append(newest)
         deltas.append(RunData(_stored(whole, h, mine, columns), columns.time))
     return Sorted(tuple(deltas), tuple(rows), tuple(late), tuple(max_times))
@@ -327,6 +376,17 @@ def _without_late(
     if watermark_us is None:
         return mine, newest
     return mine[times >= watermark_us], newest
+
+
+def _counted(
+    mine: NDArray[np.int32],
+    h: NDArray[np.uint32],
+    again: NDArray[np.bool_] | None,
+    copied: Sequence[HashRange],
+) -> int:
+    """How many of some rows, by hash, are counted here."""
+    own = mine if again is None else mine[~again[mine]]
+    return len(own) - _inside(h[own], copied)
 
 
 def _inside(h: NDArray[np.uint32], ranges: Sequence[HashRange]) -> int:

@@ -4,10 +4,14 @@ A `Rows` object stands for the rows that candidate pairs have of one stream: `a.
 all of them, as an array with one value per pair. A column is gathered when it is first asked for, so a
 predicate pays for what it reads.
 
-Numbers, booleans, times and lists of fixed size are numpy arrays; everything else is an Arrow array. A
-pair that is NULL in a column that was read as numpy does not match, as in SQL; `a.arrow("x")` has the
-NULLs, and leaves them to the predicate. A column whose name is that of a method here is an item,
-`a["values"]`.
+Numbers, booleans, times and lists of fixed size are numpy arrays, and `a.matrix("x")` makes one of
+strings or lists of one length; everything else is an Arrow array. A pair that is NULL in a column that
+was read as numpy does not match, as in SQL, nor does one with a list that has a NULL in it; in the array
+there are zeros for them. `a.arrow("x")` has the NULLs, and leaves them to the predicate. A column whose
+name is that of a method here is an item, `a["values"]`.
+
+Where no row of a run is NULL, rows are taken from it as it lies in memory. Where some are, those of the
+pairs are gathered first, so that rows which no pair has do not matter.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ from spillway.errors import PlanError
 Positions = NDArray[Any]
 Values = NDArray[Any]
 Valid = NDArray[np.bool_]
+
+
+class NothingThere(Exception):
+    """Nothing tells how wide a matrix is, since all pairs are NULL: so none of them matches."""
 
 
 class Rows:
@@ -44,6 +52,8 @@ class Rows:
         self._at = at
         self._count = count
         self._values: dict[str, tuple[Values | pa.Array, Valid | None]] = {}
+        #: Where columns that were read as matrices are not NULL.
+        self._filled: dict[str, Valid] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -70,18 +80,21 @@ class Rows:
 
     def matrix(self, name: str) -> Values:
         """A column of byte strings or lists that are all of one length, one row of a matrix each."""
-        column = self._found(name)
-        rows = _matrix(column)
-        if rows is None:
+        found = matrix_of(self._found(name), self._at)
+        if found is None:
             raise PlanError(
                 f"{self._stream}.{name} is no column of strings or lists of one length",
                 hint=f'use {self._stream}.arrow("{name}")',
             )
-        return rows if self._at is None else rows.take(self._at, axis=0)
+        rows, valid = found
+        if valid is not None:
+            self._filled[name] = valid
+        return rows
 
     def valid(self) -> Valid | None:
         """Where nothing that was read is NULL; None: everywhere."""
         known = [valid for _, valid in self._values.values() if valid is not None]
+        known += self._filled.values()
         return np.logical_and.reduce(known) if known else None
 
     def _found(self, name: str) -> pa.Array:
@@ -97,12 +110,10 @@ def gathered(
     column: pa.Array, at: Positions | None
 ) -> tuple[NDArray[Any] | pa.Array, NDArray[np.bool_] | None]:
     """Values of a column and where they are not NULL, or an Arrow array."""
-    if pa.types.is_fixed_size_list(column.type) and column.null_count == 0:
-        inner = gathered(column.values, None)[0]
-        if isinstance(inner, np.ndarray):
-            rows = inner.reshape(-1, column.type.list_size)
-            rows = rows[column.offset : column.offset + len(column)]
-            return (rows if at is None else rows.take(at, axis=0)), None
+    if pa.types.is_fixed_size_list(column.type):
+        found = matrix_of(column, at)
+        if found is not None:
+            return found
     dtype = numpy_type(column.type)
     if dtype is None:
         return (column if at is None else column.take(pa.array(at))), None
@@ -132,24 +143,73 @@ def _lying(column: pa.Array, dtype: Any) -> NDArray[Any]:
     return np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
 
 
-def _matrix(column: pa.Array) -> NDArray[Any] | None:
-    kind = column.type
-    if column.null_count or pa.types.is_fixed_size_list(kind):
-        found = gathered(column, None)[0]
-        return found if isinstance(found, np.ndarray) and found.ndim == 2 else None
+def matrix_of(column: pa.Array, at: Positions | None) -> tuple[Values, Valid | None] | None:
+    """Rows of one width as a matrix, and where they are not NULL; None: they are no such rows."""
+    if column.null_count == 0:
+        found = _matrix(column)
+        if found is None or at is None:
+            return found
+        rows, valid = found
+        return rows.take(at, axis=0), None if valid is None else valid.take(at)
+    some = column if at is None else column.take(pa.array(at))
+    there = some.is_valid().to_numpy(zero_copy_only=False)
+    found = _matrix(some.drop_null())
+    if found is None:
+        return None
+    rows, valid = found
+    if not len(rows) and not _is_fixed(column.type):
+        raise NothingThere
+    filled = np.zeros((len(some), rows.shape[1]), rows.dtype)
+    filled[there] = rows
+    if valid is not None:
+        there[there] = valid
+    return filled, there
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _matrix(column: pa.Array) -> tuple[Values, Valid | None] | None:
+    """Rows of a column without NULLs as they lie in memory, and where lists have none in them."""
+    kind, rows = column.type, len(column)
+    if pa.types.is_fixed_size_binary(kind):
+        return _cut(
+            _bytes(column.buffers()[1]), column.offset * kind.byte_width, rows, kind.byte_width
+        ), None
+    if pa.types.is_fixed_size_list(kind):
+        return _lists(column.values, column.offset * kind.list_size, rows, kind.list_size)
     binary = pa.types.is_binary(kind) or pa.types.is_string(kind)
     if not binary and not pa.types.is_list(kind):
         return None
-    offsets = np.frombuffer(column.buffers()[1], np.int32)
-    offsets = offsets[column.offset : column.offset + len(column) + 1]
-    width = int(offsets[1] - offsets[0]) if len(column) else 0
-    if len(column) and np.any(np.diff(offsets) != width):
-        return None
+    first = width = 0
+    if rows:
+        offsets = np.frombuffer(column.buffers()[1], np.int32)
+        offsets = offsets[column.offset : column.offset + rows + 1]
+        first, width = int(offsets[0]), int(offsets[1] - offsets[0])
+        if np.any(np.diff(offsets) != width):
+            return None
     if binary:
-        data: Any = np.frombuffer(column.buffers()[2], np.uint8) if width else np.empty(0, np.uint8)
-    else:
-        data = gathered(column.values, None)[0]
-    if not isinstance(data, np.ndarray):
+        return _cut(_bytes(column.buffers()[2]), first, rows, width), None
+    return _lists(column.values, first, rows, width)
+
+
+def _lists(
+    values: pa.Array, first: int, rows: int, width: int
+) -> tuple[Values, Valid | None] | None:
+    inner, there = gathered(values, None)
+    if not isinstance(inner, np.ndarray) or inner.ndim > 1:
         return None
-    first = int(offsets[0]) if len(column) else 0
-    return data[first : first + width * len(column)].reshape(len(column), width)
+    found = _cut(inner, first, rows, width)
+    if there is None:
+        return found, None
+    return found, np.logical_and.reduce(_cut(there, first, rows, width), axis=1)
+
+
+def _bytes(data: pa.Buffer | None) -> Values:
+    return np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+
+
+def _cut(whole: Values, first: int, rows: int, width: int) -> Values:
+    """So many values from the first on, as a matrix; a buffer may have more than its rows."""
+    return whole[first : first + rows * width].reshape(rows, width)

@@ -134,10 +134,7 @@ def complete(
     columns: Mapping[int, Sequence[pa.Array]], streams: Sequence[StreamColumns]
 ) -> pa.RecordBatch:
     """Complete combinations as results: one struct per stream."""
-    arrays = [
-        pa.StructArray.from_arrays(columns[at], names=list(stream.visible))
-        for at, stream in enumerate(streams)
-    ]
+    arrays = [stream.struct(columns[at]) for at, stream in enumerate(streams)]
     return pa.RecordBatch.from_arrays(arrays, names=[stream.name for stream in streams])
 
 

@@ -29,6 +29,10 @@ from spillway.state.slot import SlotState
 #: Room for files in memory, as a multiple of the limit: they keep rows that were cut out of them for
 #: a while, so that a spill does not have to write anew what stays.
 FILE_SLACK = 1.5
+#: Memory without a limit, in bytes.
+ENDLESS = 1 << 60
+#: The least bytes of rows that an operator makes which are kept before memory is checked.
+LEAST_MADE_BYTES = 1 << 18
 #: Bytes of groups whose missing results are made at a time.
 CLEAN_STEP_BYTES = 32 << 20
 #: Bytes of groups that a batch cleans up before their parts expire; the others wait for the next.
@@ -63,6 +67,12 @@ class Limits:
     def fill_bytes(self) -> float:
         """How far memory is filled with groups that come back: halfway to the limit."""
         return (self.low_bytes + (self.memory_bytes or 0)) / 2
+
+    @property
+    def made_bytes(self) -> int:
+        """Bytes of rows that an operator makes which are kept at a time, before memory is checked."""
+        limit = self.memory_bytes
+        return ENDLESS if limit is None else max(LEAST_MADE_BYTES, limit // 8)
 
 
 @dataclass(frozen=True)
@@ -141,14 +151,26 @@ class MemoryKeeper:
 
     def before_batch(self, watermark_us: int | None, asked: Collection[int]) -> Made:
         """Cleans up what expires, what was asked for, and what memory has room for again."""
-        if not self._state.pending and not self._table.disk_rows.any():
+        if not self._state.parts.pending and not self._table.disk_rows.any():
             return
         # Rows that waited for groups on their way may have made parts of them already.
-        self._state.note_pending()
-        yield from self._cleaned(self._state.expiring(watermark_us), EXPIRY_BYTES, "expiring")
-        yield from self._cleaned(sorted(self._state.pending & set(asked)), math.inf, "asked for")
+        self._state.parts.note_pending()
+        yield from self._cleaned(self._state.parts.expiring(watermark_us), EXPIRY_BYTES, "expiring")
+        yield from self._cleaned(
+            sorted(self._state.parts.pending & set(asked)), math.inf, "asked for"
+        )
         if not self._limits.relocating:
             yield from self._returned()
+
+    def keep(self, stream: int, rows: RunData) -> Segment:
+        """Adds rows that the operator makes of the batch's, and then looks at memory.
+
+        The operator may go on with what it has opened of groups that leave: they are probed where they
+        went until the batch ends, and what is made of them follows.
+        """
+        segment = self._state.add_made(stream, rows)
+        self.check()
+        return segment
 
     def check(self) -> None:
         """Moves groups out of memory if it holds more than it may."""
@@ -156,12 +178,12 @@ class MemoryKeeper:
         if limit is None:
             return
         self._keep_below(limit)
-        self._state.trim(int(limit * FILE_SLACK))
+        self._state.parts.trim(int(limit * FILE_SLACK))
         # Rows that are written anew have bits of their own, which may be a byte for each column more.
         self._keep_below(limit)
 
     def _keep_below(self, limit: int) -> None:
-        held = self._state.memory_bytes()
+        held = self._state.memory.held_bytes()
         self.peak_bytes = max(self.peak_bytes, held)
         if held > limit and not self._limits.relocating:
             self._made_room(held, limit)
@@ -180,14 +202,14 @@ class MemoryKeeper:
         with watch:
             table = self._state.table()
             choice = self._controller.victims(table, wanted, self._state.version, below)
-            self._state.spill(choice.groups)
+            self._state.parts.spill(choice.groups)
         if choice.groups:
             moved = int(table.size[list(choice.groups)].sum())
             self._happened(kind, choice.groups, moved, watch, f"{why}: {choice.reason}")
 
     def after_batch(self) -> int:
         """How many batches in a row have now left memory below its low-water mark."""
-        if self._state.memory_bytes() >= self._limits.low_bytes:
+        if self._state.memory.held_bytes() >= self._limits.low_bytes:
             return 0
         return min(self._state.manifest.calm + 1, self._limits.calm_batches)
 
@@ -196,11 +218,11 @@ class MemoryKeeper:
         calm = self._state.manifest.calm >= self._limits.calm_batches
         if not calm or not self._table.disk_rows.any():
             return
-        room = int(min(self._limits.fill_bytes - self._state.memory_bytes(), RELOAD_BYTES))
+        room = int(min(self._limits.fill_bytes - self._state.memory.held_bytes(), RELOAD_BYTES))
         table = self._state.table()
         choice = self._controller.returning(table, room, self._state.version)
         reason = f"room for {room} bytes in memory: {choice.reason}"
-        missing = sorted(set(choice.groups) & self._state.pending)
+        missing = sorted(set(choice.groups) & self._state.parts.pending)
         yield from self._cleaned(missing, room, reason)
         # A group whose results were just made stays on disk for this batch: if more rows came for it
         # in memory, a cumulative operator would speak of it twice.
@@ -208,7 +230,7 @@ class MemoryKeeper:
         if whole:
             watch = Watch()
             with watch:
-                self._state.settle(whole, in_memory=True)
+                self._state.parts.settle(whole, in_memory=True)
             self._happened(Reloaded, whole, int(table.disk_bytes[whole].sum()), watch, reason)
 
     def _cleaned(
@@ -221,24 +243,31 @@ class MemoryKeeper:
     ) -> Iterator[pa.RecordBatch]:
         """Makes the missing results of groups, a few groups at a time, until the budget is spent.
 
-        They return to memory if it has room for them, or as they are told.
+        They return to memory if it has room for them and for what is made of them, or, if they are told
+        to, for as long as it has any.
         """
         sizes = self._table.size + self._table.disk_bytes
-        for few in _turns(groups, sorted(self._state.pending), sizes, budget_bytes):
+        for few in _turns(groups, sorted(self._state.parts.pending), sizes, budget_bytes):
             watch = Watch()
             stats = OperatorStats(self._state.groups)
             rows = 0
             more = int(self._table.disk_bytes[few].sum())
-            fits = self._state.memory_bytes() + more <= self._limits.fill_bytes
-            back = fits if in_memory is None else in_memory
-            results = made_whole(self._operator, self._state, few, stats, in_memory=back)
+            fits = self._state.memory.held_bytes() + more <= self._limits.fill_bytes
+            room = self._limits.fill_bytes if in_memory is None else self._limits.memory_bytes
+            ending = Ending(
+                self._state,
+                fits if in_memory is None else in_memory,
+                (ENDLESS if room is None else room) - more,
+                self._limits.made_bytes,
+            )
+            results = made_whole(self._operator, self._state, few, stats, ending)
             while (batch := watch.next(results)) is not None:
                 rows += batch.num_rows
                 yield batch
             self._cleaned_up |= set(few)
             self._state.news.cleaned += stats.outputs
             self.rows_cleaned += rows
-            kind = Reloaded if back else CleanedUp
+            kind = Reloaded if ending.in_memory else CleanedUp
             self._happened(kind, few, int(sizes[few].sum()), watch, reason, rows_out=rows)
 
     def _happened(
@@ -275,13 +304,32 @@ class Watch:
             return next(batches, None)
 
 
+@dataclass
+class Ending:
+    """Where groups end that are made whole: in memory, if what is made of them has room there too."""
+
+    state: SlotState
+    in_memory: bool
+    #: Bytes that memory may hold before the groups have come back.
+    room_bytes: float = ENDLESS
+    #: Bytes that are kept at a time.
+    made_bytes: int = ENDLESS
+
+    def keep(self, stream: int, rows: RunData) -> Segment:
+        """Keeps rows that the operator makes, in memory until there is no room; then all end on disk."""
+        if self.in_memory:
+            held = self.state.memory.held_bytes() + rows.batch.nbytes
+            self.in_memory = held <= self.room_bytes
+        keep = self.state.keep if self.in_memory else self.state.parts.keep_on_disk
+        return keep(stream, rows)
+
+
 def made_whole(
     operator: Operator,
     state: SlotState,
     groups: Sequence[int],
     stats: OperatorStats,
-    *,
-    in_memory: bool,
+    ending: Ending,
 ) -> Iterator[pa.RecordBatch]:
     """Makes the parts of some groups one, and yields what they have not produced together.
 
@@ -291,24 +339,23 @@ def made_whole(
     the groups return to memory, their rows may be followed by others in this batch: they are processed
     together with those, so that a batch says a thing once.
     """
+    gaps = state.parts.gaps_between(groups)
+    keeping = Keeping(ending.keep, gaps, ending.made_bytes)
     if not operator.cumulative:
-        keep = state.keep if in_memory else state.keep_on_disk
-        keeping = Keeping(keep, state.gaps_between(groups))
         yield from _between_parts(operator, state, groups, stats, keeping)
-        state.settle(groups, in_memory=in_memory)
+        state.parts.settle(groups, in_memory=ending.in_memory)
         return
-    waiting = state.take_waiting(groups)
-    if in_memory:
-        state.settle(groups, in_memory=True)
+    waiting = state.parts.take_waiting(groups)
+    if ending.in_memory:
+        state.parts.settle(groups, in_memory=True)
         for stream, segments in enumerate(waiting):
             state.staging.add_segments(stream, segments)
         return
-    base = state.frozen(groups)
-    keeping = Keeping(state.keep, ())
+    base = state.parts.frozen(groups)
     kept = yield from operator.missing(base, waiting, stats, state.manifest.selectivity, keeping)
     for stream, rows in enumerate(kept):
         state.add(stream, rows)
-    state.settle(groups, in_memory=False)
+    state.parts.settle(groups, in_memory=False)
 
 
 def _between_parts(
@@ -318,7 +365,7 @@ def _between_parts(
     stats: OperatorStats,
     keeping: Keeping,
 ) -> Iterator[pa.RecordBatch]:
-    parts = state.parts(groups)
+    parts = state.parts.of(groups)
     if not parts:
         return
     made: list[list[Segment]]

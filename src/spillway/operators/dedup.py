@@ -11,9 +11,17 @@ through depends on when batches were cut; here the times of the rows decide.
 As a batch query, for rows that come in the order of their time: for each key, take the first row, then
 the first row at least a range after it, and so on.
 
-State is the keys that were emitted, with their times. Rows of groups that have a part on disk cannot
-be answered yet (operators/base.py): they are kept whole, in a list of one row, which is empty for
-keys whose row was emitted and then takes no room.
+*Tumbling*, time is cut into stretches of one length, which begin at the epoch, as those of Spark's
+`window` do; the first row of each key and stretch is emitted. As a batch query: the first row by key and
+`window(time, length)`.
+
+State is the keys that were emitted, with their times; tumbling, with the beginnings of their stretches.
+A beginning is over when the watermark is a length past it, which is when no row of the stretch can come
+any more: what expires, and when a parallel track ends (state/tracks.py), follows from that alone. Rows
+are late, and in order, by their own times.
+
+Rows of groups that have a part on disk cannot be answered yet (operators/base.py): they are kept whole,
+in a list of one row, which is empty for keys whose row was emitted and then takes no room.
 """
 
 from __future__ import annotations
@@ -31,19 +39,26 @@ from spillway.kernels.ranking import numbers, sort_keys
 from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
 from spillway.operators.lookup import matches
 from spillway.state.merging import Segment
-from spillway.state.run import HASH_COLUMN, RunData
+from spillway.state.run import HASH_COLUMN, RunData, as_numpy
 from spillway.state.shelf import StreamLayout
 
 Positions = NDArray[np.int32]
 
 
 class DedupOperator(Cumulative):
-    """Lets one row of each key through; with a window, one per range of time."""
+    """Lets one row of each key through; with a window, one per range or stretch of time."""
 
     def __init__(
-        self, stream: StreamColumns, order: int | None = None, block_rows: int = 65_536
+        self,
+        stream: StreamColumns,
+        order: int | None = None,
+        block_rows: int = 65_536,
+        *,
+        tumbling: bool = False,
     ) -> None:
         self.stream = stream
+        #: Whether the window of the stream is the length of stretches that begin at the epoch.
+        self.tumbling = tumbling
         #: The column that orders the rows of a batch: that of the window, or another, or none.
         self.order = order if stream.time is None else stream.time
         self.block_rows = block_rows
@@ -51,14 +66,19 @@ class DedupOperator(Cumulative):
 
     @property
     def untracked(self) -> str:
-        """Of a key with rows in every range, no decision is ever free of the first one."""
+        """Of a key with rows in every range, no decision is ever free of the first one.
+
+        Tumbling, a decision is about rows of one stretch, and that ends.
+        """
         if self.stream.window_us is None:
             return "a key is known for ever: there is no window"
+        if self.tumbling:
+            return ""
         return "whether a row is let through depends on those let through before it, and so on"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Keys, the time where there is a range, and the row as long as it waits."""
+        """Keys, the time or beginning where there is a window, and the row as long as it waits."""
         time = None if self.stream.time is None else len(self._key_at)
         return (StreamLayout(self.stream.name, time, self.stream.window_us),)
 
@@ -76,7 +96,7 @@ class DedupOperator(Cumulative):
         whole = pa.ListArray.from_arrays(offsets, rows)
         keys = [payload.column(at) for at in self.stream.keys]
         if self.stream.time is not None:
-            keys.append(payload.column(self.stream.time))
+            keys.append(self._compared(payload.column(self.stream.time)))
         return (self._run(delta.h, keys, whole),)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
@@ -87,6 +107,10 @@ class DedupOperator(Cumulative):
         stats.produced(delta.h[at])
         yield from self._emitted(delta, at)
         return (self._kept(delta, at),)
+
+    def shadow(self, delta: RunData) -> RunData:
+        """The keys and their stretches, once each: whoever was let through, no other row is."""
+        return self._kept(delta, self._new((), delta)) if delta.rows else delta
 
     def _new(self, old: Sequence[Segment], delta: RunData) -> Positions:
         """The rows that are emitted, ascending."""
@@ -107,8 +131,18 @@ class DedupOperator(Cumulative):
         sort_each(seen, known.starts)
         ordered = self._sorted(delta, groups)
         mine_times = _times(delta)[ordered.order]
-        far = apart(seen, known.starts, mine_times, ordered.starts, self.stream.window_us)
+        # Beginnings that are apart at all are of different stretches.
+        least = 1 if self.tumbling else self.stream.window_us
+        far = apart(seen, known.starts, mine_times, ordered.starts, least)
         return np.sort(ordered.order[far])
+
+    def _compared(self, times: pa.Array) -> pa.Array:
+        """What is kept of times to compare rows by: they themselves, or where their stretches begin."""
+        if not self.tumbling:
+            return times
+        # The remainder is never negative, so times before the epoch are cut in the same places.
+        micros = as_numpy(times, np.int64)
+        return pa.array(micros - micros % self.stream.window_us).view(times.type)
 
     def _sorted(self, delta: RunData, groups: Grouping) -> Grouping:
         """The groups with the rows of each in the order (batch, time, content)."""

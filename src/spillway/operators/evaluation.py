@@ -1,8 +1,15 @@
-"""What an expression (plan/expression.py) says of candidate pairs, in SQL's logic of three values.
+"""What a condition (plan/typed.py) says of candidate pairs, in SQL's logic of three values.
 
-A value is an array, numpy's or for text Arrow's, with where it is not NULL. Rows whose value is NULL
-have any value. Comparisons with NULL are NULL; `and` and `or` know that false and true decide by
-themselves.
+Comparisons with NULL are NULL; `and` and `or` know that false and true decide by themselves. NaN equals
+itself and is larger than all numbers, as in Spark.
+
+What Spark's ANSI mode takes for an error is one here: a whole number out of the range of its type, or
+something divided by zero. As in Spark it is none where it is not looked at, so that in
+`b.x != 0 and a.x / b.x > 2` the one guards the other; what fails is therefore carried along with the
+values, and an error is raised if it is in the result.
+
+Known limitation: exponential, logarithm and the functions of angles may differ from Spark's in the last
+digit.
 """
 
 from __future__ import annotations
@@ -10,26 +17,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spillway.errors import PlanError
+from spillway.errors import QueryError
 from spillway.operators.columns import Rows
-from spillway.plan.expression import Call, Column, Expression, Literal
+from spillway.operators.values import Value, cased, constant, converted, of_arrow, read, there
+from spillway.plan.kinds import Kind
+from spillway.plan.typed import COMPARISONS, Applied, Constant, Read, SqlCondition, Typed
 
-
-class _Value(NamedTuple):
-    #: An array, or one value for all pairs.
-    of: Any
-    #: Where it is not NULL; None: everywhere.
-    valid: Any = None
-
-
-_COMPARED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+_COMPARED = {
     "<": (operator.lt, "less"),
     "<=": (operator.le, "less_equal"),
     ">": (operator.gt, "greater"),
@@ -37,11 +38,7 @@ _COMPARED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "=": (operator.eq, "equal"),
     "!=": (operator.ne, "not_equal"),
 }
-_NUMERIC: dict[str, Callable[..., Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "abs": np.abs,
+_DOUBLES: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "exp": np.exp,
     "ln": np.log,
@@ -54,165 +51,264 @@ _NUMERIC: dict[str, Callable[..., Any]] = {
     "atan": np.arctan,
     "radians": np.radians,
     "degrees": np.degrees,
-    "floor": np.floor,
-    "ceil": np.ceil,
     "sign": np.sign,
-    "power": lambda x, y: np.power(np.asarray(x, np.float64), y),
-    "atan2": np.arctan2,
+    # -0.0 is 0 to Spark.
+    "atan2": lambda x, y: np.arctan2(x + 0.0, y + 0.0),
     "hypot": np.hypot,
 }
-_TEXT = {"length": pc.utf8_length, "lower": pc.utf8_lower, "upper": pc.utf8_upper}
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "abs": np.abs,
+    "negate": np.negative,
+}
+_OF_DECIMALS = {"+": "add", "-": "subtract", "*": "multiply", "abs": "abs", "negate": "negate"}
 
 
-def holds(condition: Expression, rows: Mapping[str, Rows], count: int) -> NDArray[np.bool_]:
+def holds(condition: SqlCondition, rows: Mapping[str, Rows], count: int) -> NDArray[np.bool_]:
     """For each of the pairs, whether the condition is true; NULL is not."""
     with np.errstate(all="ignore"):
-        found = _value(condition, rows)
+        found = _value(condition.root, rows)
+    if found.failed is not None and count and np.any(found.failed):
+        raise QueryError(
+            f"the condition {condition.text!r} overflows, or divides by zero",
+            detail="as in Spark's ANSI mode, a number out of the range of its type is an error",
+            hint="cast the columns to a wider type or to double in their streams, or guard it: "
+            "b.x != 0 and a.x / b.x > 2",
+        )
     held = np.asarray(found.of)
-    if held.dtype != np.bool_:
-        raise PlanError("a condition must be true or false", hint="compare it with something")
     if found.valid is not None:
         held = held & found.valid
     return np.broadcast_to(held, (count,))
 
 
-def _value(one: Expression, rows: Mapping[str, Rows]) -> _Value:
+def _value(one: Typed, rows: Mapping[str, Rows]) -> Value:
     match one:
-        case Literal(value=None):
-            return _Value(np.False_, np.False_)
-        case Literal(value=value):
-            return _Value(value)
-        case Column(stream=stream, name=name):
-            return _read(*rows[stream].values(name))
-        case Call(name=name, of=of):
-            return _called(name, [_value(inner, rows) for inner in of])
+        case Constant(value=value, kind=kind):
+            return constant(value, kind)
+        case Read(column=column, kind=kind):
+            return read(rows[column.stream], column.name, kind)
+        case Applied(name="to", of=(inner,), kind=kind):
+            return converted(_value(inner, rows), inner.kind, kind)
+        case Applied(name=name, of=of, kind=kind):
+            return _applied(name, [_value(inner, rows) for inner in of], of[0].kind, kind)
 
 
-def _read(values: Any, valid: Any) -> _Value:
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype.itemsize < 8:
-        return _Value(values.astype(np.int64), valid)
-    return _Value(values, valid)
-
-
-def _called(name: str, of: list[_Value]) -> _Value:
-    if name in _COMPARED:
-        return _compared(name, *of)
+def _applied(name: str, of: list[Value], given: Kind, kind: Kind) -> Value:
+    if name in COMPARISONS:
+        return _compared(name, of[0], of[1], given)
     match name:
         case "and" | "or":
             return reduce(_both if name == "and" else _either, of)
         case "not":
-            return _Value(np.logical_not(of[0].of), of[0].valid)
+            return Value(np.logical_not(of[0].of), of[0].valid, of[0].failed)
         case "isnull" | "isnotnull":
-            there = _there(of[0])
-            return _Value(there if name == "isnotnull" else np.logical_not(there))
+            held = there(of[0])
+            return Value(held if name == "isnotnull" else np.logical_not(held), None, of[0].failed)
+        case "in":
+            each = [_compared("=", of[0], value, given) for value in of[1:]]
+            return reduce(_either, each)
         case "coalesce":
             return reduce(_first, of)
         case "least" | "greatest":
-            return reduce(_extreme(np.minimum if name == "least" else np.maximum), of)
+            return reduce(lambda left, right: _extreme(name, left, right), of)
+        case "length" | "lower" | "upper":
+            return cased(name, of[0])
         case "/" | "%":
             return _divided(name, *of)
-        case _ if name in _TEXT:
-            return _arrow(_TEXT[name](_text(name, of[0].of)))
-        case _:
-            numbers = [_number(name, value.of) for value in of]
-            return _Value(_NUMERIC[name](*numbers), _valid(*of))
+        case "floor" | "ceil":
+            return _rounded(name, of[0])
+        case _ if name in _DOUBLES or name == "power":
+            return _of_doubles(name, of)
+    return _calculated(name, of, kind)
 
 
-def _compared(name: str, left: _Value, right: _Value) -> _Value:
-    mine, theirs = left.of, right.of
-    if isinstance(mine, pa.Array) or isinstance(theirs, pa.Array):
-        return _arrow(pc.call_function(_COMPARED[name][1], [_scalar(mine), _scalar(theirs)]))
-    return _Value(_COMPARED[name][0](mine, theirs), _valid(left, right))
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, pa.Array):
-        return value
-    return pa.array(value) if isinstance(value, np.ndarray) else pa.scalar(value)
-
-
-def _arrow(found: pa.Array) -> _Value:
-    """The result of an Arrow function: numbers or truth as numpy, text as it is."""
-    if pa.types.is_string(found.type) or pa.types.is_large_string(found.type):
-        return _Value(found)
-    valid = found.is_valid().to_numpy(zero_copy_only=False) if found.null_count else None
-    filled = found.fill_null(False if pa.types.is_boolean(found.type) else 0)
-    return _Value(filled.to_numpy(zero_copy_only=False), valid)
-
-
-def _valid(*of: _Value) -> Any:
+def _valid(*of: Value) -> Any:
     known = [one.valid for one in of if one.valid is not None]
     return reduce(np.logical_and, known) if known else None
 
 
-def _there(one: _Value) -> Any:
-    if isinstance(one.of, pa.Array):
-        return one.of.is_valid().to_numpy(zero_copy_only=False)
-    shape = np.shape(one.of)
-    return np.ones(shape, np.bool_) if one.valid is None else np.broadcast_to(one.valid, shape)
+def _joined(one: Any, other: Any) -> Any:
+    """Where one of two masks is set; None is set nowhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
 
 
-def _both(left: _Value, right: _Value) -> _Value:
+def _failed(*of: Value) -> Any:
+    """Where one fails that is looked at, which the right one is where the left is not NULL."""
+    found, before = None, None
+    for one in of:
+        if one.failed is not None:
+            seen = one.failed if before is None else one.failed & before
+            found = _joined(found, seen)
+        if one.valid is not None:
+            before = one.valid if before is None else before & one.valid
+    return found
+
+
+def _compared(name: str, left: Value, right: Value, kind: Kind) -> Value:
+    valid, failed = _valid(left, right), _failed(left, right)
+    mine, theirs = left.of, right.of
+    if isinstance(mine, pa.Array | pa.Scalar):
+        found = of_arrow(pc.call_function(_COMPARED[name][1], [mine, theirs]))
+        return Value(found.of, valid, failed)
+    if not kind.floating:
+        return Value(_COMPARED[name][0](mine, theirs), valid, failed)
+    return Value(_ordered(name, mine, theirs), valid, failed)
+
+
+def _ordered(name: str, mine: Any, theirs: Any) -> Any:
+    """A comparison where NaN is the largest number."""
+    match name:
+        case "<=":
+            return (mine <= theirs) | np.isnan(theirs)
+        case ">=":
+            return (mine >= theirs) | np.isnan(mine)
+        case "<":
+            return ~_ordered(">=", mine, theirs)
+        case ">":
+            return ~_ordered("<=", mine, theirs)
+        case "=":
+            return (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+        case _:
+            return ~_ordered("=", mine, theirs)
+
+
+def _both(left: Value, right: Value) -> Value:
     mine, theirs = (np.asarray(one.of, np.bool_) for one in (left, right))
+    failed = left.failed
+    if right.failed is not None:
+        # Where the left one is false, the right one is not looked at.
+        failed = _joined(failed, right.failed & ~(there(left) & ~mine))
     if left.valid is None and right.valid is None:
-        return _Value(mine & theirs)
-    here, there = _there(left), _there(right)
-    false = (here & ~mine) | (there & ~theirs)
-    return _Value(~false, (here & there) | false)
+        return Value(mine & theirs, None, failed)
+    here, also = there(left), there(right)
+    false = (here & ~mine) | (also & ~theirs)
+    return Value(~false, (here & also) | false, failed)
 
 
-def _either(left: _Value, right: _Value) -> _Value:
-    negated = [_Value(np.logical_not(one.of), one.valid) for one in (left, right)]
+def _either(left: Value, right: Value) -> Value:
+    negated = [Value(np.logical_not(one.of), one.valid, one.failed) for one in (left, right)]
     found = _both(*negated)
-    return _Value(np.logical_not(found.of), found.valid)
+    return Value(np.logical_not(found.of), found.valid, found.failed)
 
 
-def _first(left: _Value, right: _Value) -> _Value:
-    if left.valid is None and not isinstance(left.of, pa.Array):
+def _first(left: Value, right: Value) -> Value:
+    if left.valid is None:
         return left
-    here = _there(left)
-    if isinstance(left.of, pa.Array):
-        return _arrow(pc.if_else(pa.array(here), left.of, _scalar(right.of)))
-    return _Value(np.where(here, left.of, right.of), here | _there(right))
+    here = there(left)
+    failed = left.failed
+    if right.failed is not None:
+        failed = _joined(failed, right.failed & ~here)
+    valid = here | there(right)
+    if isinstance(left.of, pa.Array | pa.Scalar):
+        chosen = pc.if_else(_truth(here), left.of, right.of)
+        return Value(chosen, valid, failed)
+    return Value(np.where(here, left.of, right.of), valid, failed)
 
 
-def _extreme(of_two: Callable[[Any, Any], Any]) -> Callable[[_Value, _Value], _Value]:
-    """The least or largest of what is not NULL."""
-
-    def choose(left: _Value, right: _Value) -> _Value:
-        mine, theirs = (_number("least or greatest", one.of) for one in (left, right))
-        if left.valid is None and right.valid is None:
-            return _Value(of_two(mine, theirs))
-        here, there = _there(left), _there(right)
-        found = np.where(here & there, of_two(mine, theirs), np.where(here, mine, theirs))
-        return _Value(found, here | there)
-
-    return choose
+def _truth(mask: Any) -> Any:
+    return pa.array(mask) if np.ndim(mask) else pa.scalar(bool(mask))
 
 
-def _divided(name: str, left: _Value, right: _Value) -> _Value:
-    """What is divided by zero is NULL, and a remainder has the sign of what is divided."""
-    mine, theirs = (_number(name, one.of) for one in (left, right))
-    some = np.not_equal(theirs, 0)
-    valid = _valid(left, right, _Value(None, None if np.all(some) else some))
-    found = np.true_divide(mine, theirs) if name == "/" else np.fmod(mine, theirs)
-    return _Value(found, valid)
+def _extreme(name: str, left: Value, right: Value) -> Value:
+    """The least or largest of what is not NULL; NaN is the largest."""
+    failed = _joined(left.failed, right.failed)
+    here, also = there(left), there(right)
+    valid = None if left.valid is None and right.valid is None else here | also
+    if isinstance(left.of, pa.Array | pa.Scalar):
+        less = of_arrow(pc.less_equal(left.of, right.of)).of
+        mine = here & (~also | (less if name == "least" else ~less))
+        return Value(pc.if_else(_truth(mine), left.of, right.of), valid, failed)
+    of_two = np.fmin if name == "least" else np.maximum
+    found = of_two(left.of, right.of)
+    if valid is not None:
+        found = np.where(here & also, found, np.where(here, left.of, right.of))
+    return Value(found, valid, failed)
 
 
-def _number(name: str, value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.number) and value.dtype.kind in "iuf":
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    if isinstance(value, np.bool_) and not value:
-        return 0  # NULL
-    raise PlanError(
-        f"{name} is for numbers",
-        hint="cast the column before the join, or use a Python function over the columns",
-    )
+def _of_doubles(name: str, of: list[Value]) -> Value:
+    if name == "power":
+        return Value(_power(of[0].of, of[1].of), _valid(*of), _failed(*of))
+    found = Value(_DOUBLES[name](*(one.of for one in of)), _valid(*of), _failed(*of))
+    if name in ("ln", "log10"):
+        # There is no logarithm of what is not above zero; NaN has NaN.
+        some = ~(of[0].of <= 0)
+        valid = some if found.valid is None else found.valid & some
+        return Value(found.of, valid, found.failed)
+    return found
 
 
-def _text(name: str, value: Any) -> Any:
-    if isinstance(value, pa.Array):
-        return value
-    raise PlanError(f"{name} is for text", hint="cast the column before the join")
+def _power(base: Any, exponent: Any) -> Any:
+    """Java's: 1 to the power of infinity or NaN is NaN."""
+    odd = np.isnan(exponent) | (np.isinf(exponent) & (np.abs(base) == 1))
+    return np.where(odd, np.nan, np.power(base, exponent))
+
+
+def _divided(name: str, left: Value, right: Value) -> Value:
+    """A remainder has the sign of what is divided; Spark looks at the divisor first."""
+    valid, failed = _valid(left, right), _failed(right, left)
+    zero = np.equal(right.of, 0)
+    if np.any(zero):
+        failed = _joined(failed, zero if valid is None else zero & valid)
+    found = np.true_divide(left.of, right.of) if name == "/" else np.fmod(left.of, right.of)
+    return Value(found, valid, failed)
+
+
+def _rounded(name: str, one: Value) -> Value:
+    """The whole number below or above; zero for NaN, as in Java."""
+    if np.asarray(one.of).dtype.kind == "i":
+        return one
+    found = (np.floor if name == "floor" else np.ceil)(one.of)
+    beyond = (found >= 2.0**63) | (found < -(2.0**63))
+    whole = np.where(beyond | np.isnan(found), 0, found).astype(np.int64)
+    failed = beyond if one.valid is None else beyond & one.valid
+    return Value(whole, one.valid, _joined(one.failed, failed))
+
+
+def _calculated(name: str, of: list[Value], kind: Kind) -> Value:
+    """Sums, differences, products and sizes."""
+    valid, failed = _valid(*of), _failed(*of)
+    values = [one.of for one in of]
+    if (name, len(of)) == ("-", 1):
+        name = "negate"
+    if kind.decimal:
+        return Value(pc.call_function(_OF_DECIMALS[name], values), valid, failed)
+    found = _ARITHMETIC[name](*values)
+    if not kind.floating:
+        beyond = _beyond(name, values, found, kind)
+        if beyond is not None and valid is not None:
+            beyond = beyond & valid
+        failed = _joined(failed, beyond)
+    return Value(found, valid, failed)
+
+
+def _beyond(name: str, values: list[Any], found: Any, kind: Kind) -> Any:
+    """Where a whole number is out of the range of its type, which is calculated in 64 bits."""
+    sizes = [_size(value) for value in values]
+    largest = sizes[0] * sizes[-1] if name == "*" else sum(sizes)
+    if largest < kind.limit:
+        return None
+    if kind.limit < 1 << 63:
+        return (found < -kind.limit) | (found >= kind.limit)
+    if len(values) == 1:
+        return values[0] == -kind.limit
+    mine, theirs = values
+    if name == "+":
+        return ((mine ^ found) & (theirs ^ found)) < 0
+    if name == "-":
+        return ((mine ^ theirs) & (mine ^ found)) < 0
+    # A product of 64 bits is right if it divides; -1 is apart, since its quotient may not be there.
+    divisor = np.where((mine == 0) | (mine == -1), 1, mine)
+    wrong = (found // divisor != theirs) | (found % divisor != 0)
+    minus = (mine == -1) & (theirs == -kind.limit)
+    return np.where((mine == 0) | (mine == -1), minus, wrong)
+
+
+def _size(value: Any) -> int:
+    """The largest size among whole numbers."""
+    if not np.size(value):
+        return 0
+    return max(int(np.max(value)), -int(np.min(value)))

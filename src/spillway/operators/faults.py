@@ -32,7 +32,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class StepFault:
-    """The death of a process at one of the eight steps of a move; of any, if none is named."""
+    """The death of a process at a step of a move; of any move, if none is named.
+
+    The steps are those of the protocol; 9 is when the move is taken back.
+    """
 
     move: int | None
     step: int

@@ -10,13 +10,11 @@ needs an old row: what has none is made where the new rows are alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-import pyarrow as pa
-
-from spillway.operators.base import Made, Operator, OperatorStats, Results, empty_rows
+from spillway.operators.base import Keeping, Made, Operator, OperatorStats, Results, empty_rows
 from spillway.routing.routing import HashRange, group_ranges, outside
-from spillway.state.merging import merged
+from spillway.state.merging import Segment, inside, merged
 from spillway.state.run import RunData
 from spillway.state.slot import SlotState
 
@@ -26,10 +24,20 @@ Deltas = Sequence[RunData]
 class Intake:
     """New rows of one slot in one batch, on their way through its operator."""
 
-    def __init__(self, state: SlotState, operator: Operator, stats: OperatorStats) -> None:
+    def __init__(
+        self,
+        state: SlotState,
+        operator: Operator,
+        stats: OperatorStats,
+        keep: Callable[[int, RunData], Segment] | None = None,
+        made_bytes: int = 1 << 60,
+    ) -> None:
+        """`keep` takes rows that the operator makes, so many bytes at a time; else they are added."""
         self._state = state
         self._operator = operator
         self._stats = stats
+        self._keep = keep or state.add_made
+        self._made_bytes = made_bytes
 
     def ready(self, deltas: Deltas) -> Iterator[Deltas]:
         """Takes sorted rows, in the form they are kept in; gives what can be processed now."""
@@ -59,7 +67,8 @@ class Intake:
         """Yields the results of rows that are ready; returns what is to be added to the state."""
         deltas = yield from self._beside_others(deltas)
         due, waiting = self._divided(deltas)
-        kept = yield from self._operator.process(self._state, due, self._stats)
+        keeping = Keeping(self._keep, self._state.gaps, self._made_bytes)
+        kept = yield from self._operator.process(self._state, due, self._stats, keeping)
         return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
 
     def processed(self, ready: Iterable[Deltas]) -> Made:
@@ -93,7 +102,7 @@ class Intake:
         none = [empty_rows() for _ in deltas]
         if not self._operator.cumulative:
             return deltas, none
-        deferred = self._state.deferred
+        deferred = self._state.parts.deferred
         if not deferred.any():
             return deltas, none
         ranges = group_ranges(deferred.nonzero()[0].tolist(), self._state.groups)
@@ -110,12 +119,4 @@ def _together(a: RunData, b: RunData) -> RunData:
 
 def rows_inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
     """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
-    spans = [rows.rows_in(one) for one in ranges]
-    spans = [(begin, end) for begin, end in spans if begin < end]
-    if sum(end - begin for begin, end in spans) == rows.rows:
-        return rows
-    parts = [rows.batch.slice(begin, end - begin) for begin, end in spans]
-    if not parts:
-        return RunData(rows.batch.slice(0, 0), rows.time_column)
-    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    return RunData(whole, rows.time_column)
+    return inside(Segment(rows, 0, rows.rows), ranges).data if rows.rows else rows

@@ -60,7 +60,13 @@ class JoinOperator:
         """The rows as they are."""
         return tuple(deltas)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
         """Yields the results that the deltas complete, in batches of at most `block_rows`."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
         yield from self.terms(old, deltas, stats, state.manifest.selectivity)
@@ -112,9 +118,8 @@ class JoinOperator:
                 for sides in crossed(old, new, deltas, i):
                     yield from self._term(i, delta, sides, stats, selectivity)
 
-    def fill(self, state: SlotState) -> int:  # noqa: ARG002
+    def fill(self, state: SlotState, most_bytes: int) -> None:
         """Nothing is made."""
-        return 0
 
     def _term(
         self,
@@ -133,8 +138,7 @@ class JoinOperator:
         """Complete combinations as rows: one struct column per stream."""
         columns = []
         for number, stream in enumerate(self.streams):
-            arrays = term.columns(block, number, range(len(stream.visible)))
-            columns.append(pa.StructArray.from_arrays(arrays, names=list(stream.visible)))
+            columns.append(stream.struct(term.columns(block, number, stream.shown)))
         return pa.RecordBatch.from_arrays(columns, names=[s.name for s in self.streams])
 
 

@@ -104,7 +104,7 @@ class Duplicate:
 class Shadow:
     """The same at the receiver: it serves the groups from their new rows on.
 
-    Of a cumulative operator the rows are kept, and another slot answers for them.
+    A cumulative operator keeps what it needs of the rows, and another slot answers for them.
     """
 
     move: int

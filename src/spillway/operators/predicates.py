@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,18 @@ from numpy.typing import NDArray
 
 from spillway.errors import PlanError, QueryError, SpillwayError
 from spillway.operators.base import OperatorStats
-from spillway.operators.columns import Rows
+from spillway.operators.columns import NothingThere, Rows
 from spillway.operators.evaluation import holds
-from spillway.plan.bands import Band, bands_of
-from spillway.plan.expression import Expression, columns_of, parse
+from spillway.plan.bands import Band, answered, bands_of
+from spillway.plan.expression import Column, Expression, columns_of, parse
+from spillway.plan.kinds import kind_of
+from spillway.plan.typed import SqlCondition, typed
 
 Mask = NDArray[np.bool_]
 Positions = NDArray[np.int64]
+
+#: Bytes of candidate pairs, as the rows they are of, that predicates are asked of at a time.
+PAIR_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,19 @@ class Scalar:
         for at in range(len(held)):
             for one in each:
                 one.at = at
-            held[at] = bool(self._test(*each))
+            held[at] = self._of_one(each)
         return held
+
+    def _of_one(self, rows: list[_OneRow]) -> bool:
+        try:
+            return bool(self._test(*rows))
+        except TypeError as problem:
+            if not any(one.null for one in rows):
+                raise
+            raise QueryError(
+                f"the predicate {self.__name__} failed on a row with a NULL: {problem}",
+                hint="a NULL is None: test for it first, `a.x is not None and ...`",
+            ) from problem
 
 
 class _OneRow:
@@ -71,9 +87,17 @@ class _OneRow:
 
     __getitem__ = __getattr__
 
+    @property
+    def null(self) -> bool:
+        """Whether a value that was read is NULL."""
+        return any(values[self.at] is None for values in self._lists.values())
+
 
 def scalar(test: Callable[..., Any]) -> Scalar:
-    """Makes a condition of a function of one row of each stream; warns that it is slow."""
+    """Makes a condition of a function of one row of each stream; warns that it is slow.
+
+    A NULL is None, which the function has to expect: nothing is left out for it.
+    """
     found = Scalar(test)
     warnings.warn(
         f"{found.__name__} is called for every candidate pair, at a microsecond or more each; "
@@ -97,19 +121,31 @@ class Predicate:
     #: What it is called where it is counted.
     label: str
     streams: tuple[str, ...]
-    test: Callable[..., Any] | Expression
-    prefilter: Expression | None = None
+    test: Callable[..., Any] | SqlCondition
+    prefilter: SqlCondition | None = None
     cost_us: float | None = None
     #: What a sorted order can answer of it.
     bands: tuple[Band, ...] = field(default=())
+    #: Whether they say, all together, just what the condition says.
+    answered: bool = False
+
+    def reads(self, stream: str, columns: Sequence[str]) -> Collection[str]:
+        """Which columns of a stream it looks at; a function may look at all."""
+        if stream in self.streams and callable(self.test):
+            return columns
+        asked = [one for one in (self.test, self.prefilter) if isinstance(one, SqlCondition)]
+        found = (column for one in asked for column in one.columns)
+        return {column.name for column in found if column.stream == stream}
 
     def passed(self, rows: Mapping[str, Rows], count: int) -> Mask:
         """For each candidate pair, whether it stands; the prefilter has been looked at."""
-        if not callable(self.test):
+        if isinstance(self.test, SqlCondition):
             return holds(self.test, rows, count)
         mine = [rows[stream] for stream in self.streams]
         try:
             found = np.asarray(self.test(*mine))
+        except NothingThere:
+            return np.zeros(count, np.bool_)
         except SpillwayError:
             raise
         except Exception as problem:
@@ -128,6 +164,28 @@ class Predicate:
             if (valid := one.valid()) is not None:
                 found = found & valid
         return found
+
+
+def pairs_of(width_bytes: int, most: int) -> int:
+    """How many pairs, of rows that are so wide together, are looked at at a time.
+
+    Example:
+        >>> pairs_of(16, most=32_768), pairs_of(1 << 20, most=32_768)
+        (32768, 32)
+    """
+    return max(1, min(most, PAIR_BYTES // max(width_bytes, 1)))
+
+
+def due(predicates: Sequence[Predicate], there: Collection[str], joins: str) -> list[Predicate]:
+    """The predicates that a stream completes when it joins others.
+
+    Example:
+        >>> ab, bc = Predicate("ab", ("a", "b"), min), Predicate("bc", ("b", "c"), min)
+        >>> [one.label for one in due([ab, bc], {"a"}, "b")], due([ab, bc], {"a"}, "c")
+        (['ab'], [])
+    """
+    known = {*there, joins}
+    return [one for one in predicates if joins in one.streams and known.issuperset(one.streams)]
 
 
 def judged(
@@ -165,12 +223,14 @@ def _where(held: Mask) -> Positions | None:
 def bound(
     condition: Condition | Callable[..., Any] | str,
     over: Sequence[str],
-    columns: Mapping[str, Sequence[str]],
+    columns: Mapping[str, Mapping[str, str]],
     number: int = 0,
+    zone: str = "UTC",
 ) -> Predicate:
     """A condition as a predicate over streams with given columns; refused if it does not fit them.
 
-    Without streams, SQL is over those that it names, and a function over all.
+    `columns` has the type of every column, as Spark calls it, and `zone` is the one in which text is a
+    timestamp. Without streams, SQL is over those that it names, and a function over all.
     """
     if not isinstance(condition, Condition):
         condition = Condition(condition)
@@ -179,26 +239,46 @@ def bound(
         why = f"there is no stream {unknown[0]}" if unknown else "it needs two streams or more"
         raise PlanError(f"match(..., {', '.join(map(repr, over))}): {why}", hint=_streams(columns))
     test = parse(condition.test) if isinstance(condition.test, str) else condition.test
-    prefilter = None if condition.prefilter is None else parse(condition.prefilter)
     if not callable(test) and not over:
         named = {column.stream for column in columns_of(test)}
         over = [stream for stream in columns if stream in named]
     over = tuple(over) or tuple(columns)
     name = condition.test if isinstance(condition.test, str) else _name(condition.test)
-    for expression in (test, prefilter):
-        if expression is not None and not callable(expression):
-            _fitting(expression, str(name), over, columns)
+    understood: Callable[..., Any] | SqlCondition
+    understood = test if callable(test) else _understood(test, name, over, columns, zone)
     if not callable(test) and len(over) < 2:
         raise PlanError(
             f"the condition {name!r} is over one stream", hint="use where() on that stream instead"
         )
-    bands = [b for e in (test, prefilter) if e is not None and not callable(e) for b in bands_of(e)]
-    label = f"{number}:{name}"
-    return Predicate(label, over, test, prefilter, condition.cost_us, tuple(bands))
+    prefilter = None
+    if (text := condition.prefilter) is not None:
+        prefilter = _understood(parse(text), text, over, columns, zone)
+    parts = [one for one in (understood, prefilter) if isinstance(one, SqlCondition)]
+    bands = tuple(band for one in parts for band in bands_of(one.root))
+    said = prefilter is None and len(parts) == 1 and answered(parts[0].root)
+    return Predicate(
+        f"{number}:{name}", over, understood, prefilter, condition.cost_us, bands, said
+    )
+
+
+def _understood(
+    expression: Expression,
+    name: str,
+    over: Sequence[str],
+    columns: Mapping[str, Mapping[str, str]],
+    zone: str,
+) -> SqlCondition:
+    _fitting(expression, name, over, columns)
+    kinds = {
+        Column(stream, column): kind_of(kind)
+        for stream in over
+        for column, kind in columns[stream].items()
+    }
+    return typed(name, expression, kinds, zone)
 
 
 def _fitting(
-    expression: Expression, name: str, over: Sequence[str], columns: Mapping[str, Sequence[str]]
+    expression: Expression, name: str, over: Sequence[str], columns: Mapping[str, Mapping[str, str]]
 ) -> None:
     for column in columns_of(expression):
         if column.stream not in columns or column.stream not in over:
@@ -214,7 +294,7 @@ def _fitting(
             )
 
 
-def _streams(columns: Mapping[str, Sequence[str]]) -> str:
+def _streams(columns: Mapping[str, Any]) -> str:
     return f"the streams are {', '.join(columns)}"
 
 

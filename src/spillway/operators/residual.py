@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
-from spillway.operators.predicates import Predicate, judged
-from spillway.operators.probing import Measured, in_order
+from spillway.operators.predicates import Predicate, due, judged
+from spillway.operators.probing import Measured, in_order, probe_order
 
 Positions = NDArray[Any]
 #: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
@@ -29,6 +29,18 @@ class Residual:
     def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
         self._streams = tuple(streams)
         self._predicates = tuple(predicates)
+
+    def order(
+        self,
+        source: int,
+        partners: Mapping[int, float],
+        measured: Mapping[str, tuple[float, float]],
+    ) -> tuple[int, ...]:
+        """The other streams in the order in which rows of one look for partners."""
+        names = [stream.name for stream in self._streams]
+        known = {names[at]: count for at, count in partners.items()}
+        found = probe_order(names[source], names, self._predicates, known, Measured(measured))
+        return tuple(map(names.index, found))
 
     def passed(
         self,
@@ -65,10 +77,9 @@ class Residual:
         there: Mapping[int, Column],
         measured: Mapping[str, tuple[float, float]],
     ) -> list[Predicate]:
-        known = {self._streams[number].name for number in there}
-        name = self._streams[target].name
-        due = [p for p in self._predicates if name in p.streams and known >= set(p.streams)]
-        return in_order(due, Measured(measured))
+        known = [self._streams[number].name for number in there]
+        asked = due(self._predicates, known, self._streams[target].name)
+        return in_order(asked, Measured(measured))
 
     def _rows(self, number: int, column: Column, count: int) -> Rows:
         stream = self._streams[number]

@@ -23,17 +23,17 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.metrics.events import Reloaded, Spilled
-from spillway.operators.control import MemoryKeeper, Watch
+from spillway.operators.control import ENDLESS, MemoryKeeper, Watch
 from spillway.operators.turns import Turn, Waiting
-
-#: Memory without a limit, in bytes.
-_ENDLESS = 1 << 60
 
 
 class RotationKeeper(MemoryKeeper):
     """Keeps one slot's state within its limits by turns."""
 
     def _made_room(self, held: int, limit: int) -> None:
+        # What came for groups that have left in this batch has no turn any more.
+        self._state.parts.follow()
+        held = self._state.memory.held_bytes()
         turn = self._next(limit)
         # A group that is alone in memory stays, and nobody comes in the middle of a batch.
         if held > limit and not turn.enter:
@@ -41,14 +41,14 @@ class RotationKeeper(MemoryKeeper):
 
     def _returned(self) -> Iterator[pa.RecordBatch]:
         self._without_parts_in_memory()
-        limit = self._limits.memory_bytes or _ENDLESS
+        limit = self._limits.memory_bytes or ENDLESS
         turn = self._next(limit)
         if turn.leave and not turn.enter:
             self._left(turn)
-            self._state.seal()
+            self._state.parts.seal()
             turn = self._next(limit)
         self._left(turn)
-        self._state.seal()
+        self._state.parts.seal()
         # Of a group whose results were just made, a cumulative operator would speak twice.
         enter = [group for group in turn.enter if group not in self._cleaned_up]
         yield from self._entered(enter, turn.reason)
@@ -74,22 +74,22 @@ class RotationKeeper(MemoryKeeper):
         watch = Watch()
         size = int(self._state.table().size[list(turn.leave)].sum())
         with watch:
-            self._state.spill(turn.leave)
+            self._state.parts.spill(turn.leave)
         self._happened(Spilled, turn.leave, size, watch, turn.reason)
 
     def _entered(self, groups: Sequence[int], reason: str) -> Iterator[pa.RecordBatch]:
-        missing = sorted(set(groups) & self._state.pending)
+        missing = sorted(set(groups) & self._state.parts.pending)
         yield from self._cleaned(missing, float("inf"), reason, in_memory=True)
         whole = sorted(set(groups) - set(missing))
         if whole:
             watch = Watch()
             size = int(self._table.disk_bytes[whole].sum())
             with watch:
-                self._state.settle(whole, in_memory=True)
+                self._state.parts.settle(whole, in_memory=True)
             self._happened(Reloaded, whole, size, watch, reason)
 
     def _without_parts_in_memory(self) -> None:
         """Groups with a part on disk are wholly there."""
-        rows, deferred = self._state.table().rows.sum(axis=0), self._state.deferred
-        self._state.spill(np.flatnonzero((rows > 0) & deferred).tolist())
-        self._state.seal()
+        rows, deferred = self._state.table().rows.sum(axis=0), self._state.parts.deferred
+        self._state.parts.spill(np.flatnonzero((rows > 0) & deferred).tolist())
+        self._state.parts.seal()

@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import StateError
-from spillway.ids import Version
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import MATCHED, SPENT, Made, OperatorStats, sort_input
 from spillway.operators.combinations import control_row, manifest_in, of_batch, of_rows
 from spillway.operators.control import Controller
 from spillway.operators.held import Held
 from spillway.operators.sliced import Probing, SlicedJoin
-from spillway.operators.slot import SlotJob, manifest_name, run_slot
+from spillway.operators.slot import SlotJob, manifest_name, opened, run_slot
 from spillway.routing.groups import group_of
+from spillway.routing.routing import HashRange
 from spillway.state.manifest import Manifest, read_manifest
 from spillway.state.run import as_numpy
 from spillway.state.slot import SlotState
@@ -58,6 +58,11 @@ class Visitors:
         """Whether what is found are results already."""
         return self._probing.rounds == 1
 
+    @property
+    def copied(self) -> tuple[HashRange, ...]:
+        """A row is counted where its first copy is."""
+        return self._join.slicing.beyond_first
+
     def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
         """Takes rows of the batch, all of them; gives those that are stored here."""
         piece = sort_input(batches, self._job.streams, self._job.watermark_us)
@@ -72,8 +77,7 @@ class Visitors:
             for source, rows in enumerate(found):
                 if rows is not None:
                     left = of_rows(source, rows, self._join.streams)
-                    known = state.manifest.selectivity
-                    yield from self._join.step(left, state, self._probing, stats, known)
+                    yield from self._join.step(left, state, self._probing, stats)
         state.news.produced(stats.taken())
 
     def _own(self, batch: pa.RecordBatch, copy: int) -> pa.RecordBatch | None:
@@ -82,22 +86,10 @@ class Visitors:
         if copy:
             h = self._join.slicing.copied(h, copy)
         mine = self._owned[group_of(h, self._job.groups)]
-        if copy and self._job.watermark_us is not None:
-            # A late row is counted once, where its first copy would be.
-            mine = mine & ~self._late(batch)
         if not mine.any():
             return None
         placed = batch.set_column(1, batch.schema.names[1], pa.array(h.view(np.int32)))
         return placed if mine.all() else placed.filter(pa.array(mine))
-
-    def _late(self, batch: pa.RecordBatch) -> np.ndarray:
-        late = np.zeros(batch.num_rows, np.bool_)
-        streams = as_numpy(batch.column(0), np.int8)
-        for number, stream in enumerate(self._job.streams):
-            assert stream.time is not None
-            times = as_numpy(batch.column(2 + stream.lanes[stream.time]), np.int64)
-            late |= (streams == number) & (times < self._job.watermark_us)
-        return late
 
 
 def first_round(
@@ -150,15 +142,7 @@ def later_round(
             hint="this is a fault of Spillway; the batch will be repeated when the query starts again",
         )
     manifest = read_manifest(store.durable, name)
-    state = SlotState(
-        manifest,
-        store,
-        join.layouts,
-        groups=job.groups,
-        version=Version(job.batch),
-        attempt=job.attempt,
-        now_s=job.now_s,
-    )
+    state = opened(manifest, job, join, store)
     stats = OperatorStats(job.groups)
     last = number == probing.rounds
     out, busy, cpu = 0, 0.0, 0.0
@@ -166,7 +150,7 @@ def later_round(
         result
         for batch in batches
         for left in of_batch(batch, join.streams)
-        for result in join.step(left, state, probing, stats, manifest.selectivity)
+        for result in join.step(left, state, probing, stats)
     )
     while True:
         since, used = time.perf_counter(), time.thread_time()

@@ -19,16 +19,16 @@ make.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from spillway.errors import PlanError
-from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns, Undivided
 from spillway.operators.combinations import Combinations, complete, travelling
-from spillway.operators.predicates import Predicate
+from spillway.operators.predicates import Predicate, due
 from spillway.operators.probing import Measured, in_order
 from spillway.operators.visit import Visit
 from spillway.routing.groups import group_bounds
@@ -51,6 +51,8 @@ class Probing:
     orders: tuple[tuple[int, ...], ...]
     #: The groups that are looked into, where slices are stored more than once; None: all.
     chosen: tuple[int, ...] | None = None
+    #: What all slots have counted of predicates in all rounds; a manifest knows of the first alone.
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -58,7 +60,7 @@ class Probing:
         return len(self.orders) - 1
 
 
-class SlicedJoin:
+class SlicedJoin(Undivided):
     """Joins any number of streams on any predicates, within windows."""
 
     cumulative = False
@@ -92,7 +94,9 @@ class SlicedJoin:
     def layouts(self) -> tuple[StreamLayout, ...]:
         """Rows are stored as they come, with the number of their batch after them."""
         return tuple(
-            StreamLayout(s.name, s.time, s.window_us, over=partial(self.slicing.over, at))
+            StreamLayout(
+                s.name, s.time, s.window_us, over=partial(self.slicing.over, at), visited=True
+            )
             for at, s in enumerate(self.streams)
         )
 
@@ -105,6 +109,7 @@ class SlicedJoin:
         state: SlotState,  # noqa: ARG002
         deltas: Sequence[RunData],
         stats: OperatorStats,  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
     ) -> Results:
         """New rows are stored; what they complete is found when they visit."""
         yield from ()
@@ -127,57 +132,74 @@ class SlicedJoin:
         """Rows find a slice where it is while it moves, so there is nothing to wait for."""
         return "rows visit all slots, and find a slice wherever it is"
 
-    def crossing(
-        self,
-        old: Sequence[Sequence[Segment]],  # noqa: ARG002
-        new: Sequence[Sequence[Segment]],  # noqa: ARG002
-        deltas: Sequence[RunData],  # noqa: ARG002
-        stats: OperatorStats,  # noqa: ARG002
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        """Nothing: no group is with two slots."""
-        yield from ()
-
-    def fill(self, state: SlotState) -> int:  # noqa: ARG002
-        """Nothing is made."""
-        return 0
-
     def step(
         self,
         left: Combinations,
         state: SlotState,
         probing: Probing,
         stats: OperatorStats,
-        measured: Mapping[str, tuple[float, float]],
     ) -> Iterator[pa.RecordBatch]:
         """Combinations visit the next stream: yields those that found partners, as they go on."""
         done = len(left.columns)
         target = probing.orders[left.source][done - 1]
         segments = list(self._looked_into(state.everything(target), probing.chosen))
-        known = {self.streams[at].name for at in (*left.columns, target)}
-        name = self.streams[target].name
-        due = [p for p in self.predicates if name in p.streams and known >= set(p.streams)]
-        due = in_order(due, Measured(measured))
+        there = [self.streams[at].name for at in left.columns]
+        measured = Measured({**state.manifest.selectivity, **probing.measured})
+        asked = in_order(due(self.predicates, there, self.streams[target].name), measured)
         before = int(state.version) if target > left.source else None
+        last = done + 1 == len(self.streams)
+        wanted = self._going_on([*there, self.streams[target].name], last)
         for begin in range(0, left.count, self.interleave):
             some = left.slice(begin, min(self.interleave, left.count - begin))
             visit = Visit(
                 self.streams,
                 self.slicing,
-                due,
+                asked,
                 some,
                 target,
                 segments,
                 stats,
                 self.pair_rows,
+                wanted,
                 before,
             )
             for columns in visit.blocks():
-                if done + 1 == len(self.streams):
+                if last:
                     yield complete(columns, self.streams)
                 else:
-                    count = len(columns[target][0])
-                    yield travelling(left.source, columns, count, self.streams, self.types)
+                    yield self._sent(left.source, columns, wanted)
+
+    def _going_on(self, there: Sequence[str], last: bool) -> list[list[int]]:
+        """For each stream the columns that are still needed when some streams are in a combination.
+
+        Those are what results have, times, and what predicates read that a later stream completes.
+        """
+        if last:
+            return [list(stream.shown) for stream in self.streams]
+        later = [one for one in self.predicates if not {*there}.issuperset(one.streams)]
+        found = []
+        for stream in self.streams:
+            read = {name for one in later for name in one.reads(stream.name, stream.visible)}
+            times = () if stream.time is None else (stream.time,)
+            found.append(sorted({*stream.shown, *times, *map(stream.visible.index, read)}))
+        return found
+
+    def _sent(
+        self,
+        source: int,
+        columns: Mapping[int, Sequence[pa.Array]],
+        wanted: Sequence[Sequence[int]],
+    ) -> pa.RecordBatch:
+        """Combinations that go on, with NULL for the columns that nothing reads any more."""
+        count = len(next(iter(columns.values()))[0])
+        whole = {}
+        for at, some in columns.items():
+            known = dict(zip(wanted[at], some, strict=True))
+            whole[at] = [
+                known[place] if place in known else pa.nulls(count, kind)
+                for place, kind in enumerate(self.types[at])
+            ]
+        return travelling(source, whole, count, self.streams, self.types)
 
     def _looked_into(
         self, segments: Sequence[Segment], chosen: tuple[int, ...] | None

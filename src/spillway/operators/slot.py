@@ -8,13 +8,12 @@ anywhere before, leaves files that nobody names and no record: the attempt has n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from spillway.ids import SlotId, Version
@@ -24,6 +23,7 @@ from spillway.operators.base import (
     MATCHED,
     SAMPLED,
     SPENT,
+    Cumulative,
     Guests,
     Operator,
     OperatorStats,
@@ -77,6 +77,19 @@ class SlotJob:
 def manifest_name(job: SlotJob) -> str:
     """What the manifest of an attempt is called."""
     return f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
+
+
+def opened(manifest: Manifest, job: SlotJob, operator: Operator, store: Store) -> SlotState:
+    """The state that an attempt begins with."""
+    return SlotState(
+        manifest,
+        store,
+        operator.layouts,
+        groups=job.groups,
+        version=Version(job.batch),
+        attempt=job.attempt,
+        now_s=job.now_s,
+    )
 
 
 _T = TypeVar("_T")
@@ -160,23 +173,17 @@ def run_slot(
     rows are theirs, and what they find is yielded last.
     """
     meter = _Meter()
-    state = SlotState(
-        manifest,
-        store,
-        operator.layouts,
-        groups=job.groups,
-        version=Version(job.batch),
-        attempt=job.attempt,
-        now_s=job.now_s,
-    )
+    state = opened(manifest, job, operator, store)
     stats = OperatorStats(job.groups)
     count = len(job.streams)
     tally = _Tally([0] * count, [0] * count, [None] * count)
-    intake = Intake(state, operator, stats)
     rotates = job.limits.t_gap_s is not None
     read = partial(read_manifest, store.durable)
-    transit = Transit(state, job.orders, read, whole=rotates, cumulative=operator.cumulative)
-    yield from tally.counted(meter.metered("operator", transit.before_batch(intake)))
+    shadow = operator.shadow if isinstance(operator, Cumulative) else None
+    transit = Transit(state, job.orders, read, whole=rotates, shadow=shadow)
+    # Nothing leaves memory while groups come and go.
+    moved = transit.before_batch(Intake(state, operator, stats))
+    yield from tally.counted(meter.metered("operator", moved))
     kind = RotationKeeper if rotates else MemoryKeeper
     keeper = kind(state, operator, controller, job.limits)
     cleaned = keeper.before_batch(job.watermark_us, job.cleanup)
@@ -184,15 +191,17 @@ def run_slot(
     with meter.phase("store"):
         state.expire(job.watermark_us)
     with meter.phase("fill"):
-        operator.fill(state)
+        operator.fill(state, job.limits.made_bytes)
     with meter.phase("spill"):
         for order in job.orders:
             if isinstance(order, Force):
                 keeper.force(order)
         keeper.check()
 
+    intake = Intake(state, operator, stats, keeper.keep, job.limits.made_bytes)
+    copied = guests.copied if guests else transit.copied
     closed = closed_groups(state, controller, job.budget)
-    gate = Gate(state, closed | state.deferred if rotates else closed)
+    gate = Gate(state, closed | state.parts.deferred if rotates else closed)
 
     def processed(deltas: Deltas) -> Iterator[pa.RecordBatch]:
         tally.processed += sum(delta.rows for delta in deltas)
@@ -209,7 +218,7 @@ def run_slot(
     for batches in _pieces(rows, _piece_bytes(job)):
         with meter.phase("sort"):
             batches = guests.admitted(batches, state) if guests else batches  # noqa: PLW2901
-            piece = sort_input(batches, job.streams, job.watermark_us, transit.copied)
+            piece = sort_input(batches, job.streams, job.watermark_us, copied)
             tally.add(piece)
             arrived = transit.without_parked(operator.stored(piece.deltas, job.batch))
             deltas = gate.admitted(arrived)
@@ -218,7 +227,7 @@ def run_slot(
     for ready in intake.rest():
         yield from processed(ready)
     with meter.phase("spill"):
-        state.seal()
+        state.parts.seal()
     with meter.phase("compact"):
         merged = state.compact(job.watermark_us)
     reach("after-runs")
@@ -254,7 +263,7 @@ def run_slot(
             },
             disk_rows=new.disk_rows,
             disk_bytes=new.disk_bytes,
-            pending=_pending(new.groups),
+            pending=_pending(new.groups, state.parts.missing_in(new.groups)),
             profile=profile(new.groups),
             parked_bytes=state.parked_bytes,
             brought_rows=int(state.news.brought.sum()),
@@ -280,11 +289,11 @@ def run_slot(
     )
 
 
-def _pending(table: GroupTable) -> tuple[tuple[int, int], ...]:
+def _pending(table: GroupTable, missing: Collection[int]) -> tuple[tuple[int, int], ...]:
     """The groups that miss results, and their bytes in all their parts."""
-    ids = np.flatnonzero(table.pending)
+    ids = sorted(missing)
     sizes = (table.size + table.disk_bytes)[ids]
-    return tuple(zip(ids.tolist(), sizes.tolist(), strict=True))
+    return tuple(zip(ids, sizes.tolist(), strict=True))
 
 
 def _piece_bytes(job: SlotJob) -> int:

@@ -26,6 +26,7 @@ from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.operators.base import OperatorStats
 from spillway.operators.lookup import Positions, candidates
+from spillway.operators.predicates import pairs_of
 from spillway.operators.refs import Refs, gather, gathered_column
 from spillway.operators.residual import Column, Residual
 from spillway.state.merging import Segment
@@ -115,7 +116,13 @@ class Term:
         """All combinations, the sides probed in the order of what was measured of them."""
         self._measured = selectivity
         if all(rows for side, rows in enumerate(self._rows) if side != self._source):
-            order = probe_order(self._source, [side.label for side in self._sides], selectivity)
+            labels = [side.label for side in self._sides]
+            known = partners(self._source, labels, selectivity)
+            order = (
+                probe_order(self._source, len(labels), known)
+                if self._residual is None
+                else self._residual.order(self._source, known, selectivity)
+            )
             yield from self._expanded(self._first_block(), order)
 
     def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
@@ -135,12 +142,24 @@ class Term:
             yield block
             return
         target, rest = order[0], order[1:]
-        matched = 0
         for pairs in self._blocks_of_pairs(block, target):
-            matched += len(pairs.left)
             yield from self._expanded(_extended(block, target, pairs, sort=bool(rest)), rest)
-        source, other = self._sides[self._source].label, self._sides[target].label
-        self._stats.probed(source, other, len(block.source), matched)
+        self._count(target, len(block.source), 0)
+
+    def _count(self, target: int, rows: int, matched: int) -> None:
+        """Counts partners by keys and times; what predicates leave of them is counted with those."""
+        self._stats.probed(
+            self._sides[self._source].label, self._sides[target].label, rows, matched
+        )
+
+    def _most(self, block: Block, target: Segment) -> int:
+        """Pairs that are made at a time."""
+        if self._residual is None:
+            return self._pair_rows
+        width = Segment(self.driving, 0, self.driving.rows).row_bytes + target.row_bytes
+        for side in block.found:
+            width += max(segment.row_bytes for segment in self._rows[side])
+        return pairs_of(width, self._pair_rows)
 
     def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
         """The pairs of a block with all segments of a side, collected into full blocks."""
@@ -148,10 +167,11 @@ class Term:
         size = 0
         probe = self.driving.h[block.source]
         for number, segment in enumerate(self._rows[target]):
-            for pairs in self._pairs(block, probe, target, number, segment):
+            most = self._most(block, segment)
+            for pairs in self._pairs(block, probe, target, number, segment, most):
                 held.append(pairs)
                 size += len(pairs.left)
-                if size >= self._pair_rows:
+                if size >= most:
                     yield _together(held)
                     held, size = [], 0
         if held:
@@ -164,14 +184,16 @@ class Term:
         target: int,
         number: int,
         segment: Segment,
+        most: int,
     ) -> Iterator[_Pairs]:
         """The pairs of a block with one segment, a bounded number at a time."""
         data = segment.data
         which, start, count = candidates(probe, segment)
         at, offset = 0, 0
         while at < len(which):
-            left, right, at, offset = expand(which, start, count, at, offset, self._pair_rows)
+            left, right, at, offset = expand(which, start, count, at, offset, most)
             pairs = self._confirmed(block, target, number, data, left, right)
+            self._count(target, 0, len(pairs.left))
             if self._residual is not None and len(pairs.left):
                 pairs = self._passed(self._residual, block, target, data, pairs)
             if len(pairs.left):
@@ -280,22 +302,32 @@ def crossed(
         ]
 
 
-def probe_order(
-    source: int, labels: Sequence[str], selectivity: dict[str, tuple[float, float]]
-) -> tuple[int, ...]:
+def partners(
+    source: int, labels: Sequence[str], selectivity: Mapping[str, tuple[float, float]]
+) -> dict[int, float]:
+    """How many rows of each other side a row finds on average, where that was counted.
+
+    Example:
+        >>> partners(0, "012", {"0>1": (10.0, 40.0)})
+        {1: 4.0}
+    """
+    found = {}
+    for side, label in enumerate(labels):
+        probed, matched = selectivity.get(f"{labels[source]}>{label}", (0.0, 0.0))
+        if side != source and probed:
+            found[side] = matched / probed
+    return found
+
+
+def probe_order(source: int, sides: int, known: Mapping[int, float]) -> tuple[int, ...]:
     """The other sides, the one in which a row finds the fewest partners first.
 
     Example:
-        >>> probe_order(0, "012", {"0>1": (10.0, 40.0), "0>2": (10.0, 5.0)})
+        >>> probe_order(0, 3, {1: 4.0, 2: 0.5})
         (2, 1)
     """
-
-    def partners(target: int) -> float:
-        probed, matched = selectivity.get(f"{labels[source]}>{labels[target]}", (0.0, 0.0))
-        return matched / probed if probed else 0.0
-
-    others = (side for side in range(len(labels)) if side != source)
-    return tuple(sorted(others, key=lambda side: (partners(side), side)))
+    others = (side for side in range(sides) if side != source)
+    return tuple(sorted(others, key=lambda side: (known.get(side, 0.0), side)))
 
 
 def _together(held: Sequence[_Pairs]) -> _Pairs:

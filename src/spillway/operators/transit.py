@@ -48,8 +48,9 @@ class Transit:
         read: Callable[[str], Manifest],
         *,
         whole: bool = False,
-        cumulative: bool = False,
+        shadow: Callable[[RunData], RunData] | None = None,
     ) -> None:
+        """`shadow` says what a cumulative operator keeps of rows that another slot answers for."""
         self._state = state
         self._orders = orders
         #: Reads a manifest by name.
@@ -67,8 +68,9 @@ class Transit:
             if isinstance(order, Park | Depart | Duplicate | Shadow)
             for group in order.groups
         }
+        self._shadow = shadow
         #: The hashes of a cumulative operator that another slot answers for.
-        self._shadowed = self._ranges_of(Shadow) if cumulative else ()
+        self._shadowed = () if shadow is None else self._ranges_of(Shadow)
         #: The hashes whose rows another slot counts.
         self.copied = self._ranges_of(Duplicate)
 
@@ -114,8 +116,9 @@ class Transit:
         for stream, delta in enumerate(deltas):
             for move, ranges in self._parks:
                 self._state.park(move, stream, rows_inside(delta, ranges))
-            # The slot that has rows from before answers for these.
-            self._state.add(stream, rows_inside(delta, self._shadowed))
+            if self._shadow is not None:
+                # The slot that has rows from before answers for these.
+                self._state.add(stream, self._shadow(rows_inside(delta, self._shadowed)))
         kept = outside(sorted((*_all_ranges(self._parks), *self._shadowed), key=lambda one: one.lo))
         return tuple(rows_inside(delta, kept) for delta in deltas)
 
@@ -133,7 +136,7 @@ class Transit:
             if isinstance(order, Choose):
                 table, left = self._state.table(), sorted(set(owned) - self._away)
                 if order.in_memory:
-                    on_disk = self._state.deferred
+                    on_disk = self._state.parts.deferred
                     left = [group for group in left if not on_disk[group]]
                 choice = controller.movers(
                     table,
@@ -158,8 +161,10 @@ class Transit:
             self._state.begin_track(order.move, order.groups)
 
     def _brought_back(self, groups: Collection[int]) -> None:
-        deferred = set(self._state.deferred.nonzero()[0].tolist())
-        self._state.settle(sorted(deferred & set(groups) - self._state.pending), in_memory=True)
+        deferred = set(self._state.parts.deferred.nonzero()[0].tolist())
+        self._state.parts.settle(
+            sorted(deferred & set(groups) - self._state.parts.pending), in_memory=True
+        )
 
     def _flushed(self, move: int, parked: Parked | None, intake: Intake) -> Made:
         if parked is not None:

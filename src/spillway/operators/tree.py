@@ -16,35 +16,34 @@ the node above it. A batch also fills a bounded part of the gaps, from the lowes
 compaction merges: what PLANS 4.1 recomputes before a plan may go on is made here while it goes on. What
 a shape no longer has is dropped when the state is opened (`arranged` in state/manifest.py).
 
-Known limitation: the rows of one hash are made in one step, however many they are. While a gap is filled
-its part of the stream may be joined in a way that neither the old plan nor the new one would choose.
+Known limitation: while a gap is filled its part of the stream may be joined in a way that neither the
+old plan nor the new one would choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from spillway.errors import QueryError
-from spillway.ids import HASH_END
-from spillway.operators.ascent import Ascent, Selectivity, name_of
+from spillway.operators.ascent import Ascent, Keeps, Selectivity
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.filling import Budget, Filling
 from spillway.operators.intake import rows_inside
 from spillway.operators.intermediate import combined_stored, stream_stored
 from spillway.operators.join import JoinOperator
 from spillway.operators.lookup import candidates
 from spillway.plan.shape import Shape
-from spillway.routing.routing import HashRange
-from spillway.state.gaps import Gaps, Ranges, either
-from spillway.state.merging import WHOLE, Segment, cut_for, merged
+from spillway.state.gaps import Gaps, Ranges, patched
+from spillway.state.merging import Segment, inside
 from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
-#: Rows that a batch takes and makes to have intermediate states that it lacks: 30 to 50 ms.
+#: Rows that a batch takes, and combinations of them that it looks at, to have intermediate states that
+#: it lacks (operators/filling.py): 30 to 50 ms.
 FILL_ROWS = 262_144
 #: New rows of a stream whose partners in all other streams are counted, for the choice of a shape.
 SAMPLE_ROWS = 256
@@ -77,6 +76,8 @@ class TreeOperator:
         #: Where the state of each name is among the layouts.
         self.place = {state.name: at for at, state in enumerate(self.states)}
         self._by_name = {state.name: state for state in self.states}
+        #: The gaps that were last seen, and how they divide the hash domain.
+        self._known: tuple[Gaps, list[tuple[Ranges, frozenset[int]]]] | None = None
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
@@ -87,17 +88,23 @@ class TreeOperator:
         """The rows as they are."""
         return tuple(deltas)
 
-    def process(self, state: SlotState, deltas: Sequence[RunData], stats: OperatorStats) -> Results:
-        """Yields the results that the deltas complete; new combinations are added to the state."""
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,
+    ) -> Results:
+        """Yields the results that the deltas complete; new combinations are kept as they are made."""
         old = {name: state.segments(at) for name, at in self.place.items()}
         self._sample([old[stream.name] for stream in self.streams], deltas, stats)
         learned = state.manifest.selectivity
-        for ranges, shape in self._patches(state.gaps):
+        for ranges, shape in self._patches(keeping.gaps):
             new = {
                 stream.name: _whole(rows_inside(rows, ranges))
                 for stream, rows in zip(self.streams, deltas, strict=True)
             }
-            ascent = self._ascent(shape, old, new, stats, learned, state.add_made)
+            ascent = self._ascent(shape, old, new, stats, learned, keeping)
             yield from ascent.results(self.streams)
         return tuple(deltas)
 
@@ -116,7 +123,7 @@ class TreeOperator:
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
             none: dict[str, list[Segment]] = {stream.name: [] for stream in self.streams}
             parts = (older, newer)
-            ascent = self._ascent(shape, both, none, stats, selectivity, keeping.keep, parts)
+            ascent = self._ascent(shape, both, none, stats, selectivity, keeping, parts)
             yield from ascent.results(self.streams)
         return ()
 
@@ -140,48 +147,37 @@ class TreeOperator:
         """
         return self._flat.crossing(old, new, deltas, stats, selectivity)
 
-    def fill(self, state: SlotState) -> int:
+    def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes intermediate states where they are not there, from the lowest hash upwards.
 
-        The work of a batch ends when it has taken and made about `FILL_ROWS` rows. How many are made
-        of those that are taken is known after a first small step.
+        The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
         """
-        taken = done = 0
-        while any(state.gaps) and done <= FILL_ROWS - FILL_ROWS // 4:
-            fuel = FILL_ROWS // 16 if not taken else (FILL_ROWS - done) * taken // done
-            more, made = self._fill_step(state, max(1, fuel))
-            taken, done = taken + more, done + more + made
-        return done
+        budget, left = Budget(FILL_ROWS, most_bytes), 1.0
+        while any(state.gaps) and left > 0.0:
+            share = self._fill_step(state, budget, left)
+            left = left - share if share is not None else 0.0
 
-    def _fill_step(self, state: SlotState, fuel: int) -> tuple[int, int]:
-        """Fills the lowest gaps with what about `fuel` rows make; returns the rows taken and made."""
-        lo = min(ranges[0].lo for ranges in state.gaps if ranges)
-        ranges, missing = next(one for one in _patched(state.gaps) if one[0][0].lo == lo)
+    def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
+        """Fills gaps of the same states; returns the part of the budget it took, or None: no room."""
+        lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
+        ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
-        needed = {name_of(child) for node in nodes for child in node.children}
-        needed -= {node.name for node in nodes}
-        there = {n: _inside(state.segments(self.place[n]), ranges[:1]) for n in sorted(needed)}
-        pieces = [segment for segments in there.values() for segment in segments]
-        cut = min(cut_for(pieces, fuel), ranges[0].hi) if pieces else ranges[0].hi
-        step = (HashRange(lo, cut),)
-        given = {name: self._as_one(name, _inside(found, step)) for name, found in there.items()}
-        taken = sum(s.rows for segments in given.values() for s in segments)
+        filling = Filling(tuple(nodes), ranges)
+        there = {name: state.segments(self.place[name]) for name in filling.needed}
+        step = filling.step(there, budget, left)
+        if not step.ranges:
+            return None
         nothing: dict[str, list[Segment]] = {name: [] for name in self.place}
-        made = dict(given)
-        stats = OperatorStats(state.groups)
-        ascent = self._ascent(self.shape, nothing, made, stats, {}, state.keep)
+        given = {n: _whole(step.given[n]) if n in step.given else [] for n in filling.needed}
+        stats, keeping = OperatorStats(state.groups), Keeping(state.keep, (), budget.bytes)
+        ascent = self._ascent(self.shape, nothing, given, stats, {}, keeping)
         # The larger first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
-        state.fill(tuple(step if at in missing else () for at in range(len(state.gaps))))
-        return taken, sum(s.rows for name in made if name not in given for s in made[name])
-
-    def _as_one(self, name: str, segments: Sequence[Segment]) -> list[Segment]:
-        """Segments as one, so that all rows of a step are looked up at once."""
-        if len(segments) < 2:
-            return list(segments)
-        rows = merged([segment.batch() for segment in segments])
-        return _whole(RunData(rows, self._by_name[name].layout.time_column))
+        state.parts.fill(
+            tuple(step.ranges if at in missing else () for at in range(len(state.gaps)))
+        )
+        return step.share
 
     def _ascent(
         self,
@@ -190,14 +186,15 @@ class TreeOperator:
         new: dict[str, list[Segment]],
         stats: OperatorStats,
         selectivity: Selectivity,
-        keep: Callable[[int, RunData], Segment],
+        keeping: Keeping,
         parts: Sequence[Mapping[str, Sequence[Segment]]] = (),
     ) -> Ascent:
         def kept(name: str, rows: RunData) -> Segment:
-            return keep(self.place[name], rows)
+            return keeping.keep(self.place[name], rows)
 
+        keeps = Keeps(kept, keeping.piece_bytes)
         return Ascent(
-            self._by_name, shape, old, new, stats, selectivity, kept, self.pair_rows, parts
+            self._by_name, shape, old, new, stats, selectivity, keeps, self.pair_rows, parts
         )
 
     def _sample(
@@ -220,20 +217,14 @@ class TreeOperator:
         states = self.states[len(self.streams) :]
         return [
             (ranges, self.shape.dissolved([states[at].name for at in missing]))
-            for ranges, missing in _patched(gaps)
+            for ranges, missing in self._patched(gaps)
         ]
 
-
-def _patched(gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
-    """The hash domain by what is not there: ranges, and the made streams that they are gaps of."""
-    edges = sorted({0, HASH_END, *(e for ranges in gaps for r in ranges for e in (r.lo, r.hi))})
-    found: dict[frozenset[int], Ranges] = {}
-    for lo, hi in pairwise(edges):
-        here = frozenset(
-            at for at, ranges in enumerate(gaps) if any(r.lo <= lo < r.hi for r in ranges)
-        )
-        found[here] = either(found.get(here, ()), (HashRange(lo, hi),))
-    return [(ranges, here) for here, ranges in found.items()]
+    def _patched(self, gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
+        """The hash domain by what is not there, worked out anew only when that has changed."""
+        if self._known is None or self._known[0] != gaps:
+            self._known = (gaps, patched(gaps))
+        return self._known[1]
 
 
 def _whole(rows: RunData) -> list[Segment]:
@@ -242,8 +233,5 @@ def _whole(rows: RunData) -> list[Segment]:
 
 def _inside(segments: Sequence[Segment], ranges: Ranges) -> list[Segment]:
     """The rows of segments whose hashes are in the ranges."""
-    if ranges == (WHOLE,):
-        return list(segments)
-    spans = ((s, *s.data.rows_in(one)) for s in segments for one in ranges)
-    cut = (Segment(s.data, max(s.begin, begin), min(s.end, end)) for s, begin, end in spans)
-    return [segment for segment in cut if segment.begin < segment.end]
+    found = (inside(one, ranges) for one in segments)
+    return [segment for segment in found if segment.rows]

@@ -3,31 +3,33 @@
 Partners of a combination are rows whose time is in a range (PSP section 2): with T the largest time so
 far and E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are
 sorted by place in time (routing/slices.py), so candidates are ranges of rows, found by binary search.
-Where a predicate has a band (plan/bands.py) and fewer rows are in it, candidates are ranges in the
-order of its column instead, which is made once for each run.
+Where a predicate has bands (plan/bands.py) and fewer rows are in them, candidates are ranges in the
+order of a column instead, which is made once for each run: those that are in all bands of the column.
 
-Candidates become pairs, a bounded number at a time; then come the times, if their ranges were wide,
-and the predicates that the stream completes, the cheapest first. Rows are carried as positions and
-gathered when they have passed.
+Candidates become pairs, a bounded number at a time, of which those out of time are left out, if their
+ranges were wide; then come the predicates that the stream completes, the cheapest first. One that a
+band has answered is not evaluated again, but at the ends of the band. Rows are carried as positions,
+and those columns that go on are gathered when they have passed.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.kernels.probe import expand
-from spillway.operators.banded import in_band
+from spillway.kernels.probe import expand_within
+from spillway.operators.banded import InBand, Ordered, in_all, in_band, ordered
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
 from spillway.operators.combinations import Combinations
-from spillway.operators.predicates import Predicate, judged
-from spillway.operators.refs import Refs, gather
+from spillway.operators.predicates import Predicate, judged, pairs_of
 from spillway.plan.bands import Band
 from spillway.routing.groups import group_of
 from spillway.routing.slices import PlaceRanges, Slicing
@@ -36,18 +38,20 @@ from spillway.state.run import RunData, as_numpy
 
 #: Numpy takes rows fastest by 64 bit positions.
 Positions = NDArray[np.int64]
-#: Bytes of candidate pairs, as the rows they are of, that are looked at at a time.
-PAIR_BYTES = 32 << 20
 #: Candidates of a segment up to which no better way to find fewer is looked for.
 FEW_PAIRS = 256
+#: What is not looked at.
+_NOTHING = np.empty(0, np.int32)
+_NO_TIMES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Combinations that found a partner: which of them, and which row."""
+    """Combinations that found a partner: which of them, and which rows of which segment."""
 
     left: Positions
-    refs: Refs
+    segment: int
+    right: Positions
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ class _Candidates:
     which: Positions
     start: Positions
     count: Positions
-    order: NDArray[np.int32] | None = None
+    order: NDArray[np.int32]
+    #: A predicate that holds for all of them.
+    answered: Predicate | None = None
 
     @property
     def pairs(self) -> int:
@@ -77,9 +83,13 @@ class Visit:
         segments: Sequence[Segment],
         stats: OperatorStats,
         pair_rows: int,
+        wanted: Sequence[Sequence[int]],
         before: int | None = None,
     ) -> None:
-        """`before` leaves out rows that came in that batch; predicates are in the order of their use."""
+        """`wanted` are the columns of each stream that go on; `before` leaves out rows of that batch.
+
+        Predicates are in the order of their use.
+        """
         self._streams = streams
         self._slicing = slicing
         self._predicates = predicates
@@ -88,6 +98,9 @@ class Visit:
         self._segments = segments
         self._stats = stats
         self._pair_rows = pair_rows
+        self._wanted = wanted
+        #: Columns of the combinations by which partners are found in bands.
+        self._sought: dict[tuple[int, int], Ordered | None] = {}
         self._before = before
         window = streams[target].window_us
         assert window is not None
@@ -117,8 +130,7 @@ class Visit:
 
     def _most(self, segment: Segment) -> int:
         """Pairs that are made at a time."""
-        width = self._left.row_bytes + segment.bytes // max(segment.rows, 1)
-        return max(1, min(self._pair_rows, PAIR_BYTES // max(width, 1)))
+        return pairs_of(self._left.row_bytes + segment.row_bytes, self._pair_rows)
 
     def _found(self, number: int, segment: Segment, most: int) -> Iterator[Found]:
         data = segment.data
@@ -126,29 +138,41 @@ class Visit:
         if unsure is None:
             return
         by_time, wide = self._by_time(segment)
-        some = self._by_band(segment, by_time) if by_time.pairs > FEW_PAIRS else by_time
         # Where all rows are in all ranges of time, those in a band are, too.
         whole = by_time.pairs == self._left.count * segment.rows
-        sure = not wide and (some.order is None or whole)
-        considered, total = by_time.pairs, max(some.pairs, 1)
+        for some in self._fewest(segment, by_time):
+            timed = wide or (len(some.order) > 0 and not whole)
+            yield from self._among(number, segment, some, most, by_time, timed, unsure)
+
+    def _among(
+        self,
+        number: int,
+        segment: Segment,
+        some: _Candidates,
+        most: int,
+        by_time: _Candidates,
+        timed: bool,
+        unsure: bool,
+    ) -> Iterator[Found]:
+        """What candidates of a segment become; `timed` and `unsure` say what is to be looked at."""
+        data = segment.data
+        times = data.times if timed and data.times is not None else _NO_TIMES
+        marks = _marks(data, self._streams[self._target]) if unsure else _NOTHING
+        rows = (segment.begin, segment.end)
         at, offset = 0, 0
+        # The pairs within the window that one of those stands for that are looked at.
+        share = by_time.pairs / max(some.pairs, 1)
         while at < len(some.which):
-            left, right, at, offset = expand(some.which, some.start, some.count, at, offset, most)
-            pairs = considered * len(left) // total
-            if some.order is not None:
-                right = some.order.take(right).astype(np.int64)
-            keep = None if sure else self._in_time(data, left, right)
-            if some.order is not None and segment.rows < data.rows:
-                keep = _both(keep, (right >= segment.begin) & (right < segment.end))
-            if unsure:
-                keep = _both(keep, _marks(data, self._streams[self._target])[right] < self._before)
-            if keep is not None:
-                there = np.flatnonzero(keep)
-                left, right = left.take(there), right.take(there)
-            left, right = self._passed(data, left, right, pairs)
+            since = time.perf_counter()
+            left, right, at, offset, seen = expand_within(
+                some.which, some.start, some.count, at, offset, most, some.order, *rows,
+                times, self._first, self._last, marks, self._before or 0,
+            )  # fmt: skip
+            took = time.perf_counter() - since
+            left, right = self._passed(data, left, right, round(seen * share), some.answered, took)
             if len(left):
-                self._stats.produced(data.h[right])
-                yield Found(left, Refs(np.full(len(left), number, np.int32), right))
+                self._stats.produced_of(data.h, right)
+                yield Found(left, number, right)
 
     def _unsure(self, data: RunData) -> bool | None:
         """Whether some rows are to be left out; None: all are."""
@@ -157,11 +181,6 @@ class Visit:
         marks = _marks(data, self._streams[self._target])
         least, most = data.derived("marks", lambda: (int(marks.min()), int(marks.max())))
         return None if least >= self._before else most >= self._before
-
-    def _in_time(self, data: RunData, left: Positions, right: Positions) -> NDArray[np.bool_]:
-        assert data.times is not None
-        times = data.times.take(right)
-        return (times >= self._first.take(left)) & (times <= self._last.take(left))
 
     # Where candidates are
 
@@ -179,28 +198,63 @@ class Visit:
         found = _ranges(segment, ranges, first <= last)
         return found, not slicing.unaliased(self._target, most - least)
 
-    def _by_band(self, segment: Segment, others: _Candidates) -> _Candidates:
+    def _fewest(self, segment: Segment, by_time: _Candidates) -> Sequence[_Candidates]:
         """The fewest candidates that a band leaves, or those that are known."""
-        best = others
-        for band in self._bands():
-            found = self._in_band(segment.data, band)
-            if found is not None and found.pairs < best.pairs:
-                best = found
+        best: Sequence[_Candidates] = (by_time,)
+        if (least := by_time.pairs) <= FEW_PAIRS:
+            return best
+        for predicate in self._predicates:
+            for found in self._by_bands(segment.data, predicate):
+                if (pairs := sum(one.pairs for one in found)) < least:
+                    best, least = found, pairs
         return best
 
-    def _bands(self) -> Iterator[Band]:
-        target = self._streams[self._target].name
-        for predicate in self._predicates:
-            for band in predicate.bands:
-                for at in self._left.columns:
-                    if (fitting := band.between(target, self._streams[at].name)) is not None:
-                        yield fitting
+    def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[_Candidates, ...]]:
+        """Candidates that the bands of a predicate leave, for each column of the target.
 
-    def _in_band(self, data: RunData, band: Band) -> _Candidates | None:
+        Where one of them has numbers that are too large, none is used, so that the predicate fails.
+        """
+        target = self._streams[self._target].name
+        inside: dict[str, list[InBand]] = {}
+        for band in predicate.bands:
+            for at in self._left.columns:
+                if (fitting := band.between(target, self._streams[at].name)) is None:
+                    continue
+                if (found := self._in_band(data, fitting)) is None:
+                    return
+                inside.setdefault(fitting.right.name, []).append(found)
+        for some in inside.values():
+            whole = predicate.answered and len(some) == len(predicate.bands)
+            yield self._in_bands(some, predicate if whole else None)
+
+    def _in_bands(
+        self, found: Sequence[InBand], answered: Predicate | None
+    ) -> tuple[_Candidates, ...]:
+        """Candidates in all of some bands, apart those for which a predicate is answered by them."""
+        shared = in_all(found, self._left.count)
+        which, order, (begin, end) = shared.which, shared.order, shared.wide
+        # What has NaN comes last in the order.
+        rest = np.full(len(which), shared.unordered, np.int64)
+        unordered = _some(which, rest, len(order) - rest, order)
+        if answered is None:
+            return (_some(which, begin, end - begin, order), unordered)
+        inner, outer = shared.sure
+        none = inner >= outer
+        inner, outer = np.where(none, end, inner), np.where(none, end, outer)
+        begins, ends = np.concatenate([begin, outer]), np.concatenate([inner, end])
+        return (
+            _some(which, inner, outer - inner, order, answered),
+            _some(np.concatenate([which, which]), begins, ends - begins, order),
+            unordered,
+        )
+
+    def _in_band(self, data: RunData, band: Band) -> InBand | None:
         stream = next(at for at, s in enumerate(self._streams) if s.name == band.left.stream)
-        column = self._left.columns[stream][self._column(band.left)]
-        found = in_band(data, self._column(band.right), column, band)
-        return None if found is None else _some(np.arange(len(column)), *found)
+        place = (stream, self._column(band.left))
+        if place not in self._sought:
+            self._sought[place] = ordered(self._left.columns[stream][place[1]])
+        mine = self._sought[place]
+        return None if mine is None else in_band(data, self._column(band.right), mine, band)
 
     def _column(self, column: Any) -> int:
         stream = next(one for one in self._streams if one.name == column.stream)
@@ -209,11 +263,22 @@ class Visit:
     # What passes
 
     def _passed(
-        self, data: RunData, left: Positions, right: Positions, considered: int
+        self,
+        data: RunData,
+        left: Positions,
+        right: Positions,
+        considered: int,
+        answered: Predicate | None,
+        took_s: float,
     ) -> tuple[Positions, Positions]:
+        if answered is not None:
+            self._stats.judged(answered.label, considered, len(left), took_s)
+            considered = len(left)
         for predicate in self._predicates:
             if not len(left):
                 break
+            if predicate is answered:
+                continue
             keep = judged(
                 predicate, self._rows(data, left, right), len(left), considered, self._stats
             )
@@ -243,15 +308,23 @@ class Visit:
         return some
 
     def _gathered(self, held: Sequence[Found]) -> dict[int, list[pa.Array]]:
-        left = pa.array(np.concatenate([one.left for one in held]))
-        segment = np.concatenate([one.refs.segment for one in held])
-        refs = Refs(segment, np.concatenate([one.refs.row for one in held]))
+        """The columns that go on of combinations and their partners."""
+        left = pa.array(_together([one.left for one in held]))
         found = {
-            at: [column.take(left) for column in columns]
+            at: [columns[place].take(left) for place in self._wanted[at]]
             for at, columns in self._left.columns.items()
         }
-        wanted = range(len(self._streams[self._target].visible))
-        return found | {self._target: gather(self._segments, refs, wanted)}
+        parts = []
+        for number, same in groupby(held, key=lambda one: one.segment):
+            rows = pa.array(_together([one.right for one in same]))
+            payload = self._segments[number].data.payload
+            parts.append([payload.column(at).take(rows) for at in self._wanted[self._target]])
+        mine = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
+        return found | {self._target: mine}
+
+
+def _together(parts: Sequence[Positions]) -> Positions:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _ranges(segment: Segment, ranges: PlaceRanges, some: NDArray[np.bool_]) -> _Candidates:
@@ -273,17 +346,14 @@ def _some(
     which: NDArray[Any],
     start: NDArray[Any],
     count: NDArray[Any],
-    order: NDArray[np.int32] | None = None,
+    order: NDArray[np.int32] = _NOTHING,
+    answered: Predicate | None = None,
 ) -> _Candidates:
     there = count > 0
     which, start, count = (one[there].astype(np.int64) for one in (which, start, count))
-    return _Candidates(which, start, count, order)
+    return _Candidates(which, start, count, order, answered)
 
 
 def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:
     """The batch in which each row came, which is stored after its columns."""
     return as_numpy(data.payload.column(len(stream.lanes)), np.int32)
-
-
-def _both(keep: NDArray[np.bool_] | None, more: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return more if keep is None else keep & more

@@ -6,25 +6,42 @@ the values of the other that satisfy it are a range, found by binary search inst
 pairs.
 
 A range is a necessary condition, a little wider than what it was made of, so that rounding loses
-nothing; the condition itself is evaluated on what is found.
+nothing; the condition itself is evaluated on what is found. Where the condition says nothing else, it
+need not be evaluated but at the ends of the range, where rounding decides. Columns are of numbers, of
+dates or of timestamps; decimals have no bands.
+
+NaN is in no range, but may satisfy the condition, being the largest number: a band knows whether it
+does. Where numbers are so large that a band would overflow (operators/evaluation.py), no band of the
+condition is used, so that it does fail, whichever way pairs are found.
+
+Known limitation: a part of a condition that is no band, a product of columns say, is evaluated only on
+pairs that the bands of other parts leave, and does not fail on others. Spark, too, does not say in which
+order the parts of a condition are evaluated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spillway.plan.expression import Call, Column, Expression, Literal, conjuncts
+from spillway.plan.expression import Column
+from spillway.plan.kinds import Kind
+from spillway.plan.typed import Applied, Constant, Read, Typed, parts_of
 
 Floats = NDArray[np.float64]
+#: The first and the last value of ranges.
+Ends = tuple[Floats, Floats]
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 #: What a calculation of a few steps may be off by, over the sum of its terms: in double precision, and
 #: where a column has single precision.
 _ROUNDING = 2.0**-44
 _SINGLE = 2.0**-18
+_LARGEST = float(np.finfo(np.float64).max)
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -39,101 +56,208 @@ class Band:
     high: float
     #: The sum of the sizes of all constants that were added up.
     constants: float
+    #: Whether it does not hold where a value is NaN.
+    ordered: bool = True
+    #: What numbers may not reach on the way, and the factors of both columns in them.
+    limit: float = np.inf
+    factors: tuple[float, float] = (0.0, 0.0)
 
     def between(self, stream: str, other: str) -> Band | None:
         """The same, with `right` of one stream and `left` of the other; None if it is of others."""
         if (self.left.stream, self.right.stream) == (other, stream):
             return self
         if (self.right.stream, self.left.stream) == (other, stream):
-            return Band(self.right, self.left, self.q, self.p, self.low, self.high, self.constants)
+            turned = replace(self, left=self.right, right=self.left, p=self.q, q=self.p)
+            return replace(turned, factors=self.factors[::-1])
         return None
 
-    def ranges(self, left: Floats, *, single: bool = False) -> tuple[Floats, Floats]:
-        """For each value of `left`, the values of `right` between which partners are."""
+    def overflows(self, left: float, right: float) -> bool:
+        """Whether numbers of these sizes may be too large for the types they are calculated in."""
+        if np.isinf(self.limit):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            most = self.constants + self.factors[0] * left + self.factors[1] * right
+            return not most < self.limit * (1 - _ROUNDING)
+
+    def ranges(self, left: Floats, *, single: bool = False) -> tuple[Ends, Ends]:
+        """For each value of `left`, the values of `right` between which partners are.
+
+        First those beyond which none is, then those between which all are. There is no NaN in `left`.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             ends = [(bound - self.p * left) / self.q for bound in (self.low, self.high)]
             first, last = ends if self.q > 0 else ends[::-1]
             size = np.abs(self.p * left) + self.constants
             slack = size * ((_SINGLE if single else _ROUNDING) / abs(self.q)) + 1e-300
-            return first - slack, last + slack
+            wide = first - slack, last + slack
+            sure = np.maximum(first + slack, -_LARGEST), np.minimum(last - slack, _LARGEST)
+        # Of infinite values the end may be unknown, and then anything may be a partner.
+        for end, unknown in zip(wide, (-np.inf, np.inf), strict=True):
+            end[np.isnan(end)] = unknown
+        for end, none in zip(sure, (np.inf, -np.inf), strict=True):
+            end[np.isnan(end)] = none
+        return wide, sure
 
 
-def bands_of(condition: Expression) -> tuple[Band, ...]:
+def bands_of(condition: Typed) -> tuple[Band, ...]:
     """The bands that must hold for a condition to hold; those of the same sum are one."""
     found: dict[tuple[Column, Column, float, float], Band] = {}
     for band in (band for one in conjuncts(condition) for band in _bands(one)):
         key = (band.left, band.right, band.p, band.q)
-        known = found.get(key, band)
-        low, high = max(known.low, band.low), min(known.high, band.high)
-        found[key] = Band(*key, low, high, max(known.constants, band.constants))
+        found[key] = _merged(found[key], band) if key in found else band
     return tuple(found.values())
 
 
-def _bands(one: Expression) -> Iterator[Band]:
-    if not isinstance(one, Call) or one.name not in _FLIPPED:
+def answered(condition: Typed) -> bool:
+    """Whether the bands of a condition, all together, say just what it says."""
+    return all(len(list(_bands(one))) == 1 and _plain(one) for one in conjuncts(condition))
+
+
+def conjuncts(one: Typed) -> Iterator[Typed]:
+    """The conditions that must all hold."""
+    if isinstance(one, Applied) and one.name == "and":
+        for part in one.of:
+            yield from conjuncts(part)
+    else:
+        yield one
+
+
+def _merged(one: Band, other: Band) -> Band:
+    return replace(
+        one,
+        low=max(one.low, other.low),
+        high=min(one.high, other.high),
+        constants=max(one.constants, other.constants),
+        ordered=one.ordered or other.ordered,
+        limit=min(one.limit, other.limit),
+        factors=(max(one.factors[0], other.factors[0]), max(one.factors[1], other.factors[1])),
+    )
+
+
+def _plain(one: Typed) -> bool:
+    """Whether a comparison is an inequality with every column once, so that rounding is as assumed."""
+    return isinstance(one, Applied) and one.name != "=" and len(list(_columns(one))) == 2
+
+
+def _columns(one: Typed) -> Iterator[Column]:
+    if isinstance(one, Read):
+        yield one.column
+    for part in parts_of(one):
+        yield from _columns(part)
+
+
+def _bands(one: Typed) -> Iterator[Band]:
+    if not isinstance(one, Applied) or one.name not in _FLIPPED:
         return
     left, right = one.of
+    limit = _limit(one)
     for size, other, name in ((left, right, one.name), (right, left, _FLIPPED[one.name])):
         # |e| < c is -c < e < c; for a negative c nothing satisfies either.
-        if isinstance(size, Call) and size.name == "abs":
-            bound, inner = _linear(other), _linear(size.of[0])
+        inside = _inside(size)
+        if isinstance(inside, Applied) and inside.name == "abs":
+            bound, inner = _linear(other), _linear(inside.of[0])
             if bound and inner and not bound.columns and name in ("<", "<=", "="):
-                yield from _band(inner, -bound.constant, bound.constant, bound.constants)
+                ends = (-bound.constant, bound.constant)
+                yield from _band(inner, *ends, bound.constants, True, limit)
             return
     mine, theirs = _linear(left), _linear(right)
     if mine is None or theirs is None:
         return
+    # Where a constant is the larger side, or the same, NaN is not.
+    larger = {"<": [theirs], "<=": [theirs], ">": [mine], ">=": [mine], "=": [mine, theirs]}
+    ordered = any(not side.columns for side in larger[one.name])
     gap = mine.plus(theirs, -1.0)
     low = -np.inf if one.name in ("<", "<=") else 0.0
     high = np.inf if one.name in (">", ">=") else 0.0
-    yield from _band(gap, low, high, 0.0)
+    yield from _band(gap, low, high, 0.0, ordered, limit)
+
+
+def _limit(one: Typed) -> float:
+    """What the numbers of a comparison must stay below, if some are calculated for it."""
+    inner = min((_limit(part) for part in parts_of(one)), default=np.inf)
+    if not isinstance(one, Applied) or one.name not in ("+", "-", "*", "/", "abs"):
+        return inner
+    if one.kind.floating:
+        return min(inner, _LARGEST_SINGLE if one.kind.name == "float" else _LARGEST)
+    return min(inner, one.kind.limit)
+
+
+def _is_whole(kind: Kind) -> bool:
+    return kind.whole or kind.time
+
+
+def _inside(one: Typed) -> Typed:
+    """A value before it became one of another type."""
+    return _inside(one.of[0]) if isinstance(one, Applied) and one.name == "to" else one
 
 
 @dataclass(frozen=True)
 class _Linear:
     columns: dict[Column, float]
+    #: The largest size of each factor on the way to this.
+    factors: dict[Column, float]
     constant: float
     constants: float
 
     def plus(self, other: _Linear, times: float) -> _Linear:
-        columns = dict(self.columns)
-        for column, factor in other.columns.items():
-            columns[column] = columns.get(column, 0.0) + factor * times
-        sizes = self.constants + other.constants * abs(times)
-        return _Linear(columns, self.constant + other.constant * times, sizes)
+        return _Linear(
+            _sum(self.columns, other.columns, times),
+            _sum(self.factors, other.factors, max(1.0, abs(times))),
+            self.constant + other.constant * times,
+            self.constants + other.constants * max(1.0, abs(times)),
+        )
 
     def scaled(self, by: float) -> _Linear:
-        return _Linear({}, 0.0, 0.0).plus(self, by)
+        return _Linear({}, {}, 0.0, 0.0).plus(self, by)
 
 
-def _band(of: _Linear, low: float, high: float, constants: float) -> Iterator[Band]:
+def _sum(
+    mine: dict[Column, float], theirs: dict[Column, float], times: float
+) -> dict[Column, float]:
+    found = dict(mine)
+    for column, factor in theirs.items():
+        found[column] = found.get(column, 0.0) + factor * times
+    return found
+
+
+def _band(
+    of: _Linear, low: float, high: float, constants: float, ordered: bool, limit: float
+) -> Iterator[Band]:
     if len(of.columns) != 2 or not all(of.columns.values()):
         return
     (left, p), (right, q) = of.columns.items()
     if left.stream != right.stream:
-        sizes = of.constants + constants
-        yield Band(left, right, p, q, low - of.constant, high - of.constant, sizes)
+        ends = (low - of.constant, high - of.constant, of.constants + constants)
+        factors = (of.factors[left], of.factors[right])
+        yield Band(left, right, p, q, *ends, ordered, limit, factors)
 
 
-def _linear(one: Expression) -> _Linear | None:
+def _linear(one: Typed) -> _Linear | None:
     match one:
-        case Column():
-            return _Linear({one: 1.0}, 0.0, 0.0)
-        case Literal(value=bool()):
+        case Read(column=column, kind=kind):
+            if _is_whole(kind) or kind.floating:
+                return _Linear({column: 1.0}, {column: 1.0}, 0.0, 0.0)
             return None
-        case Literal(value=int() | float() as value):
-            return _Linear({}, float(value), abs(float(value)))
-        case Call(name="+" | "-" as name, of=(left, right)):
+        case Constant(value=int() | float() | Decimal() as value, kind=kind) if (
+            kind.name != "boolean"
+        ):
+            return _Linear({}, {}, float(value), abs(float(value)))
+        case Applied(name="to", of=(inner,)):
+            return _linear(inner)
+        case Applied(name="-", of=(inner,)):
+            negated = _linear(inner)
+            return negated.scaled(-1.0) if negated else None
+        case Applied(name="+" | "-" as name, of=(left, right)):
             mine, theirs = _linear(left), _linear(right)
             sign = 1.0 if name == "+" else -1.0
             return mine.plus(theirs, sign) if mine and theirs else None
-        case Call(name="*", of=(left, right)):
+        case Applied(name="*", of=(left, right)):
             mine, theirs = _linear(left), _linear(right)
             if mine and theirs and not (mine.columns and theirs.columns):
                 factor, other = (theirs, mine) if mine.columns else (mine, theirs)
                 return other.scaled(factor.constant)
             return None
-        case Call(name="/", of=(left, right)):
+        case Applied(name="/", of=(left, right)):
             mine, theirs = _linear(left), _linear(right)
             if mine and theirs and not theirs.columns and theirs.constant:
                 return mine.scaled(1.0 / theirs.constant)

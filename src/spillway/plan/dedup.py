@@ -1,4 +1,4 @@
-"""The plan of a dedup: keys and a range of time, with nothing of Spark's objects in it."""
+"""The plan of a dedup: keys and a window, with nothing of Spark's objects in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from spillway.plan.join import StreamPlan, streams_fingerprint
 
 @dataclass(frozen=True)
 class DedupPlan:
-    """One row of each key, or one per range of time."""
+    """One row of each key, or one per range or stretch of time."""
 
     OPERATOR: ClassVar[str] = "dedup"
 
     stream: StreamPlan
     key_types: tuple[str, ...]
-    #: What orders the rows of a batch, where there is no range; None: their content alone.
+    #: What orders the rows of a batch, where there is no window; None: their content alone.
     by: str | None = None
 
     @property

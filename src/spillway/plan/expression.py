@@ -1,20 +1,19 @@
 """SQL conditions over columns of several streams, as data.
 
 `parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` gives a tree of `Column`, `Literal` and `Call`. What
-the tree means for rows is in operators/evaluation.py; which conditions can be answered from a sorted
-order is in plan/bands.py.
+the tree means is decided by the types of the columns (plan/typed.py).
 
 sqlglot reads the text as Spark's SQL; what of it is known here becomes our tree, and what is not is
 refused by name, before a query starts.
 
-Known limitation: NaN compares as in IEEE 754, equal to nothing, where Spark takes it for the largest
-number. Integers are calculated in 64 bits. CASE, casts, intervals and subqueries are not known.
+Known limitation: CASE, casts of columns, `<=>`, LIKE and subqueries are not known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TypeAlias
 
 import sqlglot
@@ -22,6 +21,7 @@ from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
 
 from spillway.errors import PlanError
+from spillway.plan.kinds import DATE, INTERVAL, TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 
 #: The functions that are known, with the number of their arguments.
 FUNCTIONS: dict[str, tuple[int, int]] = {
@@ -41,6 +41,28 @@ _BINARY: dict[type[sql.Expr], str] = {
     sql.And: "and", sql.Or: "or", sql.Pow: "power",
 }  # fmt: skip
 _COMPARISONS = {"<", "<=", ">", ">=", "=", "!="}
+#: Types of constants that are written with a type: `DATE '2024-01-01'`, `3L`, `0.5D`.
+_TIMES = {
+    sql.DType.DATE: DATE,
+    sql.DType.TIMESTAMPTZ: TIMESTAMP,
+    sql.DType.TIMESTAMP: TIMESTAMP,
+    sql.DType.TIMESTAMPNTZ: TIMESTAMP_NTZ,
+}
+_NUMBERS = {
+    sql.DType.TINYINT: kind_of("tinyint"),
+    sql.DType.SMALLINT: kind_of("smallint"),
+    sql.DType.BIGINT: kind_of("bigint"),
+    sql.DType.DOUBLE: kind_of("double"),
+}
+#: Microseconds of the units of intervals.
+_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+}
 
 
 @dataclass(frozen=True)
@@ -53,9 +75,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; None is NULL."""
+    """A constant; None is NULL. Times are text, and intervals are microseconds."""
 
-    value: int | float | str | bool | None
+    value: int | float | Decimal | str | bool | None
+    #: Its type, where the value does not say it.
+    kind: Kind | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -80,7 +104,7 @@ Call(name='<=', of=(Column(stream='a', name='x'), Column(stream='b', name='y')))
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as problem:
-        raise _refused(text, "it cannot be read") from problem
+        raise refused(text, "it cannot be read") from problem
     return _Reader(text).read(tree)
 
 
@@ -93,15 +117,6 @@ def columns_of(expression: Expression) -> Iterator[Column]:
             yield from columns_of(one)
 
 
-def conjuncts(expression: Expression) -> Iterator[Expression]:
-    """The conditions that must all hold."""
-    if isinstance(expression, Call) and expression.name == "and":
-        for one in expression.of:
-            yield from conjuncts(one)
-    else:
-        yield expression
-
-
 class _Reader:
     """The tree of sqlglot as ours."""
 
@@ -111,7 +126,7 @@ class _Reader:
     def read(self, node: sql.Expr) -> Expression:
         if (name := _BINARY.get(type(node))) is not None:
             if name in _COMPARISONS and _BINARY.get(type(node.this)) in _COMPARISONS:
-                raise _refused(self._text, "comparisons of comparisons need parentheses")
+                raise refused(self._text, "comparisons of comparisons need parentheses")
             return Call(name, (self.read(node.this), self.read(node.expression)))
         match node:
             case sql.Paren():
@@ -126,9 +141,12 @@ class _Reader:
                 return self._column(node)
             case sql.Neg():
                 inner = self.read(node.this)
-                if isinstance(inner, Literal) and isinstance(inner.value, int | float):
-                    return Literal(-inner.value)
-                return Call("-", (Literal(0), inner))
+                match inner:
+                    case Literal(value=bool()):
+                        pass
+                    case Literal(value=int() | float() | Decimal() as value, kind=kind):
+                        return Literal(-value, kind)
+                return Call("-", (inner,))
             case sql.Not(this=sql.Is(this=one, expression=sql.Null())):
                 return Call("isnotnull", (self.read(one),))
             case sql.Not():
@@ -141,22 +159,46 @@ class _Reader:
                 return Call("and", (Call(">=", (one, low)), Call("<=", (one, high))))
             case sql.In() if node.expressions:
                 one = self.read(node.this)
-                each = tuple(Call("=", (one, self.read(value))) for value in node.expressions)
-                return each[0] if len(each) == 1 else Call("or", each)
+                return Call("in", (one, *(self.read(value) for value in node.expressions)))
             case sql.NullSafeEQ():
-                raise _refused(self._text, "<=> is not known")
-            case sql.Case() | sql.Cast() | sql.TryCast():
-                raise _refused(self._text, f"{node.sql(dialect='spark')} is not known")
+                raise refused(self._text, "<=> is not known")
+            case sql.Interval():
+                return self._interval(node)
+            case sql.Cast(this=sql.Literal()):
+                return self._written(node)
+            case sql.Case() | sql.Cast():
+                raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
             case sql.Func():
                 return self._called(node)
             case _:
-                raise _refused(self._text, f"{node.sql(dialect='spark')} is not known")
+                raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
 
     def _column(self, node: sql.Column) -> Expression:
         if not node.table or node.db:
             shown = node.sql(dialect="spark")
-            raise _refused(self._text, f"{shown} names no stream: write stream.column")
+            raise refused(self._text, f"{shown} names no stream: write stream.column")
         return Column(node.table, node.name)
+
+    def _interval(self, node: sql.Interval) -> Expression:
+        unit = str(node.unit or "").upper().removesuffix("S")
+        many = node.this.name if isinstance(node.this, sql.Literal) else ""
+        if unit not in _UNITS or not many.removeprefix("-").isdecimal():
+            shown = node.sql(dialect="spark")
+            raise refused(self._text, f"{shown} is not known: write INTERVAL 5 MINUTES")
+        return Literal(int(many) * _UNITS[unit], INTERVAL)
+
+    def _written(self, node: sql.Cast) -> Expression:
+        """A constant that is written with its type."""
+        literal, kind = node.this, node.to.this
+        if literal.is_string and kind in _TIMES:
+            return Literal(literal.name, _TIMES[kind])
+        if not literal.is_string and kind in _NUMBERS:
+            number, found = _number(literal.name), _NUMBERS[kind]
+            if found.floating:
+                return Literal(float(literal.name), found)
+            if isinstance(number, int) and number < found.limit:
+                return Literal(number, found)
+        raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
 
     def _called(self, node: sql.Func) -> Expression:
         if isinstance(node, sql.Log) and node.expression is not None and node.this.name == "10":
@@ -166,9 +208,9 @@ class _Reader:
         of = _arguments(node)
         least, most = FUNCTIONS.get(known, (0, -1))
         if known not in FUNCTIONS:
-            raise _refused(self._text, f"the function {name} is not known")
+            raise refused(self._text, f"the function {name} is not known")
         if not least <= len(of) <= most:
-            raise _refused(self._text, f"the function {name} does not take {len(of)} arguments")
+            raise refused(self._text, f"the function {name} does not take {len(of)} arguments")
         return Call(known, tuple(self.read(one) for one in of))
 
 
@@ -182,15 +224,17 @@ def _arguments(node: sql.Func) -> Sequence[sql.Expr]:
     return [one for one in found if isinstance(one, sql.Expr)]
 
 
-def _number(text: str) -> int | float:
-    try:
+def _number(text: str) -> int | float | Decimal:
+    """What Spark takes a number for: with a point it is a decimal, with an exponent a double."""
+    if text.isdecimal():
         return int(text)
-    except ValueError:
-        return float(text)
+    return float(text) if "e" in text.lower() else Decimal(text)
 
 
-def _refused(text: str, why: str) -> PlanError:
+def refused(text: str, why: str, hint: str | None = None) -> PlanError:
+    """That a condition cannot be used."""
     return PlanError(
         f"the condition {text!r} cannot be used: {why}",
-        hint="use a Python function over the columns instead: .match(lambda a, b: ..., 'a', 'b')",
+        hint=hint
+        or "use a Python function over the columns instead: .match(lambda a, b: ..., 'a', 'b')",
     )

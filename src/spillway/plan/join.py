@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -16,6 +16,8 @@ class WindowPlan:
     time: str
     window_us: int
     lateness_us: int
+    #: Whether it is the length of stretches of time that begin at the epoch; else rows are compared.
+    tumbling: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,23 @@ def streams_fingerprint(plan: Plan) -> dict[str, Any]:
                 "name": s.name,
                 "columns": [list(column) for column in s.columns],
                 "keys": list(s.keys),
-                "window": None
-                if s.window is None
-                else [s.window.time, s.window.window_us, s.window.lateness_us],
+                "window": None if s.window is None else _window_fingerprint(s.window),
             }
             for s in plan.streams
         ],
         "key_types": list(plan.key_types),
     }
+
+
+def _window_fingerprint(window: WindowPlan) -> list[Any]:
+    # The checkpoints of other windows stay as they were.
+    more = [True] if window.tumbling else []
+    return [window.time, window.window_us, window.lateness_us, *more]
+
+
+def window_from(written: Sequence[Any]) -> WindowPlan:
+    """A window as a checkpoint has it."""
+    return WindowPlan(*written)
 
 
 def refuse_other_query(location: str, written: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
@@ -113,7 +124,7 @@ def _difference(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | N
     for name, stream in new.items():
         before = old[name]
         if before["keys"] != stream["keys"]:
-            verb, word = ("joined", "on") if now == JoinPlan.OPERATOR else ("grouped", "by")
+            verb, word = ("joined", "on") if len(new) > 1 else ("grouped", "by")
             keys = _names(before["keys"]), _names(stream["keys"])
             return f"stream {name} was {verb} {word} {keys[0]}, now {word} {keys[1]}"
         if before["columns"] != stream["columns"]:
@@ -130,10 +141,54 @@ def _difference(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | N
     before, after = told
     if before != after:
         return f"its aggregates were {_names(before)}, now {_names(after)}"
-    for what in ("last", "by"):
-        if written.get(what) != asked.get(what):
-            return f"its {what!r} was {written.get(what)}, now {asked.get(what)}"
+    # Whatever else a plan says of itself: a checkpoint that does not has the first value.
+    for what in sorted({*written, *asked} - _COMPARED):
+        was, now = (found.get(what, _UNSAID.get(what)) for found in (written, asked))
+        if was != now:
+            return _DIFFERENT.get(what, _differently)(what, was, now)
     return None
+
+
+#: Parts of a plan that have been compared by then; and what others are where they are not said.
+_COMPARED = {"operator", "streams", "key_types", "aggregates"}
+_UNSAID: dict[str, Any] = {"copies": 1}
+
+
+def _differently(what: str, was: Any, now: Any) -> str:
+    return f"its {what!r} was {was}, now {now}"
+
+
+def _other_conditions(_: str, was: Any, now: Any) -> str:
+    # Their numbers tell them apart in statistics, and say nothing here.
+    before, after = ([one.partition(":")[2] for one in some or ()] for some in (was, now))
+    return f"its conditions were {_names(before)}, now {_names(after)}"
+
+
+def _other_copies(_: str, was: int, now: int) -> str:
+    return (
+        f"every row was stored {was} times, now {now} times, which distribute= and copies= say"
+        if min(was, now) > 1
+        else f'it was distribute="{_copied(was)}", now "{_copied(now)}"'
+    )
+
+
+def _copied(copies: int) -> str:
+    return "psp" if copies == 1 else "ctr"
+
+
+def _other_segments(_: str, was: Any, now: Any) -> str:
+    return f"it was cut into {_segments(was)}, now into {_segments(now)}"
+
+
+def _segments(segment: Any) -> str:
+    return "none" if segment is None else f"segments of {segment[0] / 1e6:g} s of {segment[1]}"
+
+
+_DIFFERENT: dict[str, Callable[[str, Any, Any], str]] = {
+    "conditions": _other_conditions,
+    "copies": _other_copies,
+    "segment": _other_segments,
+}
 
 
 def _schema_change(before: list[list[str]], now: list[list[str]]) -> str:
@@ -147,10 +202,13 @@ def _schema_change(before: list[list[str]], now: list[list[str]]) -> str:
     return f"has the new column {added[0]}" if added else "has its columns in another order"
 
 
-def _window(window: list[Any] | None) -> str:
-    if window is None:
+def _window(written: list[Any] | None) -> str:
+    if written is None:
         return "unbounded"
-    return f"{window[1] / 1e6:g} s on {window[0]} with lateness {window[2] / 1e6:g} s"
+    window = window_from(written)
+    every = "every " if window.tumbling else ""
+    lateness = f"lateness {window.lateness_us / 1e6:g} s"
+    return f"{every}{window.window_us / 1e6:g} s on {window.time} with {lateness}"
 
 
 def _names(names: Any) -> str:

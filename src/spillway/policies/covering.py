@@ -34,18 +34,23 @@ def cover(table: Sequence[int], copies: int) -> tuple[int, ...]:
 
 
 def visited(
-    table: Sequence[int], chosen: Collection[int] | None, senders: Mapping[int, Collection[int]]
+    table: Sequence[int],
+    chosen: Collection[int] | None,
+    senders: Mapping[int, Collection[int]],
+    slots: int,
 ) -> tuple[int, ...]:
     """The slots that probing rows go to: those with chosen groups, now or until they have moved.
 
     `senders` are slots that groups are leaving, with these groups: until they have arrived, their rows
-    are where they were.
+    are where they were. Where none are chosen, rows go to all slots: one that builds no slice any more
+    has rows of those that it has built.
 
     Example:
-        >>> visited((0, 1, 2, 0), chosen=(0, 3), senders={1: (3,)})
+        >>> visited((0, 1, 2, 0), chosen=(0, 3), senders={1: (3,)}, slots=3)
         (0, 1)
     """
-    wanted = range(len(table)) if chosen is None else chosen
-    found = {table[group] for group in wanted}
-    found |= {slot for slot, groups in senders.items() if set(groups) & set(wanted)}
+    if chosen is None:
+        return tuple(range(slots))
+    found = {table[group] for group in chosen}
+    found |= {slot for slot, groups in senders.items() if set(groups) & set(chosen)}
     return tuple(sorted(found))

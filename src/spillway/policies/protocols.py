@@ -6,8 +6,13 @@
     auto    what costs less, for each move
 
 Both costs are seconds of work. Moving state costs its bytes; a parallel track costs what the sender goes
-on to do for the groups, which is their share of its load for as long as an old row counts. A slot with
+on to do for the groups, which is their share of its load for as long as an old row counts: a time of the
+stream, so the load is what it does in a second of that, pauses between batches included. A slot with
 rows on disk always sends: a group of a track is in memory, so that it has no missing results.
+
+A track ends when the watermark has passed its old rows. Where that stands, because a stream is silent or
+a row is far ahead of its time, a track would have two slots do the same work for ever. So it is given up
+when it has lasted too long, and state is sent until the watermark has moved by as much as a track needs.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spillway.metrics.view import ClusterView, SlotView
+from spillway.operators.orders import LOAD
 from spillway.policies.decision import Move
 from spillway.settings import MSLB, PTLB
 
@@ -25,6 +31,13 @@ SENT_BYTES_S = 15e6
 MADE_BYTES_S = 200e6
 #: What a move by sending costs besides: the jobs of its steps, and rows that wait meanwhile.
 LEAST_SENT_S = 0.5
+#: A track is given up after so many times its life, in the query's own time. It takes one life where
+#: event times keep pace with that clock, and less where they catch up; with three it is waited for in a
+#: query that keeps up with a third of its input, and a query that does not should not work twice.
+TRACK_LIVES = 3
+#: It also takes at least two batches however long these are, and a minute of double work is nothing to
+#: be saved: event times that are made up need not keep pace with any clock.
+LEAST_TRACK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -44,18 +57,53 @@ class Protocols:
     life_s: float | None = None
 
     def of(self, move: Move, view: ClusterView) -> Move:
-        """The move with its protocol, and why where it was a choice."""
+        """The move with its protocol, and why where it was a choice or is not what was asked for."""
         by_slot = {slot.slot: slot for slot in view.slots}
         sender, receiver = by_slot[move.sender], by_slot[move.receiver]
-        if self.life_s is None or self.name == MSLB or sender.disk_bytes:
+        if self.life_s is None or self.name == MSLB:
             return replace(move, protocol=MSLB)
+        if why := _hindrance(sender, view):
+            return replace(move, protocol=MSLB, reason=f"{move.reason}; state is moved: {why}")
         if self.name == PTLB:
             return replace(move, protocol=PTLB)
         sent_s = sending_s(move, sender, receiver)
-        track_s = _share(move, sender) * view.utilisation(sender) * self.life_s
+        track_s = _share(move, sender) * view.work_per_s(sender) * self.life_s
         chosen, sign = (PTLB, "<") if track_s < sent_s else (MSLB, ">=")
         why = f"parallel track {track_s:.2f} s {sign} moving state {sent_s:.2f} s"
         return replace(move, protocol=chosen, reason=f"{move.reason}; {why}")
+
+    def impatience(self, lasted_s: float, batch_s: float) -> str:
+        """Why a track that has lasted so long is given up; "" if it is waited for.
+
+        Both are seconds of the query's own time; `batch_s` is what a batch takes.
+
+        Example:
+            >>> Protocols(PTLB, life_s=60.0).impatience(181.0, 1.0)
+            'it has lasted 181 s, more than 3 times the 60 s that an old row counts'
+            >>> Protocols(PTLB, life_s=60.0).impatience(181.0, 70.0)
+            ''
+        """
+        if self.life_s is None:
+            return ""
+        longest_s = max(LEAST_TRACK_S, TRACK_LIVES * max(self.life_s, batch_s))
+        if lasted_s <= longest_s:
+            return ""
+        times = f"{TRACK_LIVES} times the {self.life_s:g} s that an old row counts"
+        return f"it has lasted {lasted_s:.0f} s, more than {times}"
+
+    def waits(self, watermark_us: int | None, given_up_us: int | None) -> bool:
+        """Whether no track begins, since one was given up when the watermark was there."""
+        if watermark_us is None:
+            return True
+        life_us = (self.life_s or 0.0) * 1e6
+        return given_up_us is not None and watermark_us < given_up_us + life_us
+
+
+def _hindrance(sender: SlotView, view: ClusterView) -> str:
+    """Why no track can begin; "" if one can."""
+    if sender.disk_bytes:
+        return f"slot {sender.slot} has rows on disk"
+    return "a parallel track was given up not long ago" if view.stalled else ""
 
 
 def sending_s(move: Move, sender: SlotView, receiver: SlotView) -> float:
@@ -73,9 +121,14 @@ def sending_s(move: Move, sender: SlotView, receiver: SlotView) -> float:
 
 
 def _share(move: Move, sender: SlotView) -> float:
-    """The part of the sender's state that moves."""
+    """The part of the sender's state and load that is asked for.
+
+    What is picked is one group; by load it has at most the share that would level the two slots.
+    """
     if move.everything:
         return 1.0
+    by_load = move.pick.share if move.pick is not None and move.pick.by == LOAD else 0.0
     by_bytes = move.bytes / sender.memory_bytes if sender.memory_bytes else 0.0
-    by_groups = move.groups / sender.groups if sender.groups else 0.0
-    return min(1.0, max(by_bytes, by_groups))
+    groups = move.groups if move.pick is None else max(1, move.groups)
+    by_groups = groups / sender.groups if sender.groups else 0.0
+    return min(1.0, max(by_load, by_bytes, by_groups))

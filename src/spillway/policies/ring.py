@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 
 #: Lengths that are compared at most, where no limit is given.
 MOST_SLOTS = 1024
+#: No work is less than this, so that parts of it can be told.
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -256,6 +258,52 @@ def explained(
         )
     orders = (" -> ".join((s.name, *(step.stream for step in s.steps))) for s in sources)
     return "\n".join([*lines, f"probe orders: {'; '.join(orders)}"])
+
+
+def in_batches(
+    sources: Sequence[Source], costs: HopCosts, rows: float
+) -> tuple[tuple[Source, ...], HopCosts]:
+    """The same join where so many rows go round together: what a row took, a batch takes.
+
+    A hop takes a batch as long as it takes a row, so the more rows go together the longer the ring may
+    be; and the response is that of the batch.
+
+    Example:
+        >>> one = Source("a", 100.0, (ProbeStep("b", 500, 0.01, 1e-6),))
+        >>> sources, costs = in_batches([one], HopCosts(1e-6, 0.05), rows=1000)
+        >>> sources[0].rate, sources[0].probing_s, costs.hop_s
+        (0.1, 0.5, 0.05)
+        >>> best_length([one], HopCosts(1e-6, 0.05)), best_length(sources, costs)
+        (1, 2)
+    """
+    batches = tuple(replace(one, rate=one.rate / rows) for one in _slower(sources, rows))
+    each = {name: getattr(costs, name) * rows for name in ("send_s", "insert_s", "purge_s")}
+    return batches, replace(costs, **each)
+
+
+def fitted(
+    sources: Sequence[Source], costs: HopCosts, slots: int, work_s: float
+) -> tuple[Source, ...]:
+    """The same join with pairs that cost so much that a row is as much work as was measured.
+
+    The model compares all rows; a query finds those in the window, or in a band, and compares these.
+
+    Example:
+        >>> one = Source("a", 1.0, (ProbeStep("b", 100, 0.01, 1.0),))
+        >>> fitted([one], HopCosts(0.5, 0.1), slots=4, work_s=12.0)[0].probing_s
+        10.0
+    """
+    probing_s = over_sources(sources, lambda source: source.probing_s)
+    other_s = over_sources(sources, lambda source: ring_s(source, costs, slots)) - probing_s
+    return _slower(sources, max(work_s - other_s, _LEAST_S) / max(probing_s, _LEAST_S))
+
+
+def _slower(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
+    """The same join with pairs that take so many times as long."""
+    return tuple(
+        replace(one, steps=tuple(replace(step, pair_s=step.pair_s * times) for step in one.steps))
+        for one in sources
+    )
 
 
 def at_rate(sources: Sequence[Source], times: float) -> tuple[Source, ...]:

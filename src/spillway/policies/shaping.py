@@ -72,12 +72,15 @@ class SlotShape:
     def costs(self) -> dict[Shape, ShapeCost]:
         """What the shape would cost by what was measured, and then the others, cheapest first.
 
-        Of more than four streams the others are the cheapest and the n-way join.
+        Of more than four streams the others are the cheapest and the n-way join, and of so many that
+        shapes are not compared the n-way join alone.
         """
         if self.rates is None:
             return {}
         estimate, names = Estimate(self.rates), self.rates.names
-        others = {flat(names), cheapest(self.rates)}
+        others = {flat(names)}
+        if len(names) <= MOST_STREAMS:
+            others.add(cheapest(self.rates))
         if len(names) <= _TOLD_STREAMS:
             others |= {one for one in binary_shapes(names) if isinstance(one, Shape)}
         found = {shape: estimate.cost(shape) for shape in (self.shape, *others)}
@@ -156,7 +159,7 @@ class Shaping:
         return left_deep(self.names) if self.kind == TREE else flat(self.names)
 
     def observed(self, known: SlotShape, record: SlotRecord, seconds: float) -> SlotShape:
-        """What is known of a slot after a batch that took so long."""
+        """What is known of a slot after a batch whose rows came in so many seconds."""
         if seconds <= 0 or not _measured(len(self.names), record):
             return known
         rates = join_rates(self.names, record, seconds)

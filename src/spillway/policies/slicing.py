@@ -6,7 +6,8 @@ A slice is a group: it is built where the routing says, stays there, and is gone
     passive      the same over another number of slots: a new slot gets slices to come, one that is to
                  go gets none, and after a window it has none; nothing is moved
     aggressive   slices move at once, by the moves that any change of the number of slots makes
-                 (policies/scaling.py)
+                 (policies/scaling.py); the paper stops the ring for them, here rows of the slices that
+                 move wait, and others do not
 
 The paper's slots are neighbours on a ring: slices shift from each to the next, and a count bounds what a
 slot keeps before it shifts. Here a slice need not be beside the one before, so the same is reached by
@@ -20,8 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spillway.metrics.view import ClusterView
-from spillway.policies.decision import Move
 from spillway.policies.ring import (
     HopCosts,
     Source,
@@ -32,7 +31,6 @@ from spillway.policies.ring import (
     response_s,
     utilisation,
 )
-from spillway.policies.scaling import scaling_moves
 
 #: A group stays where it is routed if that slot has at most so much of a slice more than the least.
 _SLACK = 0.5
@@ -99,21 +97,13 @@ def smoothed(
 def emptied(table: Sequence[int], slots: int) -> bool:
     """Whether passive adjustment is over: no group is in a slot that is to go.
 
-    A group with rows stays in its slot until they have expired; the next `smoothed` takes it away.
+    `smoothed` leaves a group with rows in its slot until they have expired, and then takes it away.
 
     Example:
         >>> emptied((0, 1, 2), slots=2), emptied((0, 1, 1), slots=2)
         (False, True)
     """
     return all(slot < slots for slot in table)
-
-
-def aggressive_moves(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tuple[Move, ...]:
-    """Moves towards another number of slots; called again until there are none.
-
-    The paper stops the ring for them. Here rows of the slices that move wait, and others do not.
-    """
-    return scaling_moves(view, slots, tries)
 
 
 @dataclass(frozen=True)
@@ -139,6 +129,12 @@ class RingRules:
     margin: float = 0.2
     #: Whether slices may move: "passive" never, "aggressive" always, "auto" where a slot falls behind.
     adjustment: str = "auto"
+    #: Busier than this is behind.
+    behind: float = 1.0
+
+    def moves(self, busy: float) -> bool:
+        """Whether slices are to move at once, with slots that are so busy."""
+        return self.adjustment == "aggressive" or (self.adjustment == "auto" and busy > self.behind)
 
 
 def resize(
@@ -156,10 +152,8 @@ def resize(
     busy = utilisation(sources, costs, slots)
     if wanted == slots or (busy <= rules.busy and not _saves(sources, costs, slots, wanted, rules)):
         return None
-    behind = busy > 1.0
-    moved = rules.adjustment == "aggressive" or (rules.adjustment == "auto" and behind)
     reason = f"{slots} slots are {busy:.0%} busy, the best length is {wanted}"
-    return Resize(wanted, moved, reason)
+    return Resize(wanted, rules.moves(busy), reason)
 
 
 def _enough(sources: Sequence[Source], costs: HopCosts, rules: RingRules) -> int:
@@ -178,13 +172,15 @@ def _saves(
 
 PSP, ATR, CTR = "psp", "atr", "ctr"
 #: ATR's segment in windows: of every slave row 1 + 2/this copies are kept on average.
-SEGMENT_WINDOWS = 2.0
+SEGMENT_WINDOWS = 3
 #: CTR's copies, as its authors have them.
 COPIES = 2
 #: Distributions that are no slower than this compare by what they keep.
 _ALIKE = 1.1
 #: A distribution that is busier than this falls behind sooner or later.
 _BUSIEST = 0.9
+#: More slots are no help to ATR: where it is chosen for good, rates may become so many times as high.
+ROOM = 3
 
 
 @dataclass(frozen=True)
@@ -198,27 +194,52 @@ class Offer:
     utilisation: float
     #: Rows that all slots keep together, copies included.
     rows: float
+    #: The stream that ATR cuts.
+    master: str | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the ways to distribute a join would be like here."""
+
+    #: Whether a row visits all slots of PSP at once, a hop for each step, and not one after the other.
+    at_once: bool = False
+    #: ATR's segment, in windows.
+    segment_windows: float = SEGMENT_WINDOWS
+    #: How often CTR stores a row; None: it cannot be had.
+    copies: int | None = COPIES
+    #: The stream that ATR cuts; None: the one with the highest rate.
+    master: str | None = None
 
 
 def offers(
-    sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float
+    sources: Sequence[Source],
+    costs: HopCosts,
+    slots: int,
+    window_s: float,
+    terms: Terms = Terms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, ...]:
-    """What the model says of PSP, ATR and CTR; ATR's master is the stream with the highest rate."""
+    """What the model says of PSP, ATR and CTR."""
+    copies = terms.copies
     return (
-        _psp(sources, costs, slots),
-        _atr(sources, costs, slots, window_s),
-        *((_ctr(sources, costs, slots),) if slots >= 2 * COPIES else ()),
+        _psp_at_once(sources, costs, slots) if terms.at_once else _psp(sources, costs, slots),
+        _atr(sources, costs, slots, window_s, terms),
+        *((_ctr(sources, costs, slots, copies),) if copies and slots >= 2 * copies else ()),
     )
 
 
 def distribution(
-    sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float
+    sources: Sequence[Source],
+    costs: HopCosts,
+    slots: int,
+    window_s: float,
+    terms: Terms = Terms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, str]:
     """`distribute="auto"`: the way to take, and why.
 
     The least response of those that keep up; among those that are about as fast, the fewest rows.
     """
-    known = offers(sources, costs, slots, window_s)
+    known = offers(sources, costs, slots, window_s, terms)
     able = [one for one in known if one.utilisation <= _BUSIEST]
     if not able:
         best = min(known, key=lambda one: one.utilisation)
@@ -243,23 +264,37 @@ def _psp(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
     return Offer(PSP, length, took_s, busy, sum(_rows(sources).values()))
 
 
-def _atr(sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float) -> Offer:
+def _psp_at_once(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
+    """Equation 5 where no row waits for other slots to be visited; so there is no best length."""
+
+    def took_s(source: Source) -> float:
+        steps = zip(source.coming, source.steps, strict=False)
+        return sum(costs.hop_s + n * (step.work_s / slots + costs.send_s) for n, step in steps)
+
+    busy = utilisation(sources, costs, slots)
+    return Offer(PSP, slots, over_sources(sources, took_s), busy, sum(_rows(sources).values()))
+
+
+def _atr(
+    sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float, terms: Terms
+) -> Offer:
     """One slot has all rows of a segment; what it cannot do in that time waits."""
     work_s = over_sources(sources, lambda source: central_s(source, costs))
     load = sum(source.rate for source in sources) * work_s
-    behind_s = max(0.0, load - 1.0) * SEGMENT_WINDOWS * window_s / 2
-    master = max(sources, key=lambda source: source.rate).name
+    behind_s = max(0.0, load - 1.0) * terms.segment_windows * window_s / 2
+    master = terms.master or max(sources, key=lambda source: source.rate).name
     rows = {
-        name: count * (1 if name == master else 1 + 2 / SEGMENT_WINDOWS)
+        name: count * (1 if name == master else 1 + 2 / terms.segment_windows)
         for name, count in _rows(sources).items()
     }
     response = costs.hop_s + costs.send_s + work_s + behind_s
-    return Offer(ATR, slots, response, load / slots, sum(rows.values()))
+    busy = ROOM * load if terms.at_once else load / slots
+    return Offer(ATR, slots, response, busy, sum(rows.values()), master)
 
 
-def _ctr(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
+def _ctr(sources: Sequence[Source], costs: HopCosts, slots: int, copies: int) -> Offer:
     """Each step goes to a part of the slots and is waited for; one row at a time."""
-    part = slots // COPIES
+    part = slots // copies
 
     def took_s(source: Source) -> float:
         steps = zip(source.coming, source.steps, strict=False)
@@ -269,4 +304,4 @@ def _ctr(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
 
     response = over_sources(sources, took_s)
     busy = sum(source.rate for source in sources) * response
-    return Offer(CTR, slots, response, busy, COPIES * sum(_rows(sources).values()))
+    return Offer(CTR, slots, response, busy, copies * sum(_rows(sources).values()))

@@ -1,8 +1,9 @@
 """What all protocols that move groups have in common: one move, its table, and the step that follows it.
 
 A protocol is a subclass with three things: the table of phases that a message may lead to, what the
-coordinator says in each phase, and what a message changes. What is said follows from the phase alone, so
-a coordinator that comes back with a logged phase goes on where it was.
+coordinator says in each phase, and what a message changes; the first and the last are the same for all.
+What is said follows from the phase alone, so a coordinator that comes back with a logged phase goes on
+where it was.
 
     mslb   moving state: DCAPE's relocation, and MSLB of PLANS (protocols/relocation.py)
     ptlb   parallel track: PTLB of PLANS (protocols/parallel_track.py)
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from spillway.errors import QueryError
 from spillway.operators.orders import Pick
-from spillway.protocols.messages import Message
+from spillway.protocols.messages import Message, PartitionsToMove
 
 
 class Phase(str, Enum):
@@ -45,6 +46,8 @@ class GroupMove:
     """One move of groups from one slot to another."""
 
     protocol: ClassVar[str] = ""
+    #: The phase after groups were chosen.
+    begins: ClassVar[Phase] = Phase.ENDED
     transitions: ClassVar[Transitions] = {}
     #: What the coordinator says in each phase.
     sayings: ClassVar[Mapping[Phase, type[Message]]] = {}
@@ -105,7 +108,11 @@ class GroupMove:
         return after
 
     def _after(self: _Move, message: Message) -> _Move:
-        raise NotImplementedError
+        """What every protocol does: it begins with the groups that were chosen, and it ends."""
+        if isinstance(message, PartitionsToMove):
+            phase = self.begins if message.groups else Phase.ENDED
+            return replace(self, phase=phase, groups=message.groups, bytes=message.bytes)
+        return replace(self, phase=Phase.ENDED)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for the log."""

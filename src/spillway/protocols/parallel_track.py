@@ -15,7 +15,6 @@ groups alone: a track that cannot be waited for is given up without a loss.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from spillway.protocols.messages import (
     AllOldPurged,
@@ -50,18 +49,16 @@ SAYS: dict[Phase, type[Message]] = {
 class ParallelTrack(GroupMove):
     """One move of groups by waiting until the sender's old rows are gone."""
 
-    protocol: ClassVar[str] = "ptlb"
-    transitions: ClassVar[Transitions] = TRANSITIONS
-    sayings: ClassVar[dict[Phase, type[Message]]] = SAYS
+    protocol = "ptlb"
+    begins = Phase.DUPLICATING
+    transitions = TRANSITIONS
+    sayings = SAYS
 
     def _after(self, message: Message) -> ParallelTrack:
         match message:
-            case PartitionsToMove(groups=groups, bytes=size):
-                phase = Phase.DUPLICATING if groups else Phase.ENDED
-                return replace(self, phase=phase, groups=groups, bytes=size)
             case AllOldPurged():
                 return replace(self, phase=Phase.DELETING)
             case GivenUp():
                 return replace(self, phase=Phase.ROLLING_BACK)
             case _:
-                return replace(self, phase=Phase.ENDED)
+                return super()._after(message)

@@ -21,7 +21,6 @@ move is given up and the sender takes its groups back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from spillway.protocols.messages import (
     ComputePartitionsToMove,
@@ -67,15 +66,13 @@ SAYS: dict[Phase, type[Message]] = {
 class Relocation(GroupMove):
     """One move of groups by moving their state."""
 
-    protocol: ClassVar[str] = "mslb"
-    transitions: ClassVar[Transitions] = TRANSITIONS
-    sayings: ClassVar[dict[Phase, type[Message]]] = SAYS
+    protocol = "mslb"
+    begins = Phase.DEACTIVATING
+    transitions = TRANSITIONS
+    sayings = SAYS
 
     def _after(self, message: Message) -> Relocation:
         match message:
-            case PartitionsToMove(groups=groups, bytes=size):
-                phase = Phase.DEACTIVATING if groups else Phase.ENDED
-                return replace(self, phase=phase, groups=groups, bytes=size)
             case Deactivated():
                 return replace(self, phase=Phase.SENDING)
             case ReceivePartitions():
@@ -87,4 +84,4 @@ class Relocation(GroupMove):
                 phase = Phase.ROLLING_BACK if failures >= MOST_FAILURES else Phase.SENDING
                 return replace(self, phase=phase, failures=failures)
             case _:
-                return replace(self, phase=Phase.ENDED)
+                return super()._after(message)

@@ -96,6 +96,17 @@ class Slicing:
         there = starts[group + copy * self.slices] - starts[group]
         return (places.astype(np.int64) + there).astype(np.uint32)
 
+    @property
+    def beyond_first(self) -> tuple[HashRange, ...]:
+        """The places of all planes but the first.
+
+        Example:
+            >>> [(one.lo >> 30, one.hi >> 30) for one in Slicing((10,), 4, copies=2).beyond_first]
+            [(2, 4)]
+        """
+        begin = int(group_bounds(self.groups)[self.slices])
+        return (HashRange(begin, HASH_END),) if begin < HASH_END else ()
+
     def ranges(self, stream: int, first: Times, last: Times, copy: int = 0) -> PlaceRanges:
         """Where the times from `first` to `last`, both included, are."""
         # A range that ends in the bucket it began in, a period later, is taken as all of it.

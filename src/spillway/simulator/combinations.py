@@ -96,9 +96,12 @@ class Combinations:
             whole.work - skipped * cost, whole.results - skipped, whole.stored, whole.bytes
         )
 
-    def making(self, shape: Shape, there: Shape, groups: Ints, at: Floats) -> float:
-        """The work of making the states that a shape has and another has not, at some steps."""
-        work: Any = self.estimate(groups).making(shape, there)
+    def making(self, shape: Shape, there: Shape, groups: Ints, at: Floats, since: int = 0) -> float:
+        """The work of making the states that a shape has and another has not, at some steps.
+
+        They are made of the rows since a step alone.
+        """
+        work: Any = self.estimate(groups, since).making(shape, there)
         if np.ndim(work) == 0:
             return 0.0
         last = np.minimum(at.astype(np.int64), self._scenario.steps - 1)

@@ -33,7 +33,7 @@ from spillway.protocols.move import GroupMove, Phase
 from spillway.routing.routing import Routing
 from spillway.simulator.join_scenario import NAMES, JoinScenario
 from spillway.simulator.joining import Joining
-from spillway.simulator.network import PART
+from spillway.simulator.network import PART, Carrier, Transfer
 from spillway.state.groups import GroupNews, GroupSizes, GroupTable, Ints
 
 
@@ -218,22 +218,19 @@ def _planned_shapes(scenario: JoinScenario) -> tuple[SlotShape, ...]:
 
 
 @dataclass
-class _Transfer:
-    move: GroupMove
-    groups: Ints
-    since_s: float
+class _Transfer(Transfer):
     #: Bytes on the link; None before the sender has processed what it has of the groups.
     bytes_left: float | None = None
     arrived: bool = False
 
 
-class Shipping:
+class Shipping(Carrier):
     """The moves that are being sent: processed at the sender, carried, and made at the receiver."""
 
     def __init__(self, joining: Joining) -> None:
+        super().__init__()
         self._joining = joining
         self._under_way: dict[int, _Transfer] = {}
-        self._said: list[tuple[Message, float]] = []
 
     def begin(self, moves: Sequence[GroupMove], now_s: float) -> None:
         """Takes moves up that are to be sent, each once."""
@@ -268,12 +265,3 @@ class Shipping:
     def _pay(self, one: _Transfer, slot: int) -> None:
         rows = float(self._joining.stored(one.groups).sum())
         self._joining.owed[slot] += rows * self._joining.scenario.ship_work
-
-    def _say(self, message: Message, one: _Transfer, now_s: float) -> None:
-        self._said.append((message, now_s - one.since_s))
-        one.since_s = now_s
-
-    def said(self) -> list[tuple[Message, float]]:
-        """What was said since this was last asked, and how long each took."""
-        found, self._said = self._said, []
-        return found

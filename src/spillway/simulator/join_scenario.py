@@ -20,6 +20,9 @@ from spillway.settings import Adapt
 from spillway.state.groups import Floats
 
 NAMES = ("A", "B", "C")
+#: Bytes of state that this project's development machine sends while it looks one row up: 13.5 MB/s
+#: (`bench relocate`, between memory tiers) times half a microsecond (`policies.plans.Costs`).
+SENT_BYTES_PER_WORK = 6.75
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,10 @@ class JoinScenario:
         begins = np.array([since for since, _ in self.rates])
         at = np.searchsorted(begins, np.arange(self.steps) * self.step_s + 1e-9, side="right") - 1
         return np.asarray([some for _, some in self.rates], np.float64)[at].T
+
+    def calibrated(self) -> JoinScenario:
+        """The scenario with links as slow, beside its slots, as those that were measured."""
+        return self.changed(link_bytes_per_s=SENT_BYTES_PER_WORK * self.work_per_s)
 
     def changed(self, **changes: Any) -> JoinScenario:
         """The scenario with some fields replaced."""

@@ -106,7 +106,7 @@ class JoinSimulation:
         return Result(
             scenario,
             {name: tuple(values) for name, values in self._series.items()},
-            tuple(self._journal),
             {name: round(value, 6) for name, value in totals.items()},
             tuple(self._violations[:20]),
+            tuple(self._journal),
         )

@@ -118,10 +118,21 @@ class Joining:
 
     def _retable(self, units: Ints) -> None:
         """Gives units the courses that they have at their slots, in the shapes of these."""
-        keys = np.stack([self.slot[units], self.since[units]], axis=1)
-        for slot, since in np.unique(keys, axis=0).tolist():
-            some = units[(self.slot[units] == slot) & (self.since[units] == since)]
-            self._put(some, self.combinations.course(self.shape[slot], self._groups(some), since))
+        keys = np.stack([self.slot[units], self.since[units], self._doubled_at(units)], axis=1)
+        for key in np.unique(keys, axis=0):
+            some = units[(keys == key).all(axis=1)]
+            slot, since, track = key.tolist()
+            shape, groups = self.shape[slot], self._groups(some)
+            if track == NOWHERE:
+                self._put(some, self.combinations.course(shape, groups, since))
+            else:
+                self._put(some, self.combinations.old_part(shape, groups, track, since))
+
+    def _doubled_at(self, units: Ints) -> Ints:
+        """The step from which on the new rows of units go to another slot as well; else `NOWHERE`."""
+        tracks = self._groups(units) + self.scenario.groups
+        doubled = (units < self.scenario.groups) & (self.slot[tracks] != NOWHERE)
+        return np.where(doubled, self.since[tracks], NOWHERE)
 
     def _put(self, units: Ints, course: Course) -> None:
         for name in _COLUMNS:
@@ -148,8 +159,10 @@ class Joining:
         """Another shape for a slot: what it lacks is made before it goes on."""
         before, self.shape[slot] = self.shape[slot], shape
         units = self.units_of(slot)
-        making = self.combinations.making(shape, before, self._groups(units), self.at[units])
-        self.owed[slot] += making
+        for since in np.unique(self.since[units]).tolist():
+            some = units[self.since[units] == since]
+            made = (shape, before, self._groups(some), self.at[some], since)
+            self.owed[slot] += self.combinations.making(*made)
         self._retable(units)
 
     def depart(self, groups: Ints, now: int) -> None:
@@ -174,11 +187,7 @@ class Joining:
         tracks = groups + self.scenario.groups
         self.slot[tracks] = receiver
         self.at[tracks] = self.since[tracks] = now
-        self._retable(tracks)
-        for since in np.unique(self.since[groups]).tolist():
-            some = groups[self.since[groups] == since]
-            shape = self.shape[int(self.slot[some[0]])]
-            self._put(some, self.combinations.old_part(shape, some, now, since))
+        self._retable(np.concatenate([tracks, groups]))
 
     def doubled(self, groups: Sequence[int]) -> bool:
         """Whether groups are on two tracks already."""

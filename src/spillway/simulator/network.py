@@ -24,23 +24,46 @@ PART = "simulated"
 
 
 @dataclass
-class _Transfer:
+class Transfer:
+    """A move that is being sent."""
+
     move: GroupMove
     groups: Ints
+    #: When something was last said of it.
+    since_s: float
+
+
+class Carrier:
+    """What is heard of the moves that are being sent."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[Message, float]] = []
+
+    def said(self) -> list[tuple[Message, float]]:
+        """What was said since this was last asked, and how long each took."""
+        found, self._said = self._said, []
+        return found
+
+    def _say(self, message: Message, one: Transfer, now_s: float) -> None:
+        self._said.append((message, now_s - one.since_s))
+        one.since_s = now_s
+
+
+@dataclass
+class _Transfer(Transfer):
     #: When the rows on their way will have been processed.
     quiet_s: float
-    bytes_left: float
-    since_s: float
+    bytes_left: float = 0.0
     begun: bool = False
 
 
-class Network:
+class Network(Carrier):
     """The moves that are being sent."""
 
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
         self._cluster = cluster
         self._under_way: dict[int, _Transfer] = {}
-        self._said: list[tuple[Message, float]] = []
 
     def begin(self, moves: Iterable[GroupMove], now_s: float) -> None:
         """Takes moves up that are to be sent, each once."""
@@ -49,7 +72,7 @@ class Network:
             if sent and move.move not in self._under_way:
                 quiet = now_s + self._drain_s(move.sender)
                 groups = np.array(move.groups, np.int64)
-                self._under_way[move.move] = _Transfer(move, groups, quiet, 0.0, now_s)
+                self._under_way[move.move] = _Transfer(move, groups, now_s, quiet)
 
     def _drain_s(self, sender: int) -> float:
         """How long the rows on the links to a slot take it."""
@@ -96,15 +119,6 @@ class Network:
         size = int(self._cluster.sizes()[one.groups].sum())
         self._say(Received(one.move.move, PART, size), one, now_s)
         del self._under_way[one.move.move]
-
-    def _say(self, message: Message, one: _Transfer, now_s: float) -> None:
-        self._said.append((message, now_s - one.since_s))
-        one.since_s = now_s
-
-    def said(self) -> list[tuple[Message, float]]:
-        """What was said since this was last asked, and how long each took."""
-        found, self._said = self._said, []
-        return found
 
     def sending(self) -> set[int]:
         """The groups whose state is between two slots."""

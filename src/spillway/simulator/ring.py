@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from spillway.policies.slicing import ATR, CTR
 from spillway.simulator.arrivals import poisson_times
+from spillway.simulator.outcome import Outcome
 from spillway.simulator.ring_flow import BEGUN, DONE, RESULTS, hops_run, ring_run
 from spillway.simulator.ring_scenario import RingScenario
 from spillway.simulator.segments import finished, jobs, kept, window
@@ -31,29 +31,8 @@ from spillway.state.groups import Floats, Ints
 NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
 
 
-@dataclass(frozen=True)
-class RingResult:
-    """What a simulation gave; see `Result` of simulator/simulation.py."""
-
-    scenario: RingScenario
-    series: Mapping[str, tuple[float, ...]]
-    totals: Mapping[str, float]
-    violations: tuple[str, ...]
-
-    def mean(self, name: str, since_s: float = 0.0, until_s: float = float("inf")) -> float:
-        """The mean of a series over a stretch of virtual time."""
-        pairs = zip(self.series["second"], self.series[name], strict=True)
-        values = [value for at, value in pairs if since_s < at <= until_s + 1e-9]
-        return float(np.mean(values)) if values else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "scenario": self.scenario.to_json(),
-            "totals": dict(self.totals),
-            "violations": list(self.violations),
-            "series": {name: list(values) for name, values in self.series.items()},
-        }
+class RingResult(Outcome[RingScenario]):
+    """What a simulation of a ring gave."""
 
 
 def simulate_ring(scenario: RingScenario) -> RingResult:

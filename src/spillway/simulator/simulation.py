@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from spillway.metrics.events import Event, GroupsReactivated, Spilled
 from spillway.simulator.checkers import Checker
@@ -16,6 +14,7 @@ from spillway.simulator.control import Control
 from spillway.simulator.disks import Disks
 from spillway.simulator.join_scenario import JoinScenario
 from spillway.simulator.network import Network
+from spillway.simulator.outcome import Outcome
 from spillway.simulator.presets import preset
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.series import Recorder
@@ -28,33 +27,16 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a simulation gave."""
+class Result(Outcome[Scenario | JoinScenario]):
+    """What a simulation of a cluster gave; its series are those of simulator/series.py."""
 
-    scenario: Scenario | JoinScenario
-    #: Points of equal virtual time apart; see simulator/series.py.
-    series: Mapping[str, tuple[float, ...]]
     #: Events with the virtual time at which the coordinator knew of them.
-    journal: tuple[tuple[float, Event], ...]
-    totals: Mapping[str, float]
-    #: What the checkers found; empty where all is well.
-    violations: tuple[str, ...]
-
-    def mean(self, name: str, since_s: float = 0.0, until_s: float = float("inf")) -> float:
-        """The mean of a series over a stretch of virtual time."""
-        pairs = zip(self.series["second"], self.series[name], strict=True)
-        values = [value for at, value in pairs if since_s < at <= until_s + 1e-9]
-        return float(np.mean(values)) if values else 0.0
+    journal: tuple[tuple[float, Event], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "scenario": self.scenario.to_json(),
-            "totals": dict(self.totals),
-            "violations": list(self.violations),
-            "series": {name: list(values) for name, values in self.series.items()},
-            "journal": [{"at_s": at, **event.to_json()} for at, event in self.journal],
-        }
+        journal = [{"at_s": at, **event.to_json()} for at, event in self.journal]
+        return {**super().to_json(), "journal": journal}
 
 
 def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result:
@@ -150,7 +132,7 @@ class Simulation:
         return Result(
             self.scenario,
             {name: tuple(values) for name, values in self._recorder.series.items()},
-            tuple(self._journal),
             {name: round(value, 6) for name, value in totals.items()},
             self.checker.violations,
+            tuple(self._journal),
         )

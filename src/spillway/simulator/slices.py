@@ -18,7 +18,8 @@ import numpy as np
 
 from spillway.metrics.view import ClusterView, SlotView
 from spillway.policies.relocation import movers
-from spillway.policies.slicing import RingRules, aggressive_moves, resize, smoothed
+from spillway.policies.scaling import scaling_moves
+from spillway.policies.slicing import RingRules, resize, smoothed
 from spillway.simulator.ring_scenario import RingScenario
 from spillway.state.groups import Floats, GroupTable, Ints
 
@@ -152,9 +153,7 @@ class _Placer:
         sizes = (self._held(bucket) * scenario.row_bytes).astype(np.int64)
         tries = dict.fromkeys(range(old, self._slots), 0)
         moved_bytes = 0
-        while moves := aggressive_moves(
-            self._view(sizes, max(old, self._slots)), self._slots, tries
-        ):
+        while moves := scaling_moves(self._view(sizes, max(old, self._slots)), self._slots, tries):
             for move in moves:
                 tries[move.receiver] = tries.get(move.receiver, 0) + 1
                 owned = [group for group, slot in enumerate(self._table) if slot == move.sender]

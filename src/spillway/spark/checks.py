@@ -112,7 +112,9 @@ def find_time(frame: DataFrame, stream: str, name: str, verb: str) -> str:
     return column
 
 
-def window_of(stream: str, time: str, window: Duration, lateness: Duration) -> WindowPlan:
+def window_of(
+    stream: str, time: str, window: Duration, lateness: Duration, *, tumbling: bool = False
+) -> WindowPlan:
     """A window with lengths that make sense."""
     length = duration_us("window", window)
     if length <= 0:
@@ -126,4 +128,4 @@ def window_of(stream: str, time: str, window: Duration, lateness: Duration) -> W
             f"the lateness of stream {stream} is {lateness!r}",
             hint="a lateness cannot be less than nothing",
         )
-    return WindowPlan(time, length, lateness_us)
+    return WindowPlan(time, length, lateness_us, tumbling)

@@ -14,13 +14,20 @@ from spillway.settings import Adapt
 from spillway.spark.lanes import assign_lanes, nullable
 from spillway.spark.result import Planned, Result
 
+#: What a parallel track can move where it cannot move a dedup with a range.
+EVERY_INSTEAD = (
+    "take every= instead of within=: one row of each key and stretch of the clock, "
+    "which depends on no row before the stretch"
+)
+
 
 @dataclass(frozen=True)
 class Dedup(Result):
     """A dedup in the making; `writeStream` starts it.
 
     A row is a result if its key was not seen before; with a range, if no row of its key that is a
-    result is less than the range away from it in time.
+    result is less than the range away from it in time; with stretches of the clock, if it is the first
+    of its key and stretch.
     """
 
     KIND: ClassVar[str] = "a dedup"
@@ -28,7 +35,7 @@ class Dedup(Result):
 
     keys: tuple[str, ...] = ()
     window: WindowPlan | None = None
-    #: What orders the rows of a batch where there is no range.
+    #: What orders the rows of a batch where there is no window.
     by: str | None = None
 
     @property
@@ -48,5 +55,8 @@ class Dedup(Result):
         plan = DedupPlan(source, tuple(kind.simpleString() for kind in types), self.by)
         lanes = assign_lanes(plan, self.frames, types)
         order = None if self.by is None else frame.columns.index(self.by)
-        operator = DedupOperator(lanes.streams[0], order, adapt.block_rows)
-        return Planned(plan, lanes, self.frames, operator)
+        window = self.window
+        tumbling = window is not None and window.tumbling
+        operator = DedupOperator(lanes.streams[0], order, adapt.block_rows, tumbling=tumbling)
+        hint = "" if window is None or tumbling else EVERY_INSTEAD
+        return Planned(plan, lanes, self.frames, operator, track_hint=hint)

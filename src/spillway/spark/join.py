@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from spillway.duration import Duration
 from spillway.errors import PlanError
@@ -26,6 +26,7 @@ from spillway.spark.checks import (
 )
 from spillway.spark.lanes import assign_lanes, common_type, result_schema
 from spillway.spark.matching import Conditions, Test, planned_matching, predicates_of
+from spillway.spark.reading import fields_read
 from spillway.spark.result import Planned, Result
 from spillway.spark.stream import Grouped, results_of
 
@@ -146,6 +147,10 @@ class Join(Result):
         names of streams, text is over those that it names, and a function over all. With several
         conditions all must hold. A join without equal keys needs a window.
 
+        Text means what Spark means by it in ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic,
+        the usual functions of numbers and text, intervals. What is not known, and types that do not fit
+        each other, are refused here; overflow and division by zero end the query, as in Spark.
+
         Example:
             >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP
         """
@@ -166,10 +171,32 @@ class Join(Result):
         """One struct per stream."""
         return result_schema(self.frames)
 
+    @property
+    def made_schema(self) -> StructType:
+        """One struct per stream, of the columns that are read."""
+        read = self._read()
+        structs = [
+            StructField(one.name, _some(one.dataType, read.get(one.name)))
+            for one in self.whole_schema.fields
+        ]
+        return StructType(structs)
+
+    def _read(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns that are read of streams, where not all are: one at least, as it is to be rows."""
+        if not any(verb == "select" for verb, _ in self.steps):
+            return {}
+        empty = self.spark.createDataFrame([], self.whole_schema)
+        found = fields_read(self.shaped(empty)) or {}
+        return {
+            name: tuple(c for c in self.frames[name].columns if c in some)
+            or (self.frames[name].columns[0],)
+            for name, some in found.items()
+        }
+
     def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
         """The checked join."""
         if self.keys is None and self.conditions:
-            return planned_matching(self.frames, self.conditions, self.windows, adapt)
+            return planned_matching(self.frames, self.conditions, self.windows, adapt, self._read())
         if self.keys is None:
             shared = set.intersection(*({*frame.columns} for frame in self.frames.values()))
             raise PlanError(
@@ -192,7 +219,7 @@ class Join(Result):
         kinds = tuple(kind.simpleString() for kind in types)
         labels = tuple(one.label for one in predicates)
         plan = MatchedPlan(streams, kinds, labels) if labels else JoinPlan(streams, kinds)
-        lanes = assign_lanes(plan, self.frames, types)
+        lanes = assign_lanes(plan, self.frames, types, read=self._read())
         operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
         shaping = self.shaping or Shaping(tuple(self.frames))
         if predicates and self.shaping is not None:
@@ -251,6 +278,12 @@ class Join(Result):
                 hint="cast one of them before the join, so that all are of one kind",
             )
         return common_type(self.spark, list(kinds.values()))
+
+
+def _some(struct: DataType, names: Sequence[str] | None) -> DataType:
+    if names is None or not isinstance(struct, StructType):
+        return struct
+    return StructType([one for one in struct.fields if one.name in names])
 
 
 def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:

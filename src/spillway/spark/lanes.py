@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from spillway.errors import PlanError
-from spillway.operators.base import StreamColumns
+from spillway.operators.base import AGAIN, StreamColumns
 from spillway.plan.join import Plan
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import Routing
@@ -58,6 +58,26 @@ class Lanes:
     streams: tuple[StreamColumns, ...]
     #: For each stream, the value of each stored column as a Spark expression over its DataFrame.
     values: tuple[tuple[Column, ...], ...]
+    #: The column of the DataFrames, which is not stored, that says whether a row is there again.
+    again: str | None = None
+
+    @property
+    def structs(self) -> StructType:
+        """One struct per stream, with all columns that the user sees."""
+        return StructType(
+            [
+                StructField(
+                    stream.name,
+                    StructType(
+                        [
+                            StructField(name, self.types[lane])
+                            for name, lane in zip(stream.visible, stream.lanes, strict=False)
+                        ]
+                    ),
+                )
+                for stream in self.streams
+            ]
+        )
 
     def union(self, frames: Mapping[str, DataFrame], plan: Plan) -> DataFrame:
         """All streams as rows of one schema, hashed, without the rows that can match nothing."""
@@ -83,8 +103,11 @@ class Lanes:
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
             lanes[lane] = value
+        tag = F.lit(number)
+        if self.again is not None:
+            tag = F.when(F.col(quoted(self.again)), number + AGAIN).otherwise(number)
         return frame.where(present).select(
-            F.lit(number).cast("tinyint").alias(STREAM),
+            tag.cast("tinyint").alias(STREAM),
             _hash(keys).alias(HASH),
             *(value.alias(f"lane{at}") for at, value in enumerate(lanes)),
         )
@@ -100,10 +123,13 @@ def assign_lanes(
     frames: Mapping[str, DataFrame],
     key_types: Sequence[DataType],
     hidden: Collection[str] = (),
+    read: Mapping[str, Collection[str]] | None = None,
+    again: str | None = None,
 ) -> Lanes:
     """Gives every stored column of every stream a lane of its type.
 
-    The columns in `hidden` are the last ones, and not part of the results.
+    The columns in `hidden` are the last ones, and not part of the results. `read` are the columns of
+    streams that results need, where these do not need all. `again` is a last column that is not stored.
     """
     types: list[DataType] = []
     keys_of_lanes: list[str] = []
@@ -111,6 +137,8 @@ def assign_lanes(
     values: list[tuple[Column, ...]] = []
     for stream in plan.streams:
         frame = frames[stream.name]
+        if again is not None:
+            frame = frame.drop(again)
         stored, key_at = _stored_columns(frame, stream.keys, key_types)
         taken: set[int] = set()
         lanes = []
@@ -126,6 +154,7 @@ def assign_lanes(
             taken.add(lane)
             lanes.append(lane)
         names = tuple(name for name in frame.columns if name not in hidden)
+        needed = (read or {}).get(stream.name)
         streams.append(
             StreamColumns(
                 stream.name,
@@ -134,10 +163,11 @@ def assign_lanes(
                 tuple(key_at),
                 None if stream.window is None else names.index(stream.window.time),
                 None if stream.window is None else stream.window.window_us,
+                None if needed is None else tuple(map(names.index, needed)),
             )
         )
         values.append(tuple(value for value, _ in stored))
-    return Lanes(tuple(types), tuple(streams), tuple(values))
+    return Lanes(tuple(types), tuple(streams), tuple(values), again)
 
 
 def _stored_columns(
@@ -231,26 +261,28 @@ def common_type(spark: SparkSession, types: Sequence[DataType]) -> DataType:
     return nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
 
 
-def stored_in_utc(kind: pa.DataType) -> pa.DataType:
-    """The type with every zoned timestamp labelled UTC.
+def stored_as(kind: pa.DataType) -> pa.DataType:
+    """The type with every zoned timestamp labelled UTC, and everything in it allowed to be NULL.
 
     Spark labels timestamps with the session's zone, which may differ after a restart; the instants
-    do not, and runs that are merged must have one schema.
+    do not. What it says cannot be NULL depends on what other streams it has seen beside. Runs that are
+    merged, and rows that travel between rounds, must have one schema.
     """
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
     if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(stored_in_utc(f.type)) for f in kind])
+        return pa.struct([f.with_type(stored_as(f.type)).with_nullable(True) for f in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(stored_in_utc(kind.value_type)))
+        inner = kind.value_field.with_type(stored_as(kind.value_type))
+        return pa.list_(inner.with_nullable(True))
     if pa.types.is_map(kind):
-        return pa.map_(stored_in_utc(kind.key_type), stored_in_utc(kind.item_type))
+        return pa.map_(stored_as(kind.key_type), stored_as(kind.item_type))
     return kind
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
     """The type of a stored column."""
-    return stored_in_utc(to_arrow_type(kind, **_ZONE))
+    return stored_as(to_arrow_type(kind, **_ZONE))
 
 
 def _is_float(kind: DataType) -> bool:

@@ -50,7 +50,7 @@ ROUND_IDS = 1 << 40
 ROUND_BYTES = 256 << 20
 
 #: What Spark recognises as a batch that ended because its query was stopped.
-_STOPPED = (
+STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch of a stopped query: "
     "java.lang.InterruptedException"
 )
@@ -115,7 +115,8 @@ class BatchLoop:
                         rows.sparkSession.conf.set(key, value)
                 self._arrow.prepare(rows.sparkSession)
                 plan = self.stage.begin_batch(batch)
-                self._run(0, rows, plan, batch, replay=self._first)
+                every_s = self.stage.pace.period_s
+                self._run(0, rows, plan, batch, replay=self._first, period_s=every_s)
                 self._first = False
         except BaseException as problem:
             raise self._failed(problem) from None
@@ -230,9 +231,16 @@ class BatchLoop:
         self._may_be_open = False
 
     def _run(
-        self, at: int, rows: DataFrame, plan: BatchPlan, sink_id: int, *, replay: bool
+        self,
+        at: int,
+        rows: DataFrame,
+        plan: BatchPlan,
+        sink_id: int,
+        *,
+        replay: bool,
+        period_s: float | None = None,
     ) -> None:
-        """One step of a stage and of those after it."""
+        """One step of a stage and of those after it; `period_s` after the batch before it."""
         started_at, t0 = time.time(), time.perf_counter()
         ran = [_Step(self.stages[at], plan, self.stages[at].results(rows, plan))]
         for place in range(at, len(self.stages) - 1):
@@ -248,7 +256,7 @@ class BatchLoop:
         answers = [step.stage.answers(step.results, step.plan) for step in ran]
         t2 = time.perf_counter()
         for step, records in reversed(list(zip(ran, answers, strict=True))):
-            step.stage.commit(step.plan, records, t2 - t0)
+            step.stage.commit(step.plan, records, t2 - t0, period_s)
         self._arrow.learn([record for records in answers for record in records.values()])
         busy = sum(max(one.busy_s for one in records.values()) for records in answers)
         phases = Phases(t1 - t0, max(0.0, t2 - t1 - busy), busy, time.perf_counter() - t2)
@@ -279,7 +287,7 @@ class BatchLoop:
         and dies of a long one, so the text is kept short and never begins such a match by chance.
         """
         if self.stopping:
-            return RuntimeError(_STOPPED)
+            return RuntimeError(STOPPED)
         self.failure = named_failure(problem)
         told = str(self.failure).replace("py4j.protocol.", "")
         return RuntimeError(f"{type(self.failure).__name__}: {told[:2000]}")

@@ -6,7 +6,7 @@
                              "atr", the n-way join on segments of time, to which rows are copied
 
 All give the same rows. PSP section 7 says what speaks for which; "psp" is what a query has that does not
-choose.
+choose, and what "auto" is until the first rows have been seen (spark/distribution.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from spillway.operators.predicates import Condition, Predicate, bound
 from spillway.operators.sliced import SlicedJoin
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
+from spillway.policies.slicing import SEGMENT_WINDOWS
 from spillway.routing.segments import Segments
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
@@ -37,15 +38,21 @@ Test = Callable[..., Any] | str | Condition
 #: Conditions, with the streams that they were said to be over.
 Conditions = tuple[tuple[Test, tuple[str, ...]], ...]
 
-SEGMENT = "_segment"
-#: A segment that is so many times as long as the longest window has few copies of each row.
-SEGMENT_WINDOWS = 3
+#: Columns that rows have in a join by segments: which one, and whether they are in another before.
+SEGMENT, REPEATED = "_segment", "_repeated"
 
 
 def predicates_of(frames: Mapping[str, DataFrame], conditions: Conditions) -> list[Predicate]:
     """The conditions, checked against the columns of the streams."""
-    columns = {name: frame.columns for name, frame in frames.items()}
-    return [bound(test, over, columns, number) for number, (test, over) in enumerate(conditions)]
+    columns = {
+        name: {one.name: one.dataType.simpleString() for one in frame.schema.fields}
+        for name, frame in frames.items()
+    }
+    session = next(iter(frames.values())).sparkSession
+    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    return [
+        bound(test, over, columns, number, zone) for number, (test, over) in enumerate(conditions)
+    ]
 
 
 def planned_matching(
@@ -53,8 +60,9 @@ def planned_matching(
     conditions: Conditions,
     windows: Mapping[str, WindowPlan] | None,
     adapt: Adapt,
+    read: Mapping[str, Sequence[str]],
 ) -> Planned:
-    """The checked join without equal keys."""
+    """The checked join without equal keys; `read` are the columns that results need (lanes.py)."""
     if windows is None:
         raise PlanError(
             f"the join of {', '.join(frames)} has conditions, but neither equal keys nor a window",
@@ -68,6 +76,11 @@ def planned_matching(
                 detail="every row visits all slots, so no slot can let rows wait",
                 hint=f"leave {name} out",
             )
+    if adapt.master is not None and adapt.master not in frames:
+        raise SettingsError(
+            f"master={adapt.master!r} is no stream of the join",
+            hint=f"the streams are {', '.join(frames)}",
+        )
     streams = tuple(
         StreamPlan(
             name,
@@ -79,8 +92,8 @@ def planned_matching(
     )
     predicates = predicates_of(frames, conditions)
     if adapt.distribute == "atr":
-        return _aligned(frames, streams, predicates, windows, adapt)
-    return _sliced(frames, streams, predicates, adapt)
+        return _aligned(frames, streams, predicates, windows, adapt, read)
+    return _sliced(frames, streams, predicates, adapt, read)
 
 
 def _turns(adapt: Adapt) -> str | None:
@@ -92,10 +105,11 @@ def _sliced(
     streams: tuple[StreamPlan, ...],
     predicates: Sequence[Predicate],
     adapt: Adapt,
+    read: Mapping[str, Sequence[str]],
 ) -> Planned:
     copies = adapt.copies if adapt.distribute == "ctr" else 1
     plan = SlicedPlan(streams, tuple(one.label for one in predicates), copies)
-    lanes = assign_lanes(plan, frames, ())
+    lanes = assign_lanes(plan, frames, (), read=read)
     windows = [stream.window for stream in streams if stream.window is not None]
     slicing = slicing_for(
         [one.window_us for one in windows],
@@ -115,29 +129,47 @@ def _aligned(
     predicates: Sequence[Predicate],
     windows: Mapping[str, WindowPlan],
     adapt: Adapt,
+    read: Mapping[str, Sequence[str]],
 ) -> Planned:
-    """The join on segments of time: the first stream is the one that is cut (ATR)."""
+    """The join on segments of time: one stream is cut, the others' rows are copied (ATR)."""
     names = list(frames)
+    master = names[0] if adapt.master is None else adapt.master
     lengths = tuple(windows[name].window_us for name in names)
     length = SEGMENT_WINDOWS * max(lengths)
     if adapt.segment is not None:
         length = duration_us("segment", adapt.segment)
-    segments = Segments(length, 0, lengths)
+    segments = Segments(length, names.index(master), lengths)
+    segment, repeated = (_unused(name, frames) for name in (SEGMENT, REPEATED))
     copied = {
-        name: frame.select(
-            "*", F.explode(F.expr(segments.sql(at, _micros(frame, windows[name])))).alias(SEGMENT)
+        name: _in_segments(
+            frame, segments.sql(at, _micros(frame, windows[name])), segment, repeated
         )
         for at, (name, frame) in enumerate(frames.items())
     }
     plan = MatchedPlan(
-        tuple(replace(stream, keys=(SEGMENT,)) for stream in streams),
+        tuple(replace(stream, keys=(segment,)) for stream in streams),
         ("bigint",),
         tuple(one.label for one in predicates),
-        (length, names[0]),
+        (length, master),
     )
-    lanes = assign_lanes(plan, copied, [LongType()], hidden=(SEGMENT,))
+    lanes = assign_lanes(plan, copied, [LongType()], hidden=(segment,), read=read, again=repeated)
     operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
     return Planned(plan, lanes, copied, operator)
+
+
+def _in_segments(frame: DataFrame, segments: str, segment: str, repeated: str) -> DataFrame:
+    """The rows once for each of their segments, with whether they are in another before."""
+    each = F.posexplode(F.expr(segments)).alias(repeated, segment)
+    own = (F.col(quoted(name)) for name in (*frame.columns, segment))
+    return frame.select("*", each).select(*own, (F.col(repeated) > 0).alias(repeated))
+
+
+def _unused(name: str, frames: Mapping[str, DataFrame]) -> str:
+    """A name that no stream has a column of, whatever its case."""
+    taken = {column.lower() for frame in frames.values() for column in frame.columns}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def _micros(frame: DataFrame, window: WindowPlan) -> str:

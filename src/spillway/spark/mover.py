@@ -24,7 +24,7 @@ import threading
 import time
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate, islice
@@ -50,7 +50,7 @@ from spillway.spark.home import Home
 from spillway.spark.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.workers import own_workers
 from spillway.state.layers import Layer
-from spillway.state.manifest import Manifest, part_manifest
+from spillway.state.manifest import Manifest, matched, part_manifest
 from spillway.state.merging import merged
 from spillway.state.moving import Departure, of_move
 from spillway.state.run import Run
@@ -168,11 +168,20 @@ class Mover:
         self._warm = True
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
-    def send(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
-        """Begins to send what has departed; without an exchange, it is where it is needed already."""
+    def send(
+        self,
+        move: GroupMove,
+        sender: Manifest,
+        made: Collection[str],
+        exchange: Exchange | None,
+    ) -> None:
+        """Begins to send what has departed; without an exchange, it is where it is needed already.
+
+        `made` are the made streams that the receiver has; others are left behind.
+        """
         if self._closed:
             return
-        work = (move, sender, exchange)
+        work = (move, matched(sender, made), exchange)
         thread = threading.Thread(
             target=self._run, args=work, name=f"spillway-move-{move.move}", daemon=True
         )
@@ -266,7 +275,7 @@ class Mover:
         context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
         watch = time.perf_counter()
         received: list[tuple[Parcel, Run]] = []
-        # Slots may have different made streams: those of the sender are sent.
+        # Of the made streams of the sender those are left that the receiver has as well.
         sent = (int(sender.version), self._times(departure.made))
         loads = self._in_loads(parcels(departure, len(sender.groups)))
         for load in islice(loads, 1):

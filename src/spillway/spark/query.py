@@ -161,8 +161,10 @@ class Query:
         """Changes the number of slots while the query runs.
 
         New slots are filled, and slots that are to go are emptied, by moving groups beside the
-        batches; the event `Scaled` tells when it is done. It holds until the query ends: the next
-        start has as many slots as its `.adapt(slots=...)` says.
+        batches; the event `Scaled` tells when it is done. With `adjustment="passive"` nothing moves:
+        new slots get rows to come, and slots that are to go stay until theirs have left the window.
+        It holds until the query ends: the next start has as many slots as its `.adapt(slots=...)` says;
+        with `ring="auto"`, until what is measured says something else.
         """
         if not self.isActive:
             raise QueryError(
@@ -198,8 +200,9 @@ class Query:
         """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch.
 
         Of a join whose slots have shapes, also what each slot measured, and what its shape and others
-        cost by that. Of a join without equal keys, also what was measured of its predicates, and how
-        response time and output would be with other numbers of slots.
+        cost by that. Of a join without equal keys, also what was measured of its predicates, how
+        the response time of a batch and output would be with other numbers of slots, how many it is to
+        have, and why; with distribute="auto", what was chosen and why.
         """
         print(self.describe(extended))
 
@@ -300,7 +303,7 @@ def _described(stage: Stage) -> list[str]:
         else:
             w = stream.window
             lines.append(
-                f"    window {w.window_us / 1e6:g} s on {w.time}, "
+                f"    window {'every ' if w.tumbling else ''}{w.window_us / 1e6:g} s on {w.time}, "
                 f"lateness {w.lateness_us / 1e6:g} s"
             )
     places = Places.of(spec.query_id, spec.adapt)
@@ -315,6 +318,8 @@ def _described(stage: Stage) -> list[str]:
         f"  disk   {places.disk}",
         f"  durable {stage.checkpoint.location}",
     ]
+    if spec.distribution is not None:
+        lines.append(f"  spread {spec.distribution}")
     lines += [f"  visits {line}" for line in stage.explained_visits()]
     if spec.shaping is not None:
         lines.append(f"  plan   {plan_line(spec.shaping)}")

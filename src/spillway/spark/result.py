@@ -36,6 +36,10 @@ class Planned:
     travelling: Callable[[DataFrame], DataFrame] = lambda rows: rows
     #: What shapes slots may join in; None: the operator has only one.
     shaping: Shaping | None = None
+    #: How the join is distributed and why, where that was not asked for.
+    distribution: str | None = None
+    #: What to ask for instead where groups are to be moved by a parallel track, and cannot be.
+    track_hint: str = ""
 
     def feed(self, rows: DataFrame) -> DataFrame:
         """The results of the query before, as they travel."""
@@ -91,6 +95,11 @@ class Result:
     def whole_schema(self) -> StructType:
         """The schema before where and select."""
         raise NotImplementedError
+
+    @property
+    def made_schema(self) -> StructType:
+        """The schema of what the operator gives: without columns that nothing reads."""
+        return self.whole_schema
 
     @property
     def schema(self) -> StructType:

@@ -144,6 +144,14 @@ def qualified(spark: SparkSession, location: str) -> str:
     )
 
 
+def remove(spark: SparkSession, location: str) -> None:
+    """Deletes a directory where Spark has made one."""
+    jvm, jsc = spark.sparkContext._jvm, spark.sparkContext._jsc
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(location)
+    path.getFileSystem(jsc.hadoopConfiguration()).delete(path, True)
+
+
 def _has_class(spark: SparkSession, name: str) -> bool:
     jvm = spark.sparkContext._jvm
     assert jvm is not None

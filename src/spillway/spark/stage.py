@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from spillway.coordinator.adaptation import Rules, adapt, give_up, rescale, resume
+from spillway.coordinator.adaptation import Rules, adapt, give_up, rescale, resume, tire, waits
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
     Committed,
     Note,
     References,
+    Scaling,
     commit_batch,
     new_note,
     noteworthy,
@@ -42,62 +42,43 @@ from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator
-from spillway.operators.faults import Faults
 from spillway.operators.intermediate import time_columns
-from spillway.operators.sliced import SlicedJoin
-from spillway.plan.join import Plan
 from spillway.policies.protocols import Protocols
 from spillway.policies.rotation import Gaps
-from spillway.policies.shaping import Shaping
 from spillway.policies.skew import Skew
 from spillway.protocols.move import GroupMove, Phase
-from spillway.settings import Adapt, parse_bytes
+from spillway.settings import parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.home import Home
 from spillway.spark.janitor import Upkeep
-from spillway.spark.lanes import COPY, Lanes, lanes_schema, markers, with_copies
+from spillway.spark.lanes import lanes_schema, markers, with_copies
 from spillway.spark.mover import Mover
 from spillway.spark.pace import Pace
+from spillway.spark.ring import Ring, adjusts
 from spillway.spark.session import cloned
+from spillway.spark.spec import QuerySpec
 from spillway.spark.task import Records, SlotTask
 from spillway.spark.visits import (
+    Model,
     VisitTask,
     answered,
     explained_visits,
     in_rounds,
+    model_now,
     probing_of,
 )
 
 #: Steps of a move (DCAPE-TR 5.1, PLANS 3.2) that a batch is the answer to, by the phase it ran in; and
-#: those that are due when it is committed, by the phase after it.
+#: those that are due when it is committed, by the phase after it. That a move is taken back, or a track
+#: given up, is a step of neither paper, and here the ninth.
 _STEP_IN_BATCH = {
     Phase.COMPUTING: 2,
     Phase.DEACTIVATING: 4,
     Phase.REACTIVATING: 8,
     Phase.DELETING: 5,
+    Phase.ROLLING_BACK: 9,
 }
 _STEP_AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
-
-
-@dataclass(frozen=True)
-class QuerySpec:
-    """Everything about a query that does not change while it runs."""
-
-    plan: Plan
-    lanes: Lanes
-    operator: Operator
-    schema: StructType
-    #: The user's where and select, applied to the results.
-    shape: Callable[[DataFrame], DataFrame]
-    #: The rows of this operator as they travel, from the results of the one before.
-    feed: Callable[[DataFrame], DataFrame]
-    adapt: Adapt
-    query_id: str
-    identity: bool = False
-    faults: Faults = field(default_factory=Faults)
-    #: What shapes slots may join in; None: the operator has only one.
-    shaping: Shaping | None = None
 
 
 class Stage:
@@ -117,7 +98,7 @@ class Stage:
         self.spec = spec
         self.state = state
         self.checkpoint = checkpoint
-        self.rules = Rules.of(spec.adapt, life_us(spec))
+        self.rules = Rules.of(spec.adapt, spec.life_us)
         #: Bytes of state that each slot may have in memory; None: no limit.
         self.memory = {s: spec.adapt.memory_of(s) for s in range(max(slots, state.routing.slots))}
         #: How much slots that are slower than others process in a batch; None: everything.
@@ -137,9 +118,12 @@ class Stage:
         #: Whether what evaluates the results may renumber the tasks: then a task without a row does
         #: not know which slot it is.
         self._renumbers = renumbers
+        #: How long the ring of a join is to be; None: slots of other operators are no ring.
+        rings = adjusts(spec.operator) and not spec.identity
+        self._ring = Ring(spec.adapt, slots) if rings else None
         #: The slots this start was asked for, until it has them; and those wished for since.
-        self._slots_asked: int | None = slots
-        self._slots_wished: int | None = None
+        self._slots_asked = slots if self._ring is None else self._ring.asked(state)
+        self._wished: Scaling | None = None
         self._anchored = anchored
         self._records = spark.sparkContext.accumulator({}, Records())
         self._upkeep = Upkeep(checkpoint, references)
@@ -178,7 +162,7 @@ class Stage:
         # A parallel track waits for rows, and a change of slots that waits for one does so as well.
         held = bool(self.state.moves) and not self.moving
         scaling = self.state.scaling is not None and not held
-        changing = self._slots_wished is not None or scaling
+        changing = self._wished is not None or (scaling and not waits(self.state, self._last))
         spooled = self.state.spooled_rows > 0
         return spooled or self._mover.waiting or (changing and not self._mover.busy)
 
@@ -190,8 +174,13 @@ class Stage:
     def scale(self, slots: int) -> None:
         """Takes a wish for another number of slots; the next batch or round begins with it."""
         rescale(self.state, slots)
-        self._mover.warm_up()
-        self._slots_wished = slots
+        passive = self._ring is not None and self._ring.passive(self._model(), len(self._last))
+        self._wish(Scaling(slots, passive=passive))
+
+    def _wish(self, wished: Scaling) -> None:
+        if not wished.passive:
+            self._mover.warm_up()
+        self._wished = wished
 
     def end_input(self) -> None:
         """Takes note that no more input comes, so that no parallel track would ever end."""
@@ -285,10 +274,11 @@ class Stage:
             rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
         spec = self.spec
         sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
-        if (join := self._sliced) is not None:
+        if (join := self.spec.sliced) is not None:
             probing = probing_of(join, plan, self._last, self._last_s)
             return in_rounds(
                 rows,
+                spec.lanes.structs,
                 spec.schema,
                 partial(self._exchanged, plan),
                 lambda number: VisitTask(*sent, join=join, probing=probing, round=number),
@@ -305,14 +295,18 @@ class Stage:
 
     def explained_visits(self) -> list[str]:
         """What a join whose rows visit all slots costs, and would with other numbers of slots."""
-        join = self._sliced
-        return [] if join is None else explained_visits(join, self._last, self._last_s)
+        if (join := self.spec.sliced) is None:
+            return []
+        lines = explained_visits(join, self._last, self._last_s, self.pace.period_s)
+        more = [] if self._ring is None else self._ring.lines(self.state, self._wished)
+        return [*lines, *more]
 
-    @property
-    def _sliced(self) -> SlicedJoin | None:
-        """The operator, if rows visit it in rounds."""
-        operator = self.spec.operator
-        return operator if isinstance(operator, SlicedJoin) and not self.spec.identity else None
+    def _model(self) -> Model | None:
+        """The cost model of such a join by the last batch; None where that says nothing."""
+        join = self.spec.sliced
+        if join is None:
+            return None
+        return model_now(join, self._last, self._last_s, self.pace.period_s)
 
     def answers(self, results: DataFrame, plan: BatchPlan) -> Mapping[int, SlotRecord]:
         """One record per slot, evaluating the slots that the sink left out."""
@@ -322,17 +316,28 @@ class Stage:
             records = self._arrived(plan.batch, by_place=True)
         return records
 
-    def commit(self, plan: BatchPlan, records: Mapping[int, SlotRecord], seconds: float) -> None:
-        """Makes a batch true that took so long."""
+    def commit(
+        self,
+        plan: BatchPlan,
+        records: Mapping[int, SlotRecord],
+        seconds: float,
+        period_s: float | None = None,
+    ) -> None:
+        """Makes a batch true that took so long, and began so long after the one before.
+
+        What slots do is measured by the first, the query's own time, and what comes to them by the
+        second, which is not known of the first batch of a start, and of rounds.
+        """
         lateness = [s.window.lateness_us if s.window else None for s in self.spec.plan.streams]
         for move in plan.moves:
             purged = move.move in records[move.sender].purged
             self._reach(move, 4 if purged else _STEP_IN_BATCH.get(move.phase, 0))
         state = commit_batch(self.state, plan, records, lateness, seconds, self._beside)
         if not self._resizing:
-            state = adapt(state, records, self.limits, self.rules)
-        state = reshape(state, plan, records, self.limits, seconds, self.spec.shaping)
-        if (join := self._sliced) is not None:
+            state = adapt(state, records, self.limits, self.rules, period_s or 0.0)
+        came_s = seconds if period_s is None else period_s
+        state = reshape(state, plan, records, self.limits, came_s, self.spec.shaping)
+        if (join := self.spec.sliced) is not None:
             state = smooth(state, records, join.slicing)
         if not self.spec.identity:
             self.checkpoint.log.append(state)
@@ -341,6 +346,11 @@ class Stage:
         self._upkeep.after(plan, records, attempts, state)
         self.state, self._last, self._beside = state, records, ()
         self._last_s = seconds
+        if self._ring is not None and self._ring.automatic:
+            changing = self._wished is not None or self._slots_asked is not None
+            due = self._ring.observed(state, records, self._model(), changing=changing)
+            if due is not None:
+                self._wish(due)
         if self._skew is not None:
             self._skew = self._skew.observed(records, is_round=state.round > 0)
         if self._gaps is not None:
@@ -353,7 +363,7 @@ class Stage:
     def _arrived(self, batch: int, *, by_place: bool) -> dict[int, SlotRecord]:
         """The first record of each slot that was sure of itself; of others, if places are right."""
         chosen = {}
-        rounds = len(self._sliced.streams) - 1 if self._sliced else 1
+        rounds = len(self.spec.sliced.streams) - 1 if self.spec.sliced else 1
         for (at, slot), attempts in self._records.value.items():
             if at != batch or (record := answered(attempts, rounds)) is None:
                 continue
@@ -371,7 +381,9 @@ class Stage:
         self._beside += events
         if reason := self._impatience():
             self.state, events = give_up(self.state, reason)
-            self._beside += events
+        else:
+            self.state, events = tire(self.state, self.rules, self._last_s)
+        self._beside += events
         self._send()
         self._take_slots()
 
@@ -418,20 +430,20 @@ class Stage:
                 assert name is not None
                 sender = self.checkpoint.manifest(name)
                 together = self._in_one_place(move.sender, move.receiver)
-                self._mover.send(move, sender, None if together else self._placed)
+                shapes = shapes_of(self.state, self.spec.shaping)
+                made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
+                self._mover.send(move, sender, made, None if together else self._placed)
 
     def _in_one_place(self, slot: int, other: int) -> bool:
         """Whether two slots were last seen where they have one memory tier."""
         if self.always_sends or not {slot, other} <= set(self._last):
             return False
-        # A worker is named by its host, its executor and itself.
-        known = 1 if self.spec.adapt.share == "host" else 2
-        here, there = (self._last[s].worker.split("/")[:known] for s in (slot, other))
+        here, there = (self._last[one].place(self.rules.place_names) for one in (slot, other))
         return here == there
 
     def _take_slots(self) -> None:
         """Comes to the number of slots that is asked for, once nothing moves."""
-        asked, wished = self._slots_asked, self._slots_wished
+        asked, wished = self._slots_asked, self._wished
         if asked is not None and self.state.scaling is None and not self.state.moves:
             self._slots_asked = None
             if asked != self.state.routing.slots:
@@ -439,8 +451,10 @@ class Stage:
                 self.state, references = self.checkpoint.rerouted(self.state, streams, routing)
                 self._upkeep.references = references
         if wished is not None:
-            self._slots_wished = self._slots_asked = None
-            self.state = rescale(self.state, wished)
+            self._wished = self._slots_asked = None
+            self.state = rescale(
+                self.state, wished.slots, passive=wished.passive, reason=wished.reason
+            )
             for slot in range(self.state.routing.slots):
                 self.memory.setdefault(slot, self.spec.adapt.memory_of(slot))
         self._place_anchors()
@@ -468,11 +482,3 @@ class Stage:
             if slot in self._last:
                 pids[who] = int(self._last[slot].worker.split("/")[1])
         self.spec.faults.reach_step(move.move, step, pids)
-
-
-def life_us(spec: QuerySpec) -> int | None:
-    """How long an old row counts, by event time, with rows that come late; None: for ever."""
-    windows = [stream.window for stream in spec.plan.streams if stream.window is not None]
-    if spec.operator.untracked or not windows or len(spec.plan.streams) > COPY:
-        return None
-    return max(window.window_us + window.lateness_us for window in windows)

@@ -65,11 +65,16 @@ class Stream:
         self,
         *keys: str,
         within: Duration | None = None,
+        every: Duration | None = None,
         time: str | None = None,
         lateness: Duration = "0 seconds",
         by: str | None = None,
     ) -> Dedup:
-        """One row of each key: the first. With `within`, one per range of event time.
+        """One row of each key: the first; with `within` or `every`, one again and again in event time.
+
+        `within` lets a row through if it is at least so far, to either side, from all of its key that
+        were let through. `every` cuts time into stretches of this length, as Spark's `window` does, and
+        lets the first row of each key and stretch through.
 
         The rows of a batch are taken in the order of `time`, or `by`, and then of their content; the
         result does not depend on the order in which they come. Rows later than `lateness` behind the
@@ -77,24 +82,21 @@ class Stream:
 
         Example:
             >>> sw.stream(events).dedup("id", within="1 hour", time="ts")  # doctest: +SKIP
+            >>> sw.stream(events).dedup("id", every="1 hour", time="ts")  # doctest: +SKIP
         """
         if not keys:
             raise PlanError(
                 "dedup() needs at least one key", hint='name the columns: .dedup("event_id")'
             )
-        if (within is None) != (time is None):
-            raise PlanError(
-                "dedup() takes within and time together",
-                hint='for example .dedup("event_id", within="1 hour", time="ts")',
-            )
+        _check_window(within, every, time)
         hint = f"name a column of {self.name}"
         found = tuple(find_column(self.frame, self.name, key, "key", hint) for key in keys)
         for key in found:
             check_key(self.name, key, self.frame.schema[key].dataType, "dedup")
-        window = None
-        if within is not None:
+        window, length = None, within if every is None else every
+        if length is not None:
             column = find_time(self.frame, self.name, str(time), "dedup")
-            window = window_of(self.name, column, within, lateness)
+            window = window_of(self.name, column, length, lateness, tumbling=every is not None)
         order = by and find_column(self.frame, self.name, by, "order", hint)
         frames = {self.name: self.frame}
         return Dedup(frames, found, window, order, before=self.before)
@@ -116,6 +118,22 @@ class Stream:
             )
         check_key(self.name, key, kind[inner].dataType, "group-by")
         return inner, f"{quoted(outer)}.{quoted(inner)}"
+
+
+def _check_window(within: Duration | None, every: Duration | None, time: str | None) -> None:
+    """Refuses a dedup with two windows, or with half of one."""
+    if within is not None and every is not None:
+        raise PlanError(
+            f"dedup() takes within or every, not both: within={within!r}, every={every!r}",
+            hint="within is how far apart the rows of a key are that are let through, wherever they "
+            "are; every is the length of stretches of the clock, of which each gives one",
+        )
+    name = "within" if every is None else "every"
+    if (within is None and every is None) != (time is None):
+        raise PlanError(
+            f"dedup() takes {name} and time together",
+            hint=f'for example .dedup("event_id", {name}="1 hour", time="ts")',
+        )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from spillway.policies.spill import SpillPolicy
 from spillway.routing.groups import group_of
 from spillway.settings import parse_bytes
 from spillway.spark.home import Home
-from spillway.spark.lanes import COPY, stored_in_utc
+from spillway.spark.lanes import COPY, stored_as
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
 from spillway.state.run import as_numpy
 from spillway.state.store import Store
@@ -78,7 +78,7 @@ class SlotTask:
             return
         store = self._store()
         yield from run_slot(
-            map(in_utc, rows),
+            map(as_stored, rows),
             self._job(slot, sure=sure),
             self._manifest(store.durable, slot),
             self._operator(slot),
@@ -209,9 +209,9 @@ def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
 
 
-def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same instants, labelled as they are stored."""
-    wanted = [stored_in_utc(one.type) for one in batch.schema]
+def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same values, of the types as which they are stored."""
+    wanted = [stored_as(one.type) for one in batch.schema]
     if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
         return batch
     columns = [column.cast(kind) for column, kind in zip(batch.columns, wanted, strict=True)]

@@ -30,13 +30,15 @@ from spillway.operators.rounds import RoundRecord, completed, first_round, later
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.policies.covering import cover, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
-from spillway.policies.ring import HopCosts, Source, explained, ring_lengths
+from spillway.policies.ring import HopCosts, Source, explained, fitted, in_batches, ring_lengths
 from spillway.routing.slices import Slicing
-from spillway.spark.task import SlotTask, in_utc, unmarked
+from spillway.spark.task import SlotTask, as_stored, unmarked
 from spillway.state.run import as_numpy
 
 #: Puts rows where the slots are that a column names.
 Exchange = Callable[[DataFrame, Column], DataFrame]
+#: What was measured of a join, as the cost model takes it.
+Model = tuple[tuple[Source, ...], HopCosts]
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,11 @@ class VisitTask(SlotTask):
             records.add({(record.batch, record.slot): (record,)})
 
         if self.round > 1:
-            utc = map(in_utc, rows)
-            yield from later_round(self.round, utc, job, self.join, self.probing, store, report)
+            stored = map(as_stored, rows)
+            yield from later_round(self.round, stored, job, self.join, self.probing, store, report)
             return
         yield from first_round(
-            map(self._placed, map(in_utc, rows)),
+            map(self._placed, map(as_stored, rows)),
             job,
             self._manifest(store.durable, slot),
             self.join,
@@ -130,8 +132,9 @@ def sources_now(
 def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> HopCosts:
     """What a row costs beside comparing it, by what the last batch has measured (PSP Table 1).
 
-    All slots are visited at once: what a round takes beside the work of slots is shared among them as
-    the hops of a ring. Rows go with the layers that they are in, so purging has no cost of its own.
+    All slots are visited at once: what a batch takes beside the work of slots is shared among as many
+    hops as Equation 5 counts. Rows go with the layers that they are in, so purging has no cost of its
+    own.
     """
     records = list(last.values())
     rows = sum(sum(one.rows_in) for one in records)
@@ -140,7 +143,8 @@ def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) 
         for name in ("sort", "store", "compact", "commit")
     }
     beyond_s = max(0.0, seconds - max((one.busy_s for one in records), default=0.0))
-    hops = max(1, len(records)) * (len(join.streams) - 1)
+    slots = max(1, len(records))
+    hops = slots * len(join.streams) + (slots - 1) / 2
     return HopCosts(
         send_s=max(phases.pop("sort") / max(rows * len(records), 1), 1e-9),
         hop_s=max(beyond_s / hops, 1e-9),
@@ -148,12 +152,38 @@ def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) 
     )
 
 
-def explained_visits(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> list[str]:
-    """What the cost model says of the join, for people; nothing before the first batch with state."""
-    sources = sources_now(join, last, seconds)
-    if not last or not all(step.rows for source in sources for step in source.steps):
-        return ["not measured yet"]
-    costs, slots = costs_now(join, last, seconds), len(last)
+def model_now(
+    join: SlicedJoin,
+    last: Mapping[int, SlotRecord],
+    seconds: float,
+    period_s: float | None = None,
+) -> Model | None:
+    """The cost model of whole batches, by the last one; None where it had no rows, or met none.
+
+    What slots are busy with is what they were in that batch; the model says how that would change.
+    `period_s` is from one batch to the next, where that is longer than the batch.
+    """
+    sources = sources_now(join, last, max(seconds, period_s or 0.0))
+    rows = sum(sum(one.rows_in) for one in last.values())
+    if not rows or not all(step.rows for source in sources for step in source.steps):
+        return None
+    batches, costs = in_batches(sources, costs_now(join, last, seconds), rows)
+    work_s = sum(one.busy_s for one in last.values())
+    return fitted(batches, costs, len(last), work_s), costs
+
+
+def explained_visits(
+    join: SlicedJoin,
+    last: Mapping[int, SlotRecord],
+    seconds: float,
+    period_s: float | None = None,
+) -> list[str]:
+    """What the cost model says of the join, for people; nothing where the last batch says nothing."""
+    model = model_now(join, last, seconds, period_s)
+    if model is None:
+        return ["not measured: the last batch had no rows, or there were none to meet"]
+    (sources, costs), slots = model, len(last)
+    came = sum(sum(one.rows_in) for one in last.values())
     held = sum(sum(one.state_bytes) for one in last.values())
     rows = sum(sum(one.state_rows) for one in last.values())
     lengths = ring_lengths(sources, costs, most=max(8, 4 * slots))
@@ -164,7 +194,7 @@ def explained_visits(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: 
         for one in join.predicates
     )
     return [
-        *explained(sources, costs, slots, held / max(rows, 1)).splitlines(),
+        *explained(sources, costs, slots, came * held / max(rows, 1)).splitlines(),
         f"best slots by stream: {', '.join(f'{name} {n}' for name, n in lengths.items())}",
         *(f"predicate {told}" for told in predicates),
     ]
@@ -173,26 +203,31 @@ def explained_visits(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: 
 def probing_of(
     join: SlicedJoin, plan: BatchPlan, last: Mapping[int, SlotRecord], seconds: float
 ) -> Probing:
-    """In which order the rows of a batch visit, and which copies of slices."""
+    """In which order the rows of a batch visit, which copies of slices, and by what measurements."""
     copies = join.slicing.copies
     chosen = None if copies == 1 else cover(plan.routing.table, copies)
-    return Probing(orders_of(sources_now(join, last, seconds)), chosen)
+    measured = together([one.sampled for one in last.values()]).counts
+    return Probing(orders_of(sources_now(join, last, seconds)), chosen, measured)
 
 
 def in_rounds(
     rows: DataFrame,
+    structs: StructType,
     schema: StructType,
     exchange: Exchange,
     task: Callable[[int], VisitTask],
     records: Any,
 ) -> DataFrame:
-    """The results of a batch, in as many rounds as it takes; `schema` is theirs."""
+    """The results of a batch, in as many rounds as it takes; `schema` is theirs.
+
+    `structs` are the streams as they travel from one round to the next.
+    """
     first = task(1)
     # Who has slices that are looked into; those that store rows are among all.
     slots, rounds = range(first.plan.routing.slots), first.probing.rounds
     everywhere = F.explode(F.array(*(F.lit(slot) for slot in slots)))
     placed = exchange(rows.select(everywhere.alias(SLOT), "*"), F.col(SLOT))
-    between = between_schema(schema)
+    between = between_schema(structs)
     for number in range(1, rounds + 1):
         made = placed.mapInArrow(
             task(number).function(records), schema if number == rounds else between
@@ -207,19 +242,20 @@ def in_rounds(
 
 
 def _holders(task: VisitTask) -> tuple[int, ...]:
-    """The slots that have groups that are looked into; those on their way are with both sides."""
+    """The slots that have rows that are looked into; those on their way are with both sides."""
     taking_part = {slot: move.groups for move in task.plan.moves for slot in move.slots}
-    return visited(task.plan.routing.table, task.probing.chosen, taking_part)
+    routing = task.plan.routing
+    return visited(routing.table, task.probing.chosen, taking_part, routing.slots)
 
 
-def between_schema(results: StructType) -> StructType:
+def between_schema(structs: StructType) -> StructType:
     """The schema of what travels between two rounds: see operators/combinations.py."""
     return StructType(
         [
             StructField(SLOT, IntegerType()),
             StructField(SOURCE, ByteType()),
             StructField(MANIFEST, StringType()),
-            *results.fields,
+            *structs.fields,
         ]
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from spillway.operators.sliced import SlicedJoin
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
+from spillway.spark.distribution import OF_RINGS, check_spread, settled
 from spillway.spark.lanes import lanes_schema
 from spillway.spark.loop import BatchLoop
 from spillway.spark.query import Query
@@ -27,7 +29,8 @@ from spillway.spark.session import (
 )
 from spillway.spark.sinks import Sink, SinkSpec, make_sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
-from spillway.spark.stage import QuerySpec, Stage
+from spillway.spark.spec import QuerySpec
+from spillway.spark.stage import Stage
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
@@ -138,6 +141,10 @@ class StreamWriter:
         ]
         for one, adapt in zip(planned, settings, strict=True):
             _check_moves(one, adapt)
+        check_spread(planned, self._adapt)
+        for one, adapt, part in zip(planned, settings, result.chain, strict=True):
+            if part.own_settings:
+                check_spread([one], adapt)
         location, scratch = self._location()
         checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
         held: list[Checkpoint] = []
@@ -145,6 +152,12 @@ class StreamWriter:
             for checkpoint in checkpoints:
                 checkpoint.acquire()
                 held.append(checkpoint)
+            chosen = settled(planned[0], settings[0], checkpoints[0], location, finite=self._finite)
+            if chosen is not None:
+                settings[0] = chosen.adapt
+                again = result.chain[0].planned(chosen.adapt, self._mode)
+                planned[0] = replace(again, distribution=chosen.reason)
+                check_spread(planned[:1], chosen.adapt, OF_RINGS)
             metadata = [
                 checkpoint.open(one.plan.fingerprint(), adapt.groups, VERSION)
                 for checkpoint, one, adapt in zip(checkpoints, planned, settings, strict=True)
@@ -181,8 +194,13 @@ class StreamWriter:
             streaming,
             loop,
             lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
-            finite=bool(self._trigger.get("availableNow") or self._trigger.get("once")),
+            finite=self._finite,
         )
+
+    @property
+    def _finite(self) -> bool:
+        """Whether the query ends with the input that there is."""
+        return bool(self._trigger.get("availableNow") or self._trigger.get("once"))
 
     def _spec(self, planned: Planned, result: Result, adapt: Adapt, query_id: str) -> QuerySpec:
         lanes, identity = planned.lanes, self._identity
@@ -190,7 +208,7 @@ class StreamWriter:
             planned.plan,
             lanes,
             planned.operator,
-            lanes_schema(lanes) if identity else result.whole_schema,
+            lanes_schema(lanes) if identity else result.made_schema,
             (lambda df: df) if identity else result.shaped,
             planned.feed,
             adapt,
@@ -198,6 +216,7 @@ class StreamWriter:
             identity,
             self._faults,
             planned.shaping,
+            planned.distribution,
         )
 
     def _location(self) -> tuple[str, bool]:
@@ -235,10 +254,12 @@ class StreamWriter:
 def _check_moves(planned: Planned, adapt: Adapt) -> None:
     """Refuses parallel tracks where one would never end."""
     if adapt.moves_name == PTLB and (why := planned.operator.untracked):
+        hints = ['use moves="mslb", which moves the state; "auto" does so where it must']
+        hints += [planned.track_hint] if planned.track_hint else []
         raise SettingsError(
             f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
             detail=f"a parallel track ends when no old row counts any more, but {why}",
-            hint='use moves="mslb", which moves the state; "auto" does so where it must',
+            hint="; or ".join(hints),
         )
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spillway.ids import HASH_END
 from spillway.routing.routing import HashRange, outside
 
 #: Ascending and disjoint.
@@ -30,7 +31,14 @@ def both(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
         >>> both([HashRange(0, 5), HashRange(7, 9)], [HashRange(3, 8)])
         (HashRange(lo=3, hi=5), HashRange(lo=7, hi=8))
     """
-    return tuple(met for one in a for other in b if (met := one.meet(other)))
+    found: list[HashRange] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if met := a[i].meet(b[j]):
+            found.append(met)
+        # The one that ends first meets nothing more.
+        i, j = (i + 1, j) if a[i].hi <= b[j].hi else (i, j + 1)
+    return tuple(found)
 
 
 def without(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
@@ -62,6 +70,26 @@ def all_gaps(parts: Sequence[Gaps]) -> Gaps:
         for at, ranges in enumerate(gaps):
             result[at] = either(result[at], ranges)
     return tuple(result)
+
+
+def patched(gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
+    """The hash domain by what is not there: ranges, and the made streams that they are gaps of.
+
+    Example:
+        >>> [(len(ranges), sorted(at)) for ranges, at in patched(((HashRange(3, 5),), ()))]
+        [(2, []), (1, [0])]
+    """
+    edges = sorted(
+        (edge, at) for at, ranges in enumerate(gaps) for r in ranges for edge in (r.lo, r.hi)
+    )
+    found: dict[frozenset[int], list[HashRange]] = {}
+    here: frozenset[int] = frozenset()
+    lo = 0
+    for edge, at in [*edges, (HASH_END, -1)]:
+        if lo < edge:
+            found.setdefault(here, []).append(HashRange(lo, edge))
+        here, lo = here ^ {at}, edge
+    return [(either(ranges, ()), here) for here, ranges in found.items()]
 
 
 def gaps_inside(gaps: Gaps, ranges: Sequence[HashRange]) -> Gaps:

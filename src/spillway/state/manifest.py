@@ -203,6 +203,15 @@ def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
     )
 
 
+def matched(manifest: Manifest, names: Collection[str]) -> Manifest:
+    """The same state without made streams of other names, which nobody asks for.
+
+    PLANS 4.2 has the receiver of groups discard the states that its plan does not have: they are not
+    sent.
+    """
+    return arranged(manifest, tuple(name for name in manifest.made if name in names))
+
+
 def combine(
     manifests: Iterable[Manifest], slot: SlotId, routing: Routing, streams: int
 ) -> Manifest:

@@ -19,6 +19,8 @@ MERGE_STEP_BYTES = 64 << 20
 
 WHOLE = HashRange(0, HASH_END)
 
+Spots = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -38,6 +40,11 @@ class Segment:
     def bytes(self) -> int:
         """The exact bytes of the rows."""
         return self.data.bytes_in(self.begin, self.end)
+
+    @property
+    def row_bytes(self) -> int:
+        """About how much one row takes."""
+        return self.bytes // max(self.rows, 1)
 
     def batch(self) -> pa.RecordBatch:
         """The rows themselves."""
@@ -93,3 +100,31 @@ def cut_for(pieces: Sequence[Segment], fuel: int) -> int:
             low, under = cut, rows
     # One hash has more rows than the fuel: what is below it goes first, then it goes alone.
     return low if under else high
+
+
+def spans(segment: Segment, ranges: Sequence[HashRange]) -> tuple[Spots, Spots]:
+    """Where the rows of a segment begin and end in each of the ranges."""
+    h = segment.data.h
+    begin = np.searchsorted(h, np.array([one.lo for one in ranges], np.uint32))
+    end = np.searchsorted(h, np.array([one.hi - 1 for one in ranges], np.uint32), side="right")
+    return np.clip(begin, segment.begin, segment.end), np.clip(end, segment.begin, segment.end)
+
+
+def inside(segment: Segment, ranges: Sequence[HashRange]) -> Segment:
+    """The rows of a segment whose hashes are in the ranges, ascending and disjoint.
+
+    They are the same run where they lie together in it, and else are copied into one of their own.
+    """
+    begin, end = spans(segment, ranges)
+    some = begin < end
+    begin, end = begin[some], end[some]
+    count = int((end - begin).sum())
+    if count == segment.rows:
+        return segment
+    if count == 0 or begin[0] + count == end[-1]:
+        first = int(begin[0]) if count else segment.begin
+        return Segment(segment.data.part(first, first + count), 0, count)
+    lengths = end - begin
+    steps = np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
+    rows = segment.data.batch.take(pa.array(steps + np.arange(count)))
+    return Segment(RunData(rows, segment.data.time_column), 0, count)

@@ -56,6 +56,8 @@ class StreamLayout:
     #: Where all rows up to a time, the second argument, are no newer than another, the first; where the
     #: order of rows says so (routing/slices.py). None: hashes say nothing of times.
     over: Callable[[int, int], tuple[HashRange, ...]] | None = None
+    #: Whether new rows look into all parts of a group, on disk too, so that parts miss no result.
+    visited: bool = False
 
 
 class Shelf:
@@ -139,14 +141,22 @@ class Shelf:
         ]
 
     def write(
-        self, stream: int, batch: pa.RecordBatch, range_: HashRange = WHOLE, tier: str = "memory"
+        self,
+        stream: int,
+        batch: pa.RecordBatch,
+        range_: HashRange = WHOLE,
+        tier: str = "memory",
+        *,
+        durable: bool = True,
     ) -> Slice:
-        """A new run, as a slice of a range."""
+        """A new run, as a slice of a range; durable unless no manifest will name it."""
         number = len(self.written)
         name = f"{self._version:09d}-{self._slot}-{stream}-{number}-{self._attempt}.arrow"
         self.written.add(name)
         time_column = self.layouts[stream].time_column
-        run, data = self._store.write(name, batch, time_column, in_memory=tier == "memory")
+        run, data = self._store.write(
+            name, batch, time_column, in_memory=tier == "memory", durable=durable
+        )
         if tier == "memory" and self._fresh_bytes + batch.nbytes <= FRESH_BYTES:
             self._fresh[name] = data
             self._fresh_bytes += batch.nbytes

@@ -10,7 +10,7 @@ from another slot, those of groups whose parts are being made one (operators/con
 groups that are opened again (operators/gate.py).
 
 Pieces stay in the process up to a bound; what is more goes to the disk tier as runs that no manifest
-ever names.
+ever names. An attempt that is repeated gets its rows again, so these runs are not durable.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class Staging:
             if held:
                 rows = self._merged(stream, [data.batch for data in held])
                 whole = HashRange(0, HASH_END)
-                self._written[stream].append(self._shelf.write(stream, rows, whole, "disk"))
+                piece = self._shelf.write(stream, rows, whole, "disk", durable=False)
+                self._written[stream].append(piece)
         self._held, self._held_bytes = [[] for _ in self._held], 0
 
 

@@ -1,6 +1,7 @@
 """The store of a slot task: writes a run to its tiers, opens it from the nearest that has it whole.
 
-A run is written to the durable tier and to one local tier. Reading asks the local tiers first; a
+A run is written to the durable tier and to one local tier; one that no manifest will name, and that only
+the attempt itself reads again, to the local tier alone. Reading asks the local tiers first; a
 file that is missing there, or whose checksum does not fit, is fetched from the durable tier and put
 back. If the durable copy is damaged too, the state is refused: a wrong answer is never an option.
 
@@ -69,14 +70,21 @@ class Store:
         self.restored: list[str] = []
 
     def write(
-        self, name: str, batch: pa.RecordBatch, time_column: int | None, *, in_memory: bool
+        self,
+        name: str,
+        batch: pa.RecordBatch,
+        time_column: int | None,
+        *,
+        in_memory: bool,
+        durable: bool = True,
     ) -> tuple[Run, RunData]:
-        """Makes a run of sorted rows, durable and local, and returns it opened."""
+        """Makes a run of sorted rows, local, durable if a manifest may name it; returns it opened."""
         buffer = encode_run(batch)
         data = RunData(batch, time_column)
         tier = self.memory if in_memory else self.disk
         run = describe_run(name, data, buffer, tier.kind)
-        self.durable.write(f"runs/{name}", buffer)
+        if durable:
+            self.durable.write(f"runs/{name}", buffer)
         tier.write(name, buffer, run.checksum)
         return run, data
 

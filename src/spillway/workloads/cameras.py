@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from spillway.workloads.pixels import Bytes, Flags, nearer, times_of
 
 NAMES = ("north", "south", "gate")
 WIDTH, HEIGHT = 80, 60
@@ -24,10 +25,8 @@ WIDTH, HEIGHT = 80, 60
 LIMIT = 20
 #: The most that a camera adds to a byte: brightness and noise.
 _BRIGHTER, _NOISE = 10, 8
-#: Event time begins here, as in the other workloads: 2024-01-01T00:00:00Z.
-_START_US = 1_704_067_200_000_000
 
-Frame = NDArray[np.uint8]
+Frame = Bytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Cameras:
         """The frames of a camera in one second of event time."""
         rng = np.random.default_rng([self.seed, camera, number])
         count = int(rng.poisson(self.rate))
-        times = _START_US + 1_000_000 * number + np.sort(rng.integers(0, 1_000_000, count))
+        times = 1_000_000 * number + np.sort(rng.integers(0, 1_000_000, count))
         frames = [
             seen(scene(int(which), self.seed), rng).tobytes()
             for which in rng.integers(0, self.scenes, count)
@@ -51,7 +50,7 @@ class Cameras:
             {
                 # No second has a million frames.
                 "id": pa.array(1_000_000 * number + np.arange(count)),
-                "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+                "ts": times_of(times),
                 "frame": pa.array(frames, pa.binary()),
             }
         )
@@ -76,9 +75,6 @@ def seen(picture: Frame, rng: np.random.Generator) -> Frame:
     return np.asarray(picture + np.uint8(rng.integers(0, _BRIGHTER)) + noise, np.uint8)
 
 
-def alike(one: Any, other: Any) -> NDArray[np.bool_]:
+def alike(one: Any, other: Any) -> Flags:
     """The predicate over candidate pairs: whether the frames of each are alike, pixel by pixel."""
-    left, right = one.matrix("frame"), other.matrix("frame")
-    # Bytes stay bytes: the larger less the smaller never overflows.
-    apart = np.maximum(left, right) - np.minimum(left, right)
-    return np.asarray(apart.mean(axis=1) < LIMIT)
+    return nearer(one, other, "frame", LIMIT)

@@ -23,19 +23,13 @@ from numpy.typing import NDArray
 
 from spillway.errors import SettingsError
 from spillway.simulator.arrivals import poisson_times
+from spillway.workloads.pixels import Bytes, Flags, nearer, times_of
 
 PIXELS = {"small": 5_000, "middle": 10_000, "large": 20_000}
 #: Mean difference of two bytes below which images are alike. Bytes of different scenes differ by 85 on
 #: average, those of one scene by less than twice the noise.
 LIMIT = 30
 _NOISE = 8
-#: Event time begins here, as in the other workloads: 2024-01-01T00:00:00Z.
-_START_US = 1_704_067_200_000_000
-#: Pairs whose pixels are compared at once: their bytes stay in a processor's cache.
-_BLOCK_BYTES = 1 << 20
-
-Bytes = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,6 @@ class Images:
         """The rows of a stream that come in [since_s, until_s)."""
         times = self.times[stream]
         first, last = np.searchsorted(times, [since_s, until_s]).tolist()
-        micros = _START_US + (times[first:last] * 1e6).astype(np.int64)
         pixels = self._pixels(stream, first, last)
         image = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(self.width), last - first, [None, pa.py_buffer(pixels)]
@@ -102,7 +95,7 @@ class Images:
         return pa.table(
             {
                 "id": pa.array(np.arange(first, last)),
-                "ts": pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+                "ts": times_of((times[first:last] * 1e6).astype(np.int64)),
                 "image": image,
             }
         )
@@ -125,42 +118,9 @@ def _scene(seed: int, scene: int, width: int) -> Bytes:
     return rng.integers(0, 256 - _NOISE, width, np.uint8)
 
 
-def pixels_of(column: Any) -> Bytes:
-    """A column of images as a matrix of bytes, a row each; nothing is copied where it is one array."""
-    if isinstance(column, np.ndarray):
-        return column
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    width = column.type.byte_width
-    _, data = column.buffers()
-    whole = np.frombuffer(data, np.uint8)
-    begin = column.offset * width
-    return whole[begin : begin + len(column) * width].reshape(len(column), width)
-
-
-def difference(left: Bytes, right: Bytes) -> NDArray[np.float64]:
-    """The mean difference of the bytes of each pair of images.
-
-    Example:
-        >>> difference(np.array([[0, 9]], np.uint8), np.array([[4, 3]], np.uint8)).tolist()
-        [5.0]
-    """
-    pairs, width = left.shape
-    block = max(1, _BLOCK_BYTES // max(1, width))
-    found = np.empty(pairs)
-    for at in range(0, pairs, block):
-        one, other = left[at : at + block], right[at : at + block]
-        # Bytes stay bytes: the larger less the smaller never overflows.
-        apart = np.maximum(one, other) - np.minimum(one, other)
-        found[at : at + block] = apart.sum(axis=1, dtype=np.uint64)
-    found /= width
-    return found
-
-
 def alike(left: Any, right: Any) -> Flags:
     """The predicate over candidate pairs: whether the images of each are alike, pixel by pixel."""
-    apart = difference(pixels_of(left.image), pixels_of(right.image))
-    return np.asarray(apart < LIMIT)
+    return nearer(left, right, "image", LIMIT)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,107 @@
+"""What is measured of the slots from one evaluation to the next, and what policies see of it.
+
+Work is measured by the query's own clock, which stands between batches: how busy slots are is compared
+within the same batches. `elapsed_s` is the time of the stream, from batch to batch, for what is to be
+held against windows and rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from spillway.coordinator.coordinator import Committed, Sample
+from spillway.metrics.record import SlotRecord
+from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
+from spillway.policies.rounds import Progress
+from spillway.protocols.engine import busy
+
+_Number = TypeVar("_Number", int, float)
+
+
+def sampled(state: Committed, records: Mapping[int, SlotRecord], period_s: float) -> Committed:
+    """The state with what a batch has done; it came so long after the one before, 0: not known."""
+    sample, slots = state.sample, range(state.routing.slots)
+    made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
+    took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
+    busy_s = _added(sample.busy_s, [records[s].busy_s for s in slots])
+    peak_s = sample.peak_s + max(records[s].busy_s for s in slots)
+    measured = replace(sample, rows_out=made, rows_in=took, busy_s=busy_s, peak_s=peak_s)
+    return replace(state, sample=replace(measured, elapsed_s=sample.elapsed_s + period_s))
+
+
+def _added(before: Sequence[_Number], more: Sequence[_Number]) -> tuple[_Number, ...]:
+    """The sums by slot; a slot that is new had nothing before, and one that is gone has no more."""
+    sums = tuple(old + new for old, new in zip(before, more, strict=False))
+    return sums + tuple(more[len(before) :])
+
+
+def measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Committed:
+    """The state from which on it is measured again, after an evaluation."""
+    none = (0,) * state.routing.slots
+    sample = Sample(state.clock_s, state.batch, state_bytes, none, progress=progress)
+    return replace(state, sample=sample)
+
+
+def rescaled(state: Committed, slots: int) -> Sample:
+    """The sample once other moves have begun than those of a FLUX round, which end it.
+
+    Where nothing has been measured, it is measured from now on.
+    """
+    sample = state.sample
+    if not sample.busy_s:
+        sample = replace(sample, clock_s=state.clock_s, batch=state.batch)
+    rows_out = (*sample.rows_out, *(0 for _ in range(slots)))[:slots]
+    return replace(sample, rows_out=rows_out, progress=Progress(tuner=sample.progress.tuner))
+
+
+def only(sample: Sample, slots: int) -> Sample:
+    """The sample of the first slots."""
+    by_slot = {name: getattr(sample, name)[:slots] for name in ("rows_out", "busy_s", "rows_in")}
+    return replace(sample, **by_slot)
+
+
+def view_of(
+    state: Committed,
+    records: Mapping[int, SlotRecord],
+    limits: Mapping[int, int | None],
+    place_names: int,
+    *,
+    stalled: bool,
+) -> ClusterView:
+    """What policies read of the slots.
+
+    `place_names` is how much of the name of a worker says who has the same memory tier.
+    """
+    counts, taken = state.routing.counts(), busy(state.moves)
+    slots = tuple(
+        SlotView(
+            slot,
+            sum(records[slot].state_bytes),
+            sum(records[slot].disk_bytes),
+            limits.get(slot),
+            counts[slot],
+            state.sample.rows_out[slot],
+            # A slot spills within a batch and is done at its end, so none is found in that mode.
+            RELOCATING if slot in taken else NORMAL,
+            records[slot].profile,
+            state.sample.busy_s[slot],
+            state.sample.rows_in[slot],
+            _made_bytes(records[slot]),
+            records[slot].place(place_names),
+        )
+        for slot in range(state.routing.slots)
+    )
+    # What was forced out and is not on disk any more, expired or back in memory, counts no longer.
+    forced = min(state.forced_bytes, sum(slot.disk_bytes for slot in slots))
+    growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
+    spans = state.clock_s - state.sample.clock_s, state.sample.peak_s, state.sample.elapsed_s
+    return ClusterView(slots, max(0, growth), forced, *spans, stalled)
+
+
+def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:
+    made = len(record.made)
+    return tuple(
+        zip(record.made, record.state_bytes[len(record.state_bytes) - made :], strict=True)
+    )

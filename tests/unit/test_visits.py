@@ -1,0 +1,146 @@
+"""Steps of a time-sliced join: what travels between rounds, and in which order predicates are asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spillway.ids import SlotId, Version
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
+from spillway.operators.combinations import of_batch, of_rows
+from spillway.operators.predicates import bound
+from spillway.operators.sliced import Probing, SlicedJoin
+from spillway.routing.slices import Slicing
+from spillway.spark.visits import probing_of
+from spillway.state.manifest import empty_manifest
+from spillway.state.run import RunData
+from spillway.state.slot import SlotState
+from spillway.state.store import OpenRuns, Store
+from spillway.state.tiers import DurableTier, LocalTier
+
+NAMES = ("x", "t", "image")
+TYPES = (pa.int64(), pa.timestamp("us"), pa.binary())
+COLUMNS = {key: dict(zip(NAMES, ("bigint", "timestamp", "binary"), strict=True)) for key in "abc"}
+ROWS, IMAGE_BYTES = 20, 1000
+ORDERS = ((1, 2), (0, 2), (1, 0))
+
+
+def sliced(*conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,)) -> SlicedJoin:
+    """A join of three streams with these conditions, whose results have some columns."""
+    streams = [StreamColumns(name, NAMES, (0, 1, 2), (), 1, 1000, read) for name in "abc"]
+    predicates = [
+        bound(test, tuple(over), COLUMNS, number) for number, (test, over) in enumerate(conditions)
+    ]
+    return SlicedJoin(streams, [TYPES] * 3, predicates, Slicing((100,) * 3, 16))
+
+
+def given(join: SlicedJoin, stream: int) -> RunData:
+    """Rows of one time, all with their images."""
+    columns = [
+        pa.array(join.slicing.places(stream, np.zeros(ROWS, np.int64))),
+        pa.array(range(ROWS), TYPES[0]),
+        pa.array([0] * ROWS, TYPES[1]),
+        pa.array([bytes([n]) * IMAGE_BYTES for n in range(ROWS)], TYPES[2]),
+    ]
+    return RunData(pa.RecordBatch.from_arrays(columns, names=["_h", "c0", "c1", "c2"]), 1)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def make(join: SlicedJoin) -> SlotState:
+        """A slot that has stored rows of all streams, in an earlier batch."""
+        tiers = (LocalTier(kind, tmp_path / kind) for kind in ("memory", "disk"))
+        store = Store(*tiers, DurableTier(str(tmp_path / "durable")), OpenRuns(), 1)
+        manifest = empty_manifest(SlotId(0), 3)
+        state = SlotState(
+            manifest, store, join.layouts, groups=16, version=Version(1), attempt="one"
+        )
+        for stream, rows in enumerate(join.stored([given(join, n) for n in range(3)], 0)):
+            state.add(stream, rows)
+        return state
+
+    return make
+
+
+def went_round(join: SlicedJoin, state: SlotState, measured=None):
+    """New rows of the first stream in both rounds: what travels, and what comes of it."""
+    probing, stats = Probing(ORDERS, measured=measured or {}), OperatorStats(16)
+    first = of_rows(0, given(join, 0), join.streams)
+    travelled = list(join.step(first, state, probing, stats))
+    lefts = [left for batch in travelled for left in of_batch(batch, join.streams)]
+    results = [one for left in lefts for one in join.step(left, state, probing, stats)]
+    return travelled, sorted(
+        tuple(row[n]["x"] for n in "abc") for b in results for row in b.to_pylist()
+    )
+
+
+def alike(a, b):
+    return (a.matrix("image") == b.matrix("image")).all(axis=1)
+
+
+WANTED = [(n, n, n) for n in range(ROWS)]
+
+
+def test_images_that_nothing_reads_any_more_do_not_travel(opened) -> None:
+    join = sliced((alike, "ab"), ("b.x = c.x", "bc"))
+    travelled, results = went_round(join, opened(join))
+    assert results == WANTED
+    assert sum(batch.num_rows for batch in travelled) == ROWS
+    assert sum(batch.nbytes for batch in travelled) < ROWS * IMAGE_BYTES / 4
+
+
+def test_image_that_a_function_may_read_later_travels_alone(opened) -> None:
+    join = sliced((alike, "ab"), (alike, "bc"))
+    travelled, results = went_round(join, opened(join))
+    assert results == WANTED
+    size = sum(batch.nbytes for batch in travelled)
+    assert ROWS * IMAGE_BYTES < size < 1.5 * ROWS * IMAGE_BYTES
+
+
+def test_images_that_results_have_travel(opened) -> None:
+    join = sliced((alike, "ab"), ("b.x = c.x", "bc"), read=None)
+    travelled, results = went_round(join, opened(join))
+    assert results == WANTED
+    assert sum(batch.nbytes for batch in travelled) > 2 * ROWS * IMAGE_BYTES
+
+
+def test_predicate_over_all_streams_is_asked_when_its_measured_cost_says(opened) -> None:
+    asked: list[str] = []
+
+    def dear(a, b, c):
+        asked.append("dear")
+        return a.x == b.x
+
+    def cheap(a, b, c):
+        asked.append("cheap")
+        return b.x == c.x
+
+    join = sliced((dear, "abc"), (cheap, "abc"))
+    counts = {
+        name: (1000.0, of)
+        for label, seconds in (("0:dear", 1.0), ("1:cheap", 1e-5))
+        for name, of in ((MATCHED + label, 50.0), (SPENT + label, seconds))
+    }
+    # A later round tells the driver alone what it has measured.
+    said = SlotRecord(
+        0,
+        0,
+        "m",
+        (1,) * 3,
+        (0,) * 3,
+        0,
+        (None,) * 3,
+        (1,) * 3,
+        (1,) * 3,
+        (1,) * 3,
+        worker="w",
+        sampled=counts,
+    )
+    plan: Any = None
+    probing = probing_of(join, plan, {0: said}, 1.0)
+    assert went_round(join, opened(join), probing.measured)[1] == WANTED
+    assert asked[:2] == ["cheap", "dear"]
