@@ -39,9 +39,9 @@ test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
 
 check: test ## Exactly what the CI runs
 
-soak: setup ## Run the property tests on new random examples, ROUNDS times
+soak: setup ## Property tests on new random examples, kills at every step, ROUNDS times
 	@for round in $$(seq $(ROUNDS)); do \
-		HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/property tests/simulation $(ARGS) || exit 1; \
+		SOAK=1 $(BIN)/python -m pytest tests/property tests/simulation tests/cluster $(ARGS) || exit 1; \
 	done
 
 bench: setup ## Compare with Spark's own join, side by side

@@ -1,4 +1,6 @@
-"""A query on three executors whose groups move all the time, with deaths placed at steps of the moves.
+"""A query of three slots whose groups move all the time, with deaths placed at steps of the moves.
+
+The slots are on an executor each, unless all are in the driver, as it is where only the driver dies.
 
 Moves are scripted: whenever no slot takes part in one, the slot with the most state sends a third of it
 to the one with the least. Slots may have different plans. A row that waits fills the buffer, so a move
@@ -71,9 +73,10 @@ def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
 
 def main(given: str, root: str, placed: str) -> None:
     """Runs one life; `placed` are the faults, as JSON."""
+    found: dict[str, Any] = json.loads(placed)
     spark = local_session(
         "moving",
-        f"local-cluster[{SLOTS},1,1024]",
+        found.get("master", f"local-cluster[{SLOTS},1,1024]"),
         {
             "spark.driver.extraJavaOptions": _JAVA,
             "spark.executor.extraJavaOptions": _JAVA,
@@ -90,7 +93,6 @@ def main(given: str, root: str, placed: str) -> None:
     )
     with Path(root, "applications").open("a") as names:
         names.write(spark.sparkContext.applicationId + "\n")
-    found: dict[str, Any] = json.loads(placed)
     faults = tuple(Fault(**fault) for fault in found["tasks"])
     steps = tuple(StepFault(**fault) for fault in found["steps"])
     writer = (

@@ -1,6 +1,7 @@
 """The executors of sender and receiver die at each of the eight steps of a move.
 
-Whatever dies, the move is completed or given up, and the output is the join.
+The slots have different plans. Whatever dies, the move is completed or given up, and the output is the
+join.
 """
 
 from __future__ import annotations
@@ -11,26 +12,27 @@ from typing import Any
 
 import pytest
 from inputs import Input
-from moves import STEPS, MovingPlace
+from moves import PLANS, ROLES, STEPS, MovingPlace, who_dies
 from processes import wait_until
 
-ROLES = ("sender", "receiver")
+#: The step in which state is on its way.
+SENDING = 6
 #: Batches for each move: it takes three, and one more for each time that sending fails. All batches
 #: together are fewer than a query's progress keeps.
 MOVE_BATCHES = 5
 
 
 @pytest.mark.timeout(1200)
-def test_executors_killed_at_every_step(moving: MovingPlace) -> None:
-    """One move without, then sixteen that lose an executor each, one after the other."""
-    cases = [(step, role) for step in STEPS for role in ROLES]
+def test_executors_killed_at_every_step(moving: MovingPlace, soak: bool) -> None:
+    """One move without, then some that lose an executor each, one after the other."""
+    cases = [(step, role) for step in STEPS for role in who_dies(step, soak or step == SENDING)]
     files = 2 + (1 + len(cases)) * MOVE_BATCHES
     given = Input(str(moving.root / "in"), files=files, rows=30, keys=120, seed=5)
     given.write()
-    placed: dict[str, Any] = {"tasks": [], "steps": []}
+    placed: dict[str, Any] = {"tasks": [], "steps": [], "plans": PLANS}
     for move, (step, role) in enumerate(cases, start=1):
         marker = str(moving.root / f"died-{step}-{role}")
-        if step == 6:
+        if step == SENDING:
             # In the middle of sending, by the tasks themselves, wherever they run.
             point = "sending" if role == "sender" else "receiving"
             placed["tasks"] += [
@@ -48,6 +50,7 @@ def test_executors_killed_at_every_step(moving: MovingPlace) -> None:
         told = json.loads(report.read_text())
     assert moving.markers == sorted(f"died-{step}-{role}" for step, role in cases)
     moving.assert_exact(given)
+    moving.assert_plans_differ(told)
     ends = ("groups-reactivated", "move-rolled-back")
     ended = {event["move"] for event in told["events"] if event["event"] in ends}
     assert ended >= set(range(1 + len(cases)))

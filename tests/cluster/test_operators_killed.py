@@ -22,7 +22,8 @@ from processes import Child, local_roots, wait_until
 from spillway.coordinator.log import Log
 from spillway.state.tiers import DurableTier
 
-KILLS = 3
+#: Kills of each query, and where everything is tried.
+KILLS, SOAK_KILLS = 1, 3
 SEED = 20261116
 
 #: What makes rows wait, leave memory and move.
@@ -72,15 +73,16 @@ def root(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_operator_killed_at_random_loses_and_repeats_nothing(
-    root: Path, kind: str, mechanism: str
+    root: Path, kind: str, mechanism: str, soak: bool
 ) -> None:
+    kills = SOAK_KILLS if soak else KILLS
     given = Input(str(root / "in"), files=14, rows=150, keys=200, seed=len(kind + mechanism))
     given.write()
     chance = random.Random(f"{SEED} {kind} {mechanism}")
     with ExitStack() as stack:
         coming = _born(stack, root, 0, kind, MECHANISMS[mechanism])
         hits = 0
-        for number in range(1, 3 * KILLS):
+        for number in range(1, 3 * kills):
             life, coming = coming, _born(stack, root, number, kind, MECHANISMS[mechanism])
             life.tell("go")
             if not wait_until((root / f"ready-{number - 1}").exists, 120, step=0.01, child=life):
@@ -92,13 +94,13 @@ def test_operator_killed_at_random_loses_and_repeats_nothing(
             assert life.running or through, life.told()
             life.kill(workers=chance.random() < 0.5)
             hits += not through
-            if through or hits >= KILLS:
+            if through or hits >= kills:
                 break
         coming.tell("go")
         if not wait_until((root / "report.json").exists, 200, child=coming):
             pytest.fail(f"the last life did not end well\n{coming.told()}")
         wait_until((root / "done").exists, 30, child=coming)
-    assert hits >= KILLS, "the query was through before the last kill"
+    assert hits >= kills, "the query was through before the last kill"
     CHECKS[kind](root)
     state = Log(DurableTier(str(root / "checkpoint/spillway"))).latest()
     assert state is not None

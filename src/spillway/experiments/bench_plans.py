@@ -3,8 +3,9 @@
     python -m spillway.experiments.bench_plans ORDER.json RESULT.json
 
 Three streams are joined within windows (workloads/drift.py). At first a and b match rarely, so that it
-is best to join them first. From the batch `CHANGE` on they match twenty times as often, and it is best
-to join a and c first. Every engine is a plan: each fixed one, and one that slots choose for themselves.
+is best to join all at once, rows of a looking for b first. From the batch `CHANGE` on they match twenty
+times as often, and it is best to keep what b and c have in common. Every engine is a plan: each fixed
+one, and one that slots choose for themselves.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from spillway.workloads.drift import Drift
 #: 4 batches, and `auto` has made up its mind some batches later.
 CHANGE = 26
 BATCHES = 42
-#: Rows of a stream in a batch, as a part of what other benchmarks have: each finds many partners.
-ROWS_SHARE = 2
 #: Batches of warming up, in which the selectivity changes too.
 _WARM_CHANGE = 8
 _LEAST_WARM_BATCHES = 16
@@ -40,7 +39,7 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
     """Warms up, runs the batches, and gives their times and the changes of shape."""
     spark = session(replace(order, batches=BATCHES))
     try:
-        rows = max(1, order.rows // ROWS_SHARE)
+        rows = order.rows
         if order.warmup_s > 0:
             warm = Drift(max(1, rows // 4), _WARM_CHANGE)
             _run(spark, order, warm, "warm-up", say, order.warmup_s, _LEAST_WARM_BATCHES)
