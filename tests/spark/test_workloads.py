@@ -56,7 +56,7 @@ def test_one_selectivity_of_a_drift_changes(spark: SparkSession) -> None:
     assert FACTOR / 2 < after["ab"] / before["ab"] < FACTOR * 1.5
     for pair in ("ac", "bc"):
         assert 0.8 < after[pair] / before[pair] < 1.25
-    assert before["ab"] < before["ac"] < before["bc"] < after["ab"]
+    assert before["bc"] < before["ab"] < before["ac"] < after["ab"] * 1.5
 
 
 def test_keys_of_pairs_are_unique_and_find_partners_in_other_batches(spark: SparkSession) -> None:

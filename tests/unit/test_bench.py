@@ -205,38 +205,35 @@ def test_keys_have_room_for_the_rows_of_the_run() -> None:
         Pairs(2, rows=1 << 30, batches=4)
 
 
-def plan_result(engine: str, steady: float, then: float, shapes: list[str]) -> dict[str, Any]:
+def plan_result(engine: str, steady: float, then: float) -> dict[str, Any]:
     """Twenty batches before a change and ten after it."""
     batches = [
         {"seconds": s, "operator_cpu_ms": s * 500, "state_bytes": 10, "rows_out": at}
         for at, s in enumerate([steady] * 20 + [9.0] * 5 + [then] * 5)
     ]
     return {
-        "engine": engine, "change": 20, "batches": batches, "shapes": [shapes] * 30,
-        "reshaped": [], "spark": "test",
+        "engine": engine, "change": 20, "batches": batches, "reshaped": [],
+        "spark": "test",
     }  # fmt: skip
 
 
-def test_plans_are_compared_with_the_best_fixed_one_and_with_the_one_that_auto_has() -> None:
+def test_plans_are_compared_with_the_best_fixed_one_before_and_after_the_change() -> None:
     found = plans_document(
         {
-            "nway": [plan_result("nway", 0.5, 1.0, [""])],
-            "tree-ab": [plan_result("tree-ab", 0.4, 2.0, ["((a b) c)"] * 2)],
-            "auto": [plan_result("auto", 0.41, 1.1, ["((a b) c)"] * 2)],
+            "nway": [plan_result("nway", 0.5, 1.0)],
+            "tree-ab": [plan_result("tree-ab", 0.4, 2.0)],
+            "auto": [plan_result("auto", 0.41, 1.1)],
         }
     )
     assert found["ratios"]["recovered_vs_best"] == 1.1
     assert found["ratios"]["steady_overhead"] == found["ratios"]["steady_cpu_overhead"] == 1.025
-    assert found["engines"]["auto"]["steady_plan"] == "tree-ab"
     assert found["engines"]["auto"]["changed_max_s"] == 9.0
     assert found["exact"]
 
 
-def test_auto_is_compared_with_no_plan_that_it_did_not_have_all_the_time() -> None:
-    auto = plan_result("auto", 0.4, 1.0, ["((a b) c)", "(a b c)"])
-    found = plans_document({"nway": [plan_result("nway", 0.4, 1.0, [""])], "auto": [auto]})
-    assert found["ratios"]["steady_overhead"] is None
-    assert plans_document({"auto": [auto]})["ratios"]["recovered_vs_best"] is None
+def test_auto_alone_is_compared_with_nothing() -> None:
+    found = plans_document({"auto": [plan_result("auto", 0.4, 1.0)]})
+    assert set(found["ratios"].values()) == {None}
 
 
 def test_plans_are_run_in_turns_and_all_their_batches_count(
@@ -247,7 +244,7 @@ def test_plans_are_run_in_turns_and_all_their_batches_count(
     def answer(name: str, engine: str, settings: BenchSettings, say: bench.Say) -> dict[str, Any]:
         asked.append(engine)
         slow = len(asked) > 2
-        return {"spark": "", **plan_result(engine, 0.6 if slow else 0.4, 1.0, [""])}
+        return {"spark": "", **plan_result(engine, 0.6 if slow else 0.4, 1.0)}
 
     monkeypatch.setattr(bench, "run_engine", answer)
     monkeypatch.setattr(bench, "require_java", lambda: None)

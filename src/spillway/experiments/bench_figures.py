@@ -21,7 +21,6 @@ from spillway.experiments.bench_spec import (
     CASES,
     DRIFT,
     IDENTITY,
-    PLANS,
     RELOCATE,
     SPILLWAY,
     THETA,
@@ -171,9 +170,9 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
 def plans_document(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
 
-    `steady_overhead` is `auto` over the fixed plan that all its slots had before the change; null if
-    they had no such plan all the time. The ratios of `cpu` are of the processor time of all slots: they
-    say the same of the operator alone, and hardly depend on what else the machine does.
+    `steady_overhead` is `auto` over the fixed plan that is best before the change. The ratios of `cpu`
+    are of the processor time of all slots: they say the same of the operator alone, and hardly depend on
+    what else the machine does.
     """
     engines = {engine: _plan_figures(results) for engine, results in runs.items()}
     given = {engine: found for engine, found in engines.items() if engine != AUTO}
@@ -181,19 +180,14 @@ def plans_document(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
         ("recovered_vs_best", "recovered_cpu_vs_best", "steady_overhead", "steady_cpu_overhead")
     )
     if AUTO in engines and given:
-        auto, before = engines[AUTO], _plan_before(runs[AUTO])
-        same = given.get(before or "")
+        auto = engines[AUTO]
         for ratio, figure in (
             ("recovered_vs_best", "recovered_p50_s"),
             ("recovered_cpu_vs_best", "recovered_cpu_s"),
-        ):
-            ratios[ratio] = round(auto[figure] / min(one[figure] for one in given.values()), 3)
-        for ratio, figure in (
             ("steady_overhead", "steady_p50_s"),
             ("steady_cpu_overhead", "steady_cpu_s"),
         ):
-            ratios[ratio] = None if same is None else round(auto[figure] / same[figure], 3)
-        auto["steady_plan"] = before
+            ratios[ratio] = round(auto[figure] / min(one[figure] for one in given.values()), 3)
         auto["reshaped"] = [
             f"batch {one['batch']}, slot {one['slot']}: {one['before']} to {one['shape']}"
             for one in runs[AUTO][0]["reshaped"]
@@ -229,20 +223,6 @@ def _plan_figures(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ),
         "state_bytes": results[0]["batches"][-1]["state_bytes"],
     }
-
-
-def _plan_before(results: Sequence[Mapping[str, Any]]) -> str | None:
-    """The fixed plan that all slots had in the batches before the change, if it was one."""
-    seen = {
-        shape
-        for result in results
-        for b in result["shapes"][max(0, result["change"] - STEADY_BATCHES) : result["change"]]
-        for shape in b
-    }
-    if len(seen) != 1:
-        return None
-    [shape] = seen
-    return next((name for name, said in PLANS.items() if said.get("shape") == shape), "nway")
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:

@@ -75,10 +75,6 @@ def _run(
             "change": drift.change,
             "batches": batches[:least_batches],
             "reshaped": [event.to_json() for event in changes],
-            "shapes": [
-                [slot.get("shape", "") for slot in entry["slots"]]
-                for entry in query.recentProgress[:least_batches]
-            ],
         }
     finally:
         run.stop()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.operators.base import OperatorStats
-from spillway.operators.lookup import Positions, candidates
+from spillway.operators.lookup import Positions, Spans, candidates
 from spillway.operators.predicates import pairs_of
 from spillway.operators.refs import Refs, gather, gathered_column
 from spillway.operators.residual import Column, Residual
@@ -110,6 +110,7 @@ class Term:
         #: What more is asked of pairs; sides are streams then.
         self._residual = residual
         self._measured: Mapping[str, tuple[float, float]] = {}
+        self._known_spans: dict[int, Spans] = {}
         self._keys = [driving.payload.column(at) for at in sides[source].keys]
 
     def blocks(self, selectivity: dict[str, tuple[float, float]]) -> Iterator[Block]:
@@ -166,7 +167,8 @@ class Term:
         held: list[_Pairs] = []
         size = 0
         probe = self.driving.h[block.source]
-        for number, segment in enumerate(self._rows[target]):
+        for number in self._spans(target).near(probe):
+            segment = self._rows[target][number]
             most = self._most(block, segment)
             for pairs in self._pairs(block, probe, target, number, segment, most):
                 held.append(pairs)
@@ -176,6 +178,11 @@ class Term:
                     held, size = [], 0
         if held:
             yield _together(held)
+
+    def _spans(self, side: int) -> Spans:
+        if side not in self._known_spans:
+            self._known_spans[side] = Spans(self._rows[side])
+        return self._known_spans[side]
 
     def _pairs(
         self,
