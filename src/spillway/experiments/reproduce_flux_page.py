@@ -13,6 +13,8 @@ from spillway.experiments.reproduce_plans_real import PLANS_REAL
 from spillway.experiments.reproduce_psp import PSP_FIGURES
 from spillway.experiments.reproduce_psp_page import PSP_NOTES
 from spillway.experiments.reproduce_psp_real import PSP_REAL
+from spillway.policies.plans import COSTS
+from spillway.simulator.join_scenario import SENT_BYTES_PER_WORK
 
 SHOWN: dict[str, RealFigure | SimulatedFigure[Any, Any]] = {
     **FLUX_REAL,
@@ -46,7 +48,7 @@ PLANS' four settings with the plans and moves of a query, on as many slots as th
 More slots, and the other figures, are simulated below.
 """
 
-PLANS_HEAD = """# PLANS, simulated
+PLANS_HEAD = f"""# PLANS, simulated
 
 PLANS was measured on a cluster of ten machines, three of which did something else. Here its figures
 are simulated: slots with windowed joins in virtual time (`simulator/joining.py`), under the
@@ -55,14 +57,14 @@ coordinator, policies and protocols that a query runs under.
 - **Streams** (PLANS 5.2): A, B and C, each in 100 groups; rows come at random (Poisson), and each run
   of a figure has the same rows.
 - **Costs** are those by which a query chooses its shapes (`policies/plans.py`), in units of one lookup:
-  0.1 for a pair that is found, 0.4 for a combination that is stored, 0.2 for a result. What a row meets
-  is what came in the window before it. The paper gives no costs; its joins may well have searched their
+  {COSTS.pair} for a pair that is found, {COSTS.store} for a combination that is stored, {COSTS.result}
+  for a result. What a row meets is what came in the window before it. The paper gives no costs; its joins may well have searched their
   states without an index.
 - **Moving state** (MSLB): the sender first processes what it has of the groups; the link carries 12.5
   MB/s, as the paper's may have, and a row has 100 bytes; each tuple costs both ends 0.4; what does not
   match is made at the receiver before it goes on. Beside slots that a hundred rows a second keep busy
-  that is a fast link. *Calibrated*, it carries what was measured here, 6.75 bytes in the time of one
-  lookup (`bench relocate`, `policies/plans.py`).
+  that is a fast link. *Calibrated*, it carries what was measured here,
+  {SENT_BYTES_PER_WORK} bytes in the time of one lookup (`bench relocate`, `policies/plans.py`).
 - **Parallel track** (PTLB): the sender goes on with all rows, and skips what is all new at the root,
   until it has processed the new rows of two windows, as in the paper. In Spillway itself one is enough.
 - **Chosen here**, since the paper does not say: the number of slots, how fast they are, how many pairs

@@ -7,7 +7,7 @@ _BOUNDED = (
     "up in None as well, so that no adaptation can give more than all results that are due. "
     "Before second 30 the streams are alike and every shape costs the same; a slot processes "
     "its rows in order, so local optimisation saves nothing until it is through them. After "
-    "that it saves at most a factor of 2.4 in this cost model, where lookups and results cost "
+    "that it saves at most a factor of 2.7 in this cost model, where lookups and results cost "
     "the same in every shape and only stored combinations do not. Slots that are half as fast "
     "are not through those rows at the end of the run; with slots that are twice as fast None "
     "is not behind at its end. "

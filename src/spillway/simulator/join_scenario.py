@@ -21,8 +21,8 @@ from spillway.state.groups import Floats
 
 NAMES = ("A", "B", "C")
 #: Bytes of state that this project's development machine sends while it looks one row up: 13.5 MB/s
-#: (`bench relocate`, between memory tiers) times half a microsecond (`policies.plans.Costs`).
-SENT_BYTES_PER_WORK = 6.75
+#: (`bench relocate`, between memory tiers) times 0.12 microseconds (`policies.plans.Costs`).
+SENT_BYTES_PER_WORK = 1.62
 
 
 @dataclass(frozen=True)
