@@ -13,13 +13,11 @@ from spillway.policies.plans import (
     Costs,
     Estimate,
     JoinRates,
-    ShapeRules,
     StreamRates,
-    Wish,
     cheapest,
     pair_selectivities,
-    propose,
 )
+from spillway.policies.proposal import ShapeRules, Wish, propose
 
 RULES = ShapeRules(margin=0.2, evaluations=2)
 

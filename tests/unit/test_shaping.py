@@ -27,7 +27,7 @@ from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import flat, left_deep, parse
-from spillway.policies.plans import Wish
+from spillway.policies.proposal import Wish
 from spillway.policies.shaping import Shaping, SlotShape
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack

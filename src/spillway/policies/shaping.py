@@ -2,7 +2,7 @@
 
 `Shaping` is what `plan(...)` of a join says. A *fixed* shape is every slot's from the next batch on. A
 "tree" begins left-deep, has the cheapest binary tree as soon as anything is measured, and "auto" may
-also join at once, which it begins with; from then on both change with hysteresis (policies/plans.py).
+also join at once, which it begins with; from then on both change with hysteresis (policies/proposal.py).
 
 Rates are averaged over batches, each of which counts twice as much as the one before: streams whose rows
 come in turns look alike. Selectivities are blended where they are sampled (operators/base.py).
@@ -23,15 +23,12 @@ from spillway.policies.plans import (
     MOST_STREAMS,
     Estimate,
     JoinRates,
-    Reshape,
     ShapeCost,
-    ShapeRules,
     StreamRates,
-    Wish,
     cheapest,
     join_rates,
-    propose,
 )
+from spillway.policies.proposal import Reshape, ShapeRules, Wish, propose
 
 NWAY, TREE, AUTO = "nway", "tree", "auto"
 PLANS = (NWAY, TREE, AUTO)
