@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from spillway.errors import QueryError
-from spillway.plan.shape import flat, parse, streams_of
+from spillway.plan.shape import Shape, binary_shapes, flat, parse
+from spillway.policies.decision import megabytes
 from spillway.policies.plans import (
     Costs,
     Estimate,
@@ -101,6 +102,48 @@ def test_a_shape_that_does_not_last_long_enough_to_pay_is_not_taken() -> None:
 
 
 def test_a_slot_without_rows_keeps_its_shape() -> None:
+FULL = ShapeRules(room_bytes=0)
+
+
+def test_states_that_have_no_room_any_more_go_although_that_costs_work() -> None:
+    current = cheapest(BEFORE)
+    first, wish = propose(1, BEFORE, current, Wish(), FULL)
+    assert (first, wish) == (None, Wish(flat("ABC"), 1))
+    change, wish = propose(1, BEFORE, current, wish, FULL)
+    assert change is not None
+    assert (change.shape, wish) == (flat("ABC"), Wish())
+    held = megabytes(Estimate(BEFORE).cost(current).memory_bytes)
+    assert change.reason == (
+        f"states of ((A B) C) take {held}, those of (A B C) 0 MB in 2 evaluations, room 0 MB"
+    )
+    assert Estimate(BEFORE).cost(current).work < Estimate(BEFORE).cost(flat("ABC")).work
+
+
+def test_states_that_lack_room_once_stay() -> None:
+    current = cheapest(BEFORE)
+    _, wish = propose(1, BEFORE, current, Wish(), FULL)
+    assert propose(1, BEFORE, current, wish, RULES) == (None, Wish())
+
+
+def test_a_wished_shape_that_does_not_fit_is_wished_no_longer() -> None:
+    current, wished = parse("((A B) C)"), cheapest(AFTER)
+    change, wish = propose(1, AFTER, current, Wish(wished, 1), FULL)
+    assert (change, wish) == (None, Wish(flat("ABC"), 1))
+    # Nor where the current shape stores nothing.
+    assert propose(1, AFTER, flat("ABC"), Wish(wished, 1), FULL) == (None, Wish())
+
+
+def test_of_trees_that_are_all_too_large_the_smallest_is_taken_and_kept() -> None:
+    rules = ShapeRules(room_bytes=0, binary=True)
+    small, large = parse("((B C) A)"), parse("((A B) C)")
+    assert propose(1, AFTER, large, Wish(small, 1), rules)[0] is not None
+    assert propose(1, AFTER, small, Wish(), rules) == (None, Wish())
+    # One that is larger by less than the margin is as good.
+    alike = measured({"A": 100.0, "B": 100.0, "C": 100.0}, BC=0.009, AB=0.0095)
+    assert cheapest(alike, room_bytes=0, binary=True) == small
+    assert propose(1, alike, large, Wish(), rules) == (None, Wish())
+
+
     nothing = measured(dict.fromkeys("ABC", 0.0))
     change, wish = propose(0, nothing, flat("ABC"), Wish(), RULES)
     assert (change, wish) == (None, Wish())

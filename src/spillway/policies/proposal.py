@@ -1,14 +1,19 @@
 """When a slot gets another shape of its join.
 
 A slot gets another shape if that is cheaper by a margin, has been so for several evaluations, and saves
-more than what making its missing states costs. All is pure: the same measurements give the same answer.
+more than what making its missing states costs. Where its states do not fit into the room that they have,
+it gets one whose states do, whatever that costs: groups that go to disk for want of room cost more. Here
+too it takes several evaluations, since what is measured goes up and down; and a shape that does not fit
+is never taken. All is pure: the same measurements give the same answer.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from spillway.plan.shape import Shape
+from spillway.policies.decision import megabytes
 from spillway.policies.plans import COSTS, Costs, Estimate, JoinRates, cheapest
 
 
@@ -51,15 +56,21 @@ def propose(
 ) -> tuple[Reshape | None, Wish]:
     """Whether a slot should have another shape now, and what the next evaluation is to know."""
     estimate = Estimate(rates, rules.costs)
-    now = estimate.cost(current).work
+    now = estimate.cost(current)
     best = cheapest(rates, rules.costs, rules.room_bytes, binary=rules.binary)
+    room = _room(estimate.cost(best).memory_bytes, rules)
+    crowded = now.memory_bytes > room
 
     def saves(shape: Shape, than: float) -> bool:
         return estimate.cost(shape).work < than * (1 - rules.margin)
 
     def pays(shape: Shape) -> bool:
-        gain = (now - estimate.cost(shape).work) * rules.lasts_s
-        return saves(shape, now) and gain > estimate.making(shape, current)
+        cost = estimate.cost(shape)
+        if crowded or cost.memory_bytes > room:
+            # Room is the one thing that counts.
+            return cost.memory_bytes <= room
+        gain = (now.work - cost.work) * rules.lasts_s
+        return saves(shape, now.work) and gain > estimate.making(shape, current)
 
     wished = wish.shape
     if wished is not None and pays(wished) and not saves(best, estimate.cost(wished).work):
@@ -68,9 +79,27 @@ def propose(
         wish = Wish(best, 1) if pays(best) else Wish()
     if wish.shape is None or wish.times < rules.evaluations:
         return None, wish
-    found = estimate.cost(wish.shape).work
-    reason = (
-        f"{wish.shape} costs {found / now:.2f} of {current} "
-        f"in {wish.times} evaluations, margin {rules.margin:g}"
-    )
+    found = estimate.cost(wish.shape)
+    if crowded:
+        reason = (
+            f"states of {current} take {megabytes(now.memory_bytes)}, those of {wish.shape} "
+            f"{megabytes(found.memory_bytes)} in {wish.times} evaluations, "
+            f"room {megabytes(rules.room_bytes or 0.0)}"
+        )
+    else:
+        reason = (
+            f"{wish.shape} costs {found.work / now.work:.2f} of {current} "
+            f"in {wish.times} evaluations, margin {rules.margin:g}"
+        )
     return Reshape(slot, wish.shape, reason), Wish()
+
+
+def _room(least: float, rules: ShapeRules) -> float:
+    """Bytes that the states of a shape may take to be taken, where the best has so many.
+
+    Binary trees may all be too large. Then the smallest is what there is, and another that is larger by
+    no more than the margin is as good.
+    """
+    if rules.room_bytes is None:
+        return math.inf
+    return rules.room_bytes if least <= rules.room_bytes else least * (1 + rules.margin)
