@@ -192,6 +192,25 @@ def test_nothing_is_made_of_groups_on_a_track_until_it_is_given_up(given_up: boo
         subject.check(cluster)
 
 
+def test_batch_that_is_lost_is_joined_again_in_the_shape_of_its_note() -> None:
+    value = itertools.count()
+    with small() as folder:
+        subject = Treed([None] * 4, flat(FOUR))
+        cluster = Cluster(folder, subject, 0, 2)
+        rows = [Row(at % 4, at // 8, 0, next(value)) for at in range(64)]
+        cluster.batch(rows[:32], [])
+        told = parse("((s0 s1) (s2 s3))")
+        cluster.reshape(1, told)
+        # The log has the note of the batch, and the state before it.
+        assert cluster.checkpoint.log.latest().shapes[1].shape == flat(FOUR)
+        cluster.batch(rows[32:], [], lost=True)
+        assert cluster.shapes == (flat(FOUR), told)
+        made = [cluster.checkpoint.manifest(name).made for name in cluster.state.manifests]
+        assert made == [(), ("s0+s1", "s2+s3")]
+        cluster.clean_up()
+        subject.check(cluster)
+
+
 def test_rows_find_what_left_memory_before_its_states_were_made() -> None:
     """A group that is spilled with a gap still has it for the rows that come in the same batch."""
     value = itertools.count()

@@ -1,4 +1,4 @@
-"""A fast stream and two slow ones, of which one selectivity changes: the input of the benchmark of plans.
+"""A fast stream and two slow ones, of which one selectivity changes: the input of `bench plans`.
 
     k bigint, v bigint, ts timestamp
 
