@@ -20,6 +20,7 @@ from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescal
 from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
+    Note,
     commit_batch,
     new_note,
     next_round,
@@ -27,6 +28,7 @@ from spillway.coordinator.coordinator import (
     plan_round,
 )
 from spillway.coordinator.log import Mark, next_round_of
+from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
 from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.control import Limits
@@ -34,6 +36,7 @@ from spillway.operators.gate import Budget
 from spillway.operators.slot import SlotJob, run_slot
 from spillway.operators.tree import TreeOperator
 from spillway.plan.shape import Shape
+from spillway.policies.shaping import TREE, Shaping, SlotShape
 from spillway.policies.spill import SpillPolicy
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import busy
@@ -112,6 +115,13 @@ class Subject(Protocol):
         ...
 
 
+class AsTold(Shaping):
+    """Slots have the shapes that a history gives them, whatever they measure."""
+
+    def decided(self, slot, known, room_bytes):
+        return None, known
+
+
 @dataclass
 class Cluster:
     """Slots, tiers and a checkpoint, driven without Spark."""
@@ -136,11 +146,14 @@ class Cluster:
     events: Counter = field(default_factory=Counter)
     rules: Rules = field(default_factory=lambda: Rules(Strategy("none")))
     moves: int = 0
-    #: The shape of the join in slots where it is not that of the subject.
-    shapes: dict[int, Shape] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.streams = self.subject.streams
+        first = self.subject.operator(self.block_rows)
+        #: What shapes there may be of a join tree; it begins with that of the subject.
+        self.shaping: Shaping | None = None
+        if isinstance(first, TreeOperator):
+            self.shaping = AsTold(tuple(one.name for one in self.streams), TREE, first.shape)
         self.checkpoint = Checkpoint(str(self.root / "durable"))
         self.start(self.slots)
 
@@ -195,14 +208,7 @@ class Cluster:
         if self.checkpoint.log.begun(Mark(number)) is None:
             self.settled()
         if lost:
-            plan = plan_batch(
-                self.state,
-                number,
-                self.garbage,
-                memory_bytes=self.limits,
-                budgets=budgets,
-                t_gaps_s=self.gaps,
-            )
+            plan = self.planned(number, budgets)
             self.checkpoint.log.begin(Mark(number), plan.note)
             seen = self.outputs(plan, rows, [])[1]
             self.memory_bytes, budgets = None if self.memory_bytes else 600, {}
@@ -212,17 +218,23 @@ class Cluster:
             # A move that the history begins is in the note, and in no record.
             self.state = replace(self.state, moves_begun=begun)
         note = self.checkpoint.log.begun(Mark(number))
-        plan = plan_batch(
+        plan = self.planned(number, budgets, note)
+        self.checkpoint.log.begin(Mark(number), plan.note)
+        self.run(plan, rows, dies, seen)
+
+    def planned(
+        self, number: int, budgets: dict[int, Budget], note: Note | None = None
+    ) -> BatchPlan:
+        return plan_batch(
             self.state,
             number,
             self.garbage,
             memory_bytes=self.limits,
             budgets=budgets,
             t_gaps_s=self.gaps,
+            shapes=self.shapes,
             note=note,
         )
-        self.checkpoint.log.begin(Mark(number), plan.note)
-        self.run(plan, rows, dies, seen)
 
     def round(self, cleanup_bytes: int, dies: list[int]) -> int:
         """One round of cleanup; returns how many groups still miss results."""
@@ -231,7 +243,7 @@ class Cluster:
         groups = next_round(self.state, cleanup_bytes) if cleanup_bytes else ()
         # What is left gets its turns at once.
         gaps = dict.fromkeys(self.gaps, 0.0)
-        note = new_note(self.state, self.limits, groups, t_gaps_s=gaps)
+        note = new_note(self.state, self.limits, groups, t_gaps_s=gaps, shapes=self.shapes)
         plan = plan_round(self.state, note, self.garbage)
         self.checkpoint.log.begin(next_round_of(self.state), plan.note)
         return self.run(plan, [], dies)
@@ -288,14 +300,21 @@ class Cluster:
 
     def reshape(self, slot: int, shape: Shape, at_once: bool = False) -> None:
         """The join of a slot gets another shape, unless its groups are on their way."""
+        slot %= self.state.routing.slots
         if at_once or slot not in busy(self.state.moves):
-            self.shapes[slot] = shape
+            shapes = [*self.shapes[:slot], shape, *self.shapes[slot + 1 :]]
+            self.state = replace(self.state, shapes=tuple(SlotShape(one) for one in shapes))
 
-    def operator(self, slot: int) -> Operator:
-        operator = self.subject.operator(self.block_rows)
-        if isinstance(operator, TreeOperator) and slot in self.shapes:
-            return TreeOperator(self.streams, self.shapes[slot], self.block_rows)
-        return operator
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return shapes_of(self.state, self.shaping)
+
+    def operator(self, slot: int, plan: BatchPlan | None = None) -> Operator:
+        """What a slot does, in a batch or from now on."""
+        shapes = self.shapes if plan is None else plan.note.shapes
+        if not shapes:
+            return self.subject.operator(self.block_rows)
+        return TreeOperator(self.streams, shapes[slot], self.block_rows)
 
     def send(self, fails: bool, by_name: bool = False) -> None:
         """Everything that has departed is received, or sending it fails."""
@@ -316,12 +335,11 @@ class Cluster:
 
     def carried(self, move, by_name: bool) -> str:
         manifest = self.checkpoint.manifest(self.state.manifests[move.sender])
-        manifest = matched(
-            manifest, [layout.name for layout in self.operator(move.receiver).layouts]
-        )
+        # What the receiver has no place for is not sent.
+        times = {one.name: one.time_column for one in self.operator(move.receiver).layouts}
+        manifest = matched(manifest, list(times))
         departure, store = of_move(manifest.departures, move.move), self.store(self.state.batch)
         received = []
-        times = {layout.name: layout.time_column for layout in self.operator(move.sender).layouts}
         names = (*(stream.name for stream in self.streams), *departure.made)
         for parcel in [] if by_name else parcels(departure, GROUPS):
             time = times[names[parcel.stream]]
@@ -356,7 +374,8 @@ class Cluster:
         self.late_seen += sum(sum(r.rows_late) for r in records.values())
         lateness = [None if s.time is None else self.lateness for s in self.streams]
         state = commit_batch(self.state, plan, records, lateness, 1.0)
-        self.state = adapt(state, records, self.limits, self.rules)
+        state = adapt(state, records, self.limits, self.rules)
+        self.state = reshape(state, plan, records, self.limits, 1.0, self.shaping)
         self.checkpoint.log.append(self.state)
         self.references, gone = self.references.updated(list(records.values()))
         manifests = [self.checkpoint.manifest(name) for name in self.state.manifests if name]
@@ -428,6 +447,6 @@ class Cluster:
     def attempt(self, plan, rows, slot, report):
         store, attempt = self.opened_store(plan), next(ATTEMPTS)
         job, manifest = self.job(plan, slot, attempt), self.manifest(plan, slot)
-        operator = self.operator(slot)
+        operator = self.operator(slot, plan)
         mine = exchanged(rows, plan, slot, attempt)
         return run_slot(mine, job, manifest, operator, self.policy, store, report)

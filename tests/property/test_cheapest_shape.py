@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.plan.shape import Shape, flat
+from spillway.plan.shape import Shape, flat, left_deep
 from spillway.policies import plans
 from spillway.policies.plans import Costs, Estimate, JoinRates, StreamRates, cheapest
 
@@ -83,8 +84,28 @@ def test_few_prices_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(tried) * 3**5 * plans._KNOWN_STEP <= plans.search_steps(5, limited=True)
 
 
-def test_eight_streams_are_compared() -> None:
-    names = "ABCDEFGH"
-    streams = tuple(StreamRates(n, 10.0 + at, 100.0 + at) for at, n in enumerate(names))
-    pairs = dict.fromkeys(itertools.combinations(names, 2), 0.01)
-    assert sorted(cheapest(JoinRates(streams, pairs)).streams) == list(names)
+def any_tree(streams: list[str], rng: np.random.Generator) -> Shape:
+    """Two things that are there become one, until there is one."""
+    nodes: list[Shape | str] = list(streams)
+    while len(nodes) > 1:
+        one, other = (nodes.pop(int(rng.integers(len(nodes)))) for _ in range(2))
+        nodes.append(Shape((one, other)))
+    [tree] = nodes
+    assert isinstance(tree, Shape)
+    return tree
+
+
+def test_of_eight_streams_no_order_and_no_random_tree_is_cheaper_than_the_one_found() -> None:
+    names, rng = list("ABCDEFGH"), np.random.default_rng(3)
+    for _ in range(3):
+        drawn = 10 ** rng.uniform(0, 2, (2, 8))
+        streams = tuple(StreamRates(n, *drawn[:, at].tolist()) for at, n in enumerate(names))
+        chances = iter((10 ** rng.uniform(-3, -1, 28)).tolist())
+        pairs = {pair: next(chances) for pair in itertools.combinations(names, 2)}
+        rates = JoinRates(streams, pairs)
+        estimate = Estimate(rates)
+        found = estimate.cost(cheapest(rates, binary=True)).work
+        others = [left_deep(rng.permutation(names).tolist()) for _ in range(300)]
+        others += [any_tree(names, rng) for _ in range(300)]
+        assert found <= min(estimate.cost(shape).work for shape in others) * (1 + 1e-9)
+        assert estimate.cost(cheapest(rates)).work <= found * (1 + 1e-9)

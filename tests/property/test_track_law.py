@@ -103,6 +103,21 @@ def test_sender_forgets_groups_when_the_last_old_row_has_left_the_window(subject
         subject.check(cluster)
 
 
+def test_receiver_of_a_track_has_every_key_once() -> None:
+    subject, values, keys = Deduped(1000, True), itertools.count(), range(16)
+    with small() as folder:
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
+        cluster.batch([Row(0, key, 0, next(values)) for key in keys], [])
+        cluster.move(0, 1, 0, 0, True, "ptlb")
+        for time in range(1, 40):
+            cluster.batch([Row(0, key, time, next(values)) for key in keys], [])
+        assert [move.phase for move in cluster.state.moves] == [Phase.DUPLICATING]
+        sender, receiver = (cluster.checkpoint.manifest(one) for one in cluster.state.manifests)
+        assert 0 < sender.state_rows[0] < receiver.state_rows[0] == len(keys)
+        cluster.clean_up()
+        subject.check(cluster)
+
+
 @pytest.mark.parametrize("subject", TRACKED[:3], ids=str)
 def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
     """The watermark stands, so no track would ever end: it is given up, and state is moved."""

@@ -15,6 +15,9 @@ from test_slot_law import small
 from spillway.ids import HASH_END
 from spillway.operators.gate import Budget
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
+from spillway.protocols.move import Phase
+from spillway.routing.routing import group_ranges
+from spillway.state.manifest import Manifest
 from spillway.state.merging import Segment
 
 FOUR = [f"s{at}" for at in range(4)]
@@ -143,6 +146,67 @@ def test_gaps_are_filled_a_few_rows_at_a_time_and_then_are_gone() -> None:
         assert sorted(left, reverse=True) == left
         assert left[0] < 2 * HASH_END
         assert check_states(cluster) == 2 * 2 * GROUPS + len(left)
+        cluster.clean_up()
+        subject.check(cluster)
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_nothing_is_made_of_groups_on_a_track_until_it_is_given_up(given_up: bool) -> None:
+    value, times = itertools.count(), itertools.count()
+    with small() as folder:
+        subject = Treed([1000] * 4, parse("((s0 s1) (s2 s3))"))
+        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
+
+        def after(batches: int, later: int = 0) -> Manifest:
+            """What the first slot has after so many batches."""
+            for time in itertools.islice(times, batches):
+                rows = [
+                    Row((at + time) % 4, 2 * at, time + later, next(value)) for at in range(GROUPS)
+                ]
+                cluster.batch(rows, [])
+            check_states(cluster)
+            return cluster.checkpoint.manifest(cluster.state.manifests[0])
+
+        assert all(after(4).state_rows[4:])
+        cluster.move(0, 1, 0, 2, False, "ptlb")
+        after(2)
+        [track] = cluster.state.moves
+        assert (track.phase, len(track.groups)) == (Phase.DUPLICATING, 2)
+        ranges, groups = group_ranges(track.groups, GROUPS), list(track.groups)
+        # States that were there when it began, and such that are to be made while it lasts.
+        for shape in ("((s0 s1) (s2 s3))", "((s0 s2) (s1 s3))"):
+            cluster.reshape(0, parse(shape), at_once=True)
+            manifest = after(6)
+            assert manifest.gaps == (ranges, ranges)
+            assert not manifest.groups.rows[4:, groups].any()
+            assert manifest.groups.rows[4:].any()
+        if given_up:
+            cluster.give_up()
+            manifest = after(6)
+            assert manifest.gaps == ((), ())
+            assert manifest.groups.rows[4:, groups].all()
+        else:
+            after(4, later=2000)
+        assert cluster.state.moves == ()
+        cluster.clean_up()
+        subject.check(cluster)
+
+
+def test_batch_that_is_lost_is_joined_again_in_the_shape_of_its_note() -> None:
+    value = itertools.count()
+    with small() as folder:
+        subject = Treed([None] * 4, flat(FOUR))
+        cluster = Cluster(folder, subject, 0, 2)
+        rows = [Row(at % 4, at // 8, 0, next(value)) for at in range(64)]
+        cluster.batch(rows[:32], [])
+        told = parse("((s0 s1) (s2 s3))")
+        cluster.reshape(1, told)
+        # The log has the note of the batch, and the state before it.
+        assert cluster.checkpoint.log.latest().shapes[1].shape == flat(FOUR)
+        cluster.batch(rows[32:], [], lost=True)
+        assert cluster.shapes == (flat(FOUR), told)
+        made = [cluster.checkpoint.manifest(name).made for name in cluster.state.manifests]
+        assert made == [(), ("s0+s1", "s2+s3")]
         cluster.clean_up()
         subject.check(cluster)
 

@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from spillway.errors import QueryError
-from spillway.plan.shape import flat, parse, streams_of
+from spillway.plan.shape import Shape, binary_shapes, flat, parse
+from spillway.policies.decision import megabytes
 from spillway.policies.plans import (
     Costs,
     Estimate,
     JoinRates,
-    ShapeRules,
     StreamRates,
-    Wish,
     cheapest,
     pair_selectivities,
-    propose,
 )
+from spillway.policies.proposal import ShapeRules, Wish, propose
 
 RULES = ShapeRules(margin=0.2, evaluations=2)
 
@@ -34,6 +33,7 @@ def measured(rates: dict[str, float], window_s: float = 30.0, **pairs: float) ->
 #: The streams of PLANS section 5.2 before and after second 30.
 BEFORE = measured({"A": 100.0, "B": 100.0, "C": 100.0}, AB=0.001)
 AFTER = measured({"A": 100.0, "B": 5.0, "C": 5.0})
+FIVE = measured({"A": 80.0, "B": 5.0, "C": 40.0, "D": 20.0, "E": 10.0}, AC=1e-4, BD=0.001, CE=0.05)
 
 
 def test_the_join_that_gives_the_fewest_combinations_comes_first() -> None:
@@ -67,7 +67,7 @@ def test_a_shape_must_be_cheaper_for_several_evaluations() -> None:
     change, wish = propose(3, AFTER, current, wish, RULES)
     assert change is not None
     assert change.slot == 3
-    assert change.shape == wish.shape or wish == Wish()
+    assert (change.shape, wish) == (cheapest(AFTER), Wish())
     assert change.reason == (
         f"{change.shape} costs {_ratio(AFTER, change.shape, current)} of ((A B) C) "
         "in 2 evaluations, margin 0.2"
@@ -99,6 +99,48 @@ def test_a_shape_that_does_not_last_long_enough_to_pay_is_not_taken() -> None:
     assert wish.shape == parse("((B C) A)")
     assert propose(0, rates, current, wish, RULES)[0] is not None
     assert propose(0, rates, current, wish, ShapeRules(lasts_s=1e-6))[0] is None
+
+
+FULL = ShapeRules(room_bytes=0)
+
+
+def test_states_that_have_no_room_any_more_go_although_that_costs_work() -> None:
+    current = cheapest(BEFORE)
+    first, wish = propose(1, BEFORE, current, Wish(), FULL)
+    assert (first, wish) == (None, Wish(flat("ABC"), 1))
+    change, wish = propose(1, BEFORE, current, wish, FULL)
+    assert change is not None
+    assert (change.shape, wish) == (flat("ABC"), Wish())
+    held = megabytes(Estimate(BEFORE).cost(current).memory_bytes)
+    assert change.reason == (
+        f"states of ((A B) C) take {held}, those of (A B C) 0 MB in 2 evaluations, room 0 MB"
+    )
+    assert Estimate(BEFORE).cost(current).work < Estimate(BEFORE).cost(flat("ABC")).work
+
+
+def test_states_that_lack_room_once_stay() -> None:
+    current = cheapest(BEFORE)
+    _, wish = propose(1, BEFORE, current, Wish(), FULL)
+    assert propose(1, BEFORE, current, wish, RULES) == (None, Wish())
+
+
+def test_a_wished_shape_that_does_not_fit_is_wished_no_longer() -> None:
+    current, wished = parse("((A B) C)"), cheapest(AFTER)
+    change, wish = propose(1, AFTER, current, Wish(wished, 1), FULL)
+    assert (change, wish) == (None, Wish(flat("ABC"), 1))
+    # Nor where the current shape stores nothing.
+    assert propose(1, AFTER, flat("ABC"), Wish(wished, 1), FULL) == (None, Wish())
+
+
+def test_of_trees_that_are_all_too_large_the_smallest_is_taken_and_kept() -> None:
+    rules = ShapeRules(room_bytes=0, binary=True)
+    small, large = parse("((B C) A)"), parse("((A B) C)")
+    assert propose(1, AFTER, large, Wish(small, 1), rules)[0] is not None
+    assert propose(1, AFTER, small, Wish(), rules) == (None, Wish())
+    # One that is larger by less than the margin is as good.
+    alike = measured({"A": 100.0, "B": 100.0, "C": 100.0}, BC=0.009, AB=0.0095)
+    assert cheapest(alike, room_bytes=0, binary=True) == small
+    assert propose(1, alike, large, Wish(), rules) == (None, Wish())
 
 
 def test_a_slot_without_rows_keeps_its_shape() -> None:
@@ -142,8 +184,14 @@ def test_selectivities_come_from_samples_of_both_directions() -> None:
     assert pair_selectivities("AB", {}) == {("A", "B"): 1.0}
 
 
-def test_children_of_a_proposed_shape_are_the_streams() -> None:
-    assert sorted(streams_of(cheapest(AFTER))) == ["A", "B", "C"]
+@pytest.mark.parametrize("rates", [BEFORE, AFTER, FIVE], ids=["before", "after", "five"])
+def test_the_shape_proposed_is_the_cheapest_of_all_binary_trees(rates: JoinRates) -> None:
+    estimate, rules = Estimate(rates), ShapeRules(margin=0.0, evaluations=1, binary=True)
+    trees = [tree for tree in binary_shapes(rates.names) if isinstance(tree, Shape)]
+    trees.sort(key=lambda tree: estimate.cost(tree).work)
+    change, _ = propose(0, rates, trees[-1], Wish(), rules)
+    assert change is not None
+    assert estimate.cost(change.shape).work == pytest.approx(estimate.cost(trees[0]).work)
 
 
 def _ratio(rates: JoinRates, shape, current) -> str:

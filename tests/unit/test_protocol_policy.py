@@ -23,7 +23,13 @@ from spillway.metrics.view import ClusterView, SlotView
 from spillway.operators.orders import LOAD, SIZE, Pick
 from spillway.policies.decision import Move
 from spillway.policies.flux import Thresholds, load_moves
-from spillway.policies.protocols import LEAST_SENT_S, SENT_BYTES_S, Protocols, sending_s
+from spillway.policies.protocols import (
+    LEAST_SENT_S,
+    MADE_BYTES_S,
+    SENT_BYTES_S,
+    Protocols,
+    sending_s,
+)
 from spillway.policies.strategy import Strategy
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
@@ -73,6 +79,29 @@ def test_states_of_another_plan_are_not_sent_but_made() -> None:
     other = slot(1, 40 * MB, made_bytes=(("B+C", 200 * MB),))
     assert sending_s(MOVE, sender, alike) == LEAST_SENT_S + 40 * MB / SENT_BYTES_S
     assert sending_s(MOVE, sender, other) == LEAST_SENT_S + 30 * MB / SENT_BYTES_S + 0.1
+
+
+@pytest.mark.parametrize(("groups", "made_s"), [(8, 0.1), (1, 0.8), (32, 0.025)])
+def test_what_is_made_is_as_large_as_it_is_for_the_groups_of_the_receiver(
+    groups: int, made_s: float
+) -> None:
+    """Of the eight groups of the sender a tenth moves; the receiver has 200 MB for its own."""
+    sender = slot(0, 400 * MB)
+    receiver = replace(slot(1, 240 * MB, made_bytes=(("B+C", 200 * MB),)), groups=groups)
+    sent_s = LEAST_SENT_S + 40 * MB / SENT_BYTES_S
+    assert sending_s(MOVE, sender, receiver) == pytest.approx(sent_s + made_s)
+
+
+@pytest.mark.parametrize(("groups", "size"), [(0, 0), (8, 0), (0, 7 * MB)])
+def test_making_states_is_not_free_where_the_receiver_has_none_yet(groups: int, size: int) -> None:
+    lacking = (("B+C", size), ("B+C+D", size))
+    receiver = replace(slot(1, 0, made_bytes=lacking), groups=groups, place="host")
+    with_states = slot(0, 400 * MB, made_bytes=(("A+B", 100 * MB), ("A+B+C", 60 * MB)))
+    without = slot(0, 400 * MB)
+    for sender, usual in ((with_states, 80 * MB), (without, 400 * MB)):
+        together = replace(sender, place="host")
+        made_s = 2 * 0.1 * usual / MADE_BYTES_S
+        assert sending_s(MOVE, together, receiver) == pytest.approx(made_s)
 
 
 @pytest.mark.parametrize("name", ["mslb", "ptlb", "auto"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spillway.errors import QueryError
-from spillway.plan.shape import Shape, binary_shapes, flat, parse, with_states
+from spillway.plan.shape import Shape, binary_shapes, flat, parse
 
 
 def test_equal_plans_are_equal_values_whatever_order_they_are_written_in() -> None:
@@ -14,10 +14,9 @@ def test_equal_plans_are_equal_values_whatever_order_they_are_written_in() -> No
     assert str(flat(["C", "A", "B"])) == "(A B C)"
 
 
-def test_every_shape_reads_back_from_its_text_and_from_its_states() -> None:
+def test_every_shape_reads_back_from_its_text() -> None:
     for shape in (*binary_shapes("ABCDE"), flat("ABCDE"), parse("((A B C) (D E))")):
         assert parse(str(shape)) == shape
-        assert with_states("ABCDE", [node.name for node in shape.inner()]) == shape
 
 
 @pytest.mark.parametrize(("streams", "count"), [(2, 1), (3, 3), (4, 15), (5, 105)])

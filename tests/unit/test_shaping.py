@@ -27,7 +27,8 @@ from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import flat, left_deep, parse
-from spillway.policies.plans import Wish
+from spillway.policies.plans import cheapest
+from spillway.policies.proposal import Wish
 from spillway.policies.shaping import Shaping, SlotShape
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
@@ -201,6 +202,40 @@ def evaluated(limits: dict[int, int | None]) -> int:
     return sum(one.wish != wished.wish for one in after.shapes)
 
 
+def first_last(streams: int, slots: int) -> dict[int, SlotRecord]:
+    """Slots in which the first stream matches most often, and is not to be joined first."""
+    sampled = {
+        f"{i}~{j}": (1e4, 10.0 if min(i, j) else 1000.0)
+        for i, j in itertools.permutations(range(streams), 2)
+    }
+    records = many_records(streams, slots)
+    return {at: replace(one, sampled=sampled) for at, one in records.items()}
+
+
+def test_every_slot_leaves_the_tree_it_began_with_when_its_turn_comes(tmp_path: Path) -> None:
+    names, slots = tuple(f"s{at}" for at in range(8)), 4
+    shaping, log = Shaping(names, "tree"), Log(DurableTier(str(tmp_path)))
+    state, answers = initial(Routing.even(8, slots), 8), first_last(8, slots)
+    for number in range(slots):
+        plan = plan_batch(state, number, shapes=shapes_of(state, shaping))
+        state = commit_batch(state, plan, answers, (None,) * 8, 1.0)
+        state = reshape(state, plan, answers, {}, 1.0, shaping)
+        # It is not forgotten by a restart either.
+        log.append(state)
+        state = log.latest()
+        assert [one.chosen for one in state.shapes].count(True) == number + 1
+    best = cheapest(state.shapes[0].rates, binary=True)
+    assert [one.shape for one in state.shapes] == [best] * slots
+    assert best != left_deep(names)
+
+
+def test_a_slot_of_an_older_log_is_evaluated_as_if_nothing_had_decided_about_it() -> None:
+    found = batch(start(), TREE).shapes[0].to_json()
+    assert SlotShape.from_json(found).chosen
+    del found["chosen"]
+    assert not SlotShape.from_json(found).chosen
+
+
 def test_a_search_that_minds_memory_has_fewer_slots_in_a_turn() -> None:
     limits: dict[int, int | None] = dict.fromkeys(range(64), 1000)
     assert 0 < evaluated(limits) < evaluated({}) < 64
@@ -254,7 +289,7 @@ def test_streams_that_come_in_turns_are_averaged() -> None:
 def test_what_was_never_sampled_decides_nothing() -> None:
     known = AUTO.observed(SlotShape(flat(NAMES)), replace(record(0), sampled={}), 1.0)
     assert known.rates is None
-    assert AUTO.decided(0, known, new=True, room_bytes=None)[0] is None
+    assert AUTO.decided(0, known, None) == (None, known)
 
 
 def test_a_report_tells_costs_made_states_and_gaps() -> None:

@@ -25,7 +25,8 @@ from spillway.coordinator.coordinator import BatchPlan, Committed
 from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
-from spillway.policies.plans import Reshape, search_steps
+from spillway.policies.plans import search_steps
+from spillway.policies.proposal import Reshape
 from spillway.policies.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.parallel_track import ParallelTrack
@@ -70,11 +71,11 @@ def reshape(
         known = replace(known, shape=shape)
         # A round brings no rows, and says nothing of rates.
         if state.round == 0:
-            new, record = known.rates is None, records[slot]
+            record = records[slot]
             known = shaping.observed(known, record, seconds)
             if slot in turn and slot not in sending:
                 room = _room(record, limits.get(slot), len(shaping.names))
-                change, known = shaping.decided(slot, known, new=new, room_bytes=room)
+                change, known = shaping.decided(slot, known, room)
                 if change is not None:
                     events.append(_told(state, change, known.shape, record))
                     known = replace(known, shape=change.shape)

@@ -58,8 +58,8 @@ coordinator, policies and protocols that a query runs under.
   of a figure has the same rows.
 - **Costs** are those by which a query chooses its shapes (`policies/plans.py`), in units of one lookup:
   {COSTS.pair} for a pair that is found, {COSTS.store} for a combination that is stored, {COSTS.result}
-  for a result. What a row meets is what came in the window before it. The paper gives no costs; its joins may well have searched their
-  states without an index.
+  for a result. What a row meets is what came in the window before it. The paper gives no costs; its
+  joins may well have searched their states without an index.
 - **Moving state** (MSLB): the sender first processes what it has of the groups; the link carries 12.5
   MB/s, as the paper's may have, and a row has 100 bytes; each tuple costs both ends 0.4; what does not
   match is made at the receiver before it goes on. Beside slots that a hundred rows a second keep busy

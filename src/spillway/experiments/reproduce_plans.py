@@ -177,8 +177,8 @@ SETUP = (
     "Four slots, of which the first has 62.5 % of the groups: half, and its part of the other half. "
     "A window of 60 s; 7 % of the pairs of rows of two streams in one group match, with which local "
     "optimisation saves a factor of up to 2.7 in this cost model. A slot does 150 units of work a "
-    "second, a unit being one lookup, so that the first slot is behind from the first seconds on and the "
-    "others are not. Slots are compared every 45 s, as by default, by the memory of their states "
+    "second, a unit being one lookup, so that the first slot is behind from the first seconds on and "
+    "the others are not. Slots are compared every 45 s, as by default, by the memory of their states "
     "and of the rows that wait. The run is 180 s."
 )
 

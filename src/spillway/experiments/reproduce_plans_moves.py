@@ -200,8 +200,8 @@ SETUP = (
     "slots with the plan ((A B) C). 7 % of the pairs of rows of two streams in one group match. A "
     "slot does 110 units of work a second, a unit being one lookup: enough for the first slot at the "
     "lowest rate with the smallest window, too little for it in the others. (With 150, it keeps up "
-    "at 30 rows a second with windows up to 30 s, and PTLB and MSLB are alike there.) Slots are compared every 45 s, as by "
-    "default. Each run is 300 s, one for each point."
+    "at 30 rows a second with windows up to 30 s, and PTLB and MSLB are alike there.) Slots are "
+    "compared every 45 s, as by default. Each run is 300 s, one for each point."
 )
 
 

@@ -284,10 +284,11 @@ class Cumulative(Undivided):
         """Yields the results of `delta`, which come after all of `old`; returns what is kept of it."""
         raise NotImplementedError
 
-    def shadow(self, delta: RunData) -> RunData:
+    def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:  # noqa: ARG002
         """What is kept of new rows, as they are stored, for which another slot answers.
 
-        They are for rows that come when no older ones count any more (state/tracks.py).
+        They are for rows that come when no older ones count any more (state/tracks.py). `old` is what
+        has been kept before.
         """
         return delta
 

@@ -108,9 +108,9 @@ class DedupOperator(Cumulative):
         yield from self._emitted(delta, at)
         return (self._kept(delta, at),)
 
-    def shadow(self, delta: RunData) -> RunData:
+    def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:
         """The keys and their stretches, once each: whoever was let through, no other row is."""
-        return self._kept(delta, self._new((), delta)) if delta.rows else delta
+        return self._kept(delta, self._new(old, delta)) if delta.rows else delta
 
     def _new(self, old: Sequence[Segment], delta: RunData) -> Positions:
         """The rows that are emitted, ascending."""

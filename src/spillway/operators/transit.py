@@ -33,6 +33,7 @@ from spillway.operators.orders import (
 )
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.manifest import Manifest
+from spillway.state.merging import Segment
 from spillway.state.moving import Parked, of_move
 from spillway.state.run import RunData
 from spillway.state.slot import SlotState
@@ -48,9 +49,12 @@ class Transit:
         read: Callable[[str], Manifest],
         *,
         whole: bool = False,
-        shadow: Callable[[RunData], RunData] | None = None,
+        shadow: Callable[[Sequence[Segment], RunData], RunData] | None = None,
     ) -> None:
-        """`shadow` says what a cumulative operator keeps of rows that another slot answers for."""
+        """`shadow` says what a cumulative operator keeps of rows that another slot answers for.
+
+        It is given what it has kept of such rows before.
+        """
         self._state = state
         self._orders = orders
         #: Reads a manifest by name.
@@ -118,7 +122,8 @@ class Transit:
                 self._state.park(move, stream, rows_inside(delta, ranges))
             if self._shadow is not None:
                 # The slot that has rows from before answers for these.
-                self._state.add(stream, self._shadow(rows_inside(delta, self._shadowed)))
+                mine = rows_inside(delta, self._shadowed)
+                self._state.add(stream, self._shadow(self._state.segments(stream), mine))
         kept = outside(sorted((*_all_ranges(self._parks), *self._shadowed), key=lambda one: one.lo))
         return tuple(rows_inside(delta, kept) for delta in deltas)
 

@@ -148,18 +148,18 @@ class TreeOperator:
         return self._flat.crossing(old, new, deltas, stats, selectivity)
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
-        """Makes intermediate states where they are not there, from the lowest hash upwards.
+        """Makes intermediate states where they are lacking, from the lowest hash upwards.
 
         The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
         """
         budget, left = Budget(FILL_ROWS, most_bytes), 1.0
-        while any(state.gaps) and left > 0.0:
+        while any(state.lacking) and left > 0.0:
             share = self._fill_step(state, budget, left)
             left = left - share if share is not None else 0.0
 
     def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
         """Fills gaps of the same states; returns the part of the budget it took, or None: no room."""
-        lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
+        lacking = [(ranges, missing) for ranges, missing in self._patched(state.lacking) if missing]
         ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
         filling = Filling(tuple(nodes), ranges)

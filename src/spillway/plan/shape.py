@@ -146,21 +146,6 @@ def _unreadable(text: str) -> QueryError:
     )
 
 
-def with_states(streams: Sequence[str], names: Iterable[str]) -> Shape:
-    """The shape that stores the states of these names, and no others.
-
-    Example:
-        >>> str(with_states("ABCD", ["A+B+C", "A+B"]))
-        '(((A B) C) D)'
-    """
-    nodes: list[Shape | str] = list(streams)
-    for name in sorted(names, key=lambda one: one.count("+")):
-        members = set(name.split("+"))
-        inside = [node for node in nodes if members.issuperset(streams_of(node))]
-        nodes = [*(node for node in nodes if node not in inside), Shape(tuple(inside))]
-    return Shape(tuple(nodes))
-
-
 def binary_shapes(streams: Sequence[str]) -> Iterator[Shape | str]:
     """All binary trees over some streams, each once: (2n - 3)!! of them.
 

@@ -20,8 +20,8 @@ trees, bushy ones included. Every set may also be joined at once, as the n-way j
 stream's rows probing the others in the order that gives the fewest partial combinations first. `Costs`
 says what probing, making and storing a row take.
 
-A slot gets another shape if that is cheaper by a margin, has been so for several evaluations, and saves
-more than what making its missing states costs. All is pure: the same measurements give the same answer.
+When a slot gets another shape is said in policies/proposal.py. All is pure: the same measurements give
+the same answer.
 
 Known limitation: of three and more streams, but not all, combinations are estimated so. Where some
 streams match in other keys than the rest, the estimates are wrong by some factor.
@@ -36,7 +36,7 @@ from itertools import combinations
 
 from spillway.errors import QueryError
 from spillway.metrics.record import SlotRecord
-from spillway.plan.shape import Shape, flat
+from spillway.plan.shape import Shape, flat, streams_of
 
 #: Streams up to which all shapes are compared.
 MOST_STREAMS = 8
@@ -254,7 +254,7 @@ class Estimate:
         work = self.flow(self.everything, self.everything) * self.costs.result
         memory = 0.0
         for node in (*shape.inner(), shape):
-            work += self.join([self.of(_streams(child)) for child in node.children])
+            work += self.join([self.of(streams_of(child)) for child in node.children])
             if node is not shape:
                 some = self.of(node.streams)
                 work += self.storing(some)
@@ -360,71 +360,3 @@ def _halves(some: int) -> Iterator[int]:
     while part:
         part = (part - 1) & rest
         yield first | part
-
-
-def _streams(child: Shape | str) -> tuple[str, ...]:
-    return child.streams if isinstance(child, Shape) else (child,)
-
-
-@dataclass(frozen=True)
-class ShapeRules:
-    """When a slot gets another shape."""
-
-    #: Part of the cost that another shape must save.
-    margin: float = 0.2
-    #: Evaluations in a row in which it must.
-    evaluations: int = 2
-    #: Seconds in which it must save more than making its states costs.
-    lasts_s: float = 60.0
-    #: Bytes that intermediate states may take; None: any.
-    room_bytes: float | None = None
-    #: Whether only two things may be joined at a time.
-    binary: bool = False
-    costs: Costs = COSTS
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What earlier evaluations of a slot have found: a shape that is cheaper, and how often."""
-
-    shape: Shape | None = None
-    times: int = 0
-
-
-@dataclass(frozen=True)
-class Reshape:
-    """A slot is to have another shape."""
-
-    slot: int
-    shape: Shape
-    reason: str
-
-
-def propose(
-    slot: int, rates: JoinRates, current: Shape, wish: Wish, rules: ShapeRules
-) -> tuple[Reshape | None, Wish]:
-    """Whether a slot should have another shape now, and what the next evaluation is to know."""
-    estimate = Estimate(rates, rules.costs)
-    now = estimate.cost(current).work
-    best = cheapest(rates, rules.costs, rules.room_bytes, binary=rules.binary)
-
-    def saves(shape: Shape, than: float) -> bool:
-        return estimate.cost(shape).work < than * (1 - rules.margin)
-
-    def pays(shape: Shape) -> bool:
-        gain = (now - estimate.cost(shape).work) * rules.lasts_s
-        return saves(shape, now) and gain > estimate.making(shape, current)
-
-    wished = wish.shape
-    if wished is not None and pays(wished) and not saves(best, estimate.cost(wished).work):
-        wish = Wish(wished, wish.times + 1)
-    else:
-        wish = Wish(best, 1) if pays(best) else Wish()
-    if wish.shape is None or wish.times < rules.evaluations:
-        return None, wish
-    found = estimate.cost(wish.shape).work
-    reason = (
-        f"{wish.shape} costs {found / now:.2f} of {current} "
-        f"in {wish.times} evaluations, margin {rules.margin:g}"
-    )
-    return Reshape(slot, wish.shape, reason), Wish()

@@ -112,12 +112,28 @@ def sending_s(move: Move, sender: SlotView, receiver: SlotView) -> float:
     held = dict(sender.made_bytes)
     there = {name for name, _ in receiver.made_bytes}
     useless = sum(size for name, size in held.items() if name not in there)
-    # What the receiver stores and the sender does not is about as large as what it stores already.
-    lacking = sum(size for name, size in receiver.made_bytes if name not in held)
     sent = share * (sender.memory_bytes - useless)
-    made_s = share * lacking / MADE_BYTES_S
+    made_s = share * _lacking_bytes(sender, receiver) / MADE_BYTES_S
     together = sender.place and sender.place == receiver.place
     return made_s if together else LEAST_SENT_S + sent / SENT_BYTES_S + made_s
+
+
+def _lacking_bytes(sender: SlotView, receiver: SlotView) -> float:
+    """Bytes of what the receiver stores and the sender does not, for all groups of the sender.
+
+    A group has about as much of a state as the groups that the receiver has already. Where it has none,
+    or no rows in the state yet, a state is taken to be as large as those that the sender makes, and
+    where it makes none, as its streams: it may be of any size, but is not nothing.
+    """
+    held = dict(sender.made_bytes)
+    own = sum(held.values())
+    usual = own / len(held) if own else sender.memory_bytes
+    total = 0.0
+    for name, size in receiver.made_bytes:
+        if name not in held:
+            known = size and receiver.groups
+            total += size * sender.groups / receiver.groups if known else usual
+    return total
 
 
 def _share(move: Move, sender: SlotView) -> float:

@@ -1,8 +1,9 @@
 """The shape of one slot's join from batch to batch: what is allowed, what is measured, what follows.
 
 `Shaping` is what `plan(...)` of a join says. A *fixed* shape is every slot's from the next batch on. A
-"tree" begins left-deep, has the cheapest binary tree as soon as anything is measured, and "auto" may
-also join at once, which it begins with; from then on both change with hysteresis (policies/plans.py).
+"tree" begins left-deep, has the cheapest binary tree when it is first evaluated with anything measured,
+and "auto" may also join at once, which it begins with; from then on both change with hysteresis
+(policies/proposal.py).
 
 Rates are averaged over batches, each of which counts twice as much as the one before: streams whose rows
 come in turns look alike. Selectivities are blended where they are sampled (operators/base.py).
@@ -23,15 +24,12 @@ from spillway.policies.plans import (
     MOST_STREAMS,
     Estimate,
     JoinRates,
-    Reshape,
     ShapeCost,
-    ShapeRules,
     StreamRates,
-    Wish,
     cheapest,
     join_rates,
-    propose,
 )
+from spillway.policies.proposal import Reshape, ShapeRules, Wish, propose
 
 NWAY, TREE, AUTO = "nway", "tree", "auto"
 PLANS = (NWAY, TREE, AUTO)
@@ -49,6 +47,8 @@ class SlotShape:
     wish: Wish = field(default_factory=Wish)
     #: What was measured last; None before.
     rates: JoinRates | None = None
+    #: Whether measurements have decided about it; before that nothing but a start speaks for it.
+    chosen: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for the log."""
@@ -57,6 +57,7 @@ class SlotShape:
             "shape": str(self.shape),
             "wish": None if wish.shape is None else [str(wish.shape), wish.times],
             "rates": None if rates is None else _rates_to_json(rates),
+            "chosen": self.chosen,
         }
 
     @classmethod
@@ -67,6 +68,7 @@ class SlotShape:
             parse(found["shape"]),
             Wish() if wish is None else Wish(parse(wish[0]), wish[1]),
             None if rates is None else _rates_from_json(rates),
+            found.get("chosen", False),
         )
 
     def costs(self) -> dict[Shape, ShapeCost]:
@@ -166,9 +168,9 @@ class Shaping:
         return replace(known, rates=rates if known.rates is None else _averaged(known.rates, rates))
 
     def decided(
-        self, slot: int, known: SlotShape, *, new: bool, room_bytes: float | None
+        self, slot: int, known: SlotShape, room_bytes: float | None
     ) -> tuple[Reshape | None, SlotShape]:
-        """Whether a slot is to have another shape now; `new` if it was never measured before."""
+        """Whether a slot is to have another shape now, and what the next decision is to know."""
         if self.fixed is not None:
             change = None
             if known.shape != self.fixed:
@@ -177,11 +179,10 @@ class Shaping:
         if known.rates is None:
             return None, known
         rules = ShapeRules(room_bytes=room_bytes, binary=self.kind == TREE)
-        if new and self.kind == TREE:
-            # Nothing speaks for the shape that it began with.
+        if not known.chosen and self.kind == TREE:
             rules = replace(rules, margin=0.0, evaluations=1)
         change, wish = propose(slot, known.rates, known.shape, known.wish, rules)
-        return change, replace(known, wish=wish)
+        return change, replace(known, wish=wish, chosen=True)
 
 
 def _measured(streams: int, record: SlotRecord) -> bool:

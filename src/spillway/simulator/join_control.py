@@ -214,7 +214,7 @@ def _planned_shapes(scenario: JoinScenario) -> tuple[SlotShape, ...]:
     """The first shapes, as chosen for streams that are alike."""
     streams = tuple(StreamRates(name, 1.0, 1.0, scenario.row_bytes) for name in NAMES)
     rates = JoinRates(streams, {})
-    return tuple(SlotShape(shape, rates=rates) for shape in scenario.first_shapes)
+    return tuple(SlotShape(shape, rates=rates, chosen=True) for shape in scenario.first_shapes)
 
 
 @dataclass

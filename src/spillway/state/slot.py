@@ -125,6 +125,11 @@ class SlotState:
         """For each made stream, where it is not there in what new rows meet."""
         return self.parts.gaps
 
+    @property
+    def lacking(self) -> Gaps:
+        """The gaps that are to be filled: rows of groups on a parallel track need no made ones."""
+        return gaps_outside(self.gaps, self.tracker.ranges)
+
     # What a batch does
 
     def add(self, stream: int, data: RunData) -> None:
@@ -250,10 +255,14 @@ class SlotState:
         self._parked = tuple(one for one in self._parked if one.move != move)
 
     def begin_track(self, move: int, chosen: Collection[int]) -> None:
-        """From now on another slot gets the new rows of groups as well; what is here is old."""
+        """From now on another slot gets the new rows of groups as well; what is here is old.
+
+        What new rows find is made of the input streams alone, so made rows go.
+        """
         spooled = self.spooler.streams
         old = [(self.memory.layers[stream], spooled[stream]) for stream in range(self.inputs)]
         self.tracker.begin(move, chosen, old)
+        self.memory.widen((self.tracker.ranges,) * len(self.made))
 
     @property
     def tracked(self) -> tuple[int, ...]:

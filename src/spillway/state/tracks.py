@@ -11,6 +11,9 @@ An old row counts until the watermark has passed its time and its window. A comb
 all its rows do (operators/term.py), so none outlives its oldest row, and one window is enough for a join
 of any shape, where the windows of PLANS, between two sides each, need two for a tree.
 
+Intermediate states of a join are not there in the groups of a track, and not made: what needs an old row
+is found from the streams (operators/tree.py), and all else is made elsewhere.
+
 A `Track` is what a manifest names of this, a `Tracker` changes it during one batch.
 """
 
