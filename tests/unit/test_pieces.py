@@ -56,12 +56,10 @@ def pieces(run: RunData, groups: list[int]) -> list[Segment]:
     return [one for one in cut if one.rows]
 
 
-def found(
-    slicing: Slicing, segments: list[Segment], condition: str, left: Combinations | None = None
-) -> list[tuple[int, int]]:
+def found(slicing: Slicing, segments: list[Segment], condition: str) -> list[tuple[int, int]]:
     asked = [bound(condition, (), KINDS)]
     wanted = [range(3)] * 2
-    how = (left or visitors(), 1, segments, OperatorStats(GROUPS), 512, wanted)
+    how = (visitors(), 1, segments, OperatorStats(GROUPS), 512, wanted)
     blocks = Visit(STREAMS, slicing, asked, *how).blocks()
     ids = [[some[n][2].to_pylist() for n in (0, 1)] for some in blocks]
     return sorted(pair for some in ids for pair in zip(*some, strict=True))

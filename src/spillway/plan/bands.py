@@ -15,8 +15,9 @@ does. Where numbers are so large that a band would overflow (operators/evaluatio
 condition is used, so that it does fail, whichever way pairs are found.
 
 Known limitation: a part of a condition that is no band, a product of columns say, is evaluated only on
-pairs that the bands of other parts leave, and does not fail on others. Spark, too, does not say in which
-order the parts of a condition are evaluated.
+pairs that the bands of other parts leave, and does not fail on others; nor does a band between other
+streams than the two that are there first (operators/implied.py). Spark, too, does not say in which order
+the parts of a condition are evaluated.
 """
 
 from __future__ import annotations
