@@ -320,6 +320,24 @@ def test_fixed_lists_are_numpy_whether_a_row_is_null_or_not() -> None:
     assert found.valid().tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("condition", "equal"),
+    [
+        ("a.s = b.s", ["a.s b.s"]),
+        ("a.x < 3 and b.s = a.s", ["b.s a.s"]),
+        (predicate(lambda a, b: a.x < b.x, prefilter="a.s = b.s"), ["a.s b.s"]),
+        # A band of the same streams leaves few pairs.
+        ("a.s = b.s and abs(a.x - b.x) < 3", []),
+        ("a.x = b.x", []),
+        ("a.s = 'p' and b.s = 'q' and a.s < b.s", []),
+        ("a.s = b.s or a.x = b.x", []),
+    ],
+)
+def test_equal_columns_that_no_order_finds_are_known(condition, equal: list[str]) -> None:
+    found = bound(condition, ("a", "b"), COLUMNS).equalities
+    assert [f"{p.stream}.{p.name} {q.stream}.{q.name}" for p, q in found] == equal
+
+
 def paired(label: str, *streams: str, cost: float | None = None) -> Predicate:
     return Predicate(label, streams, lambda a, b: a.x < b.x, cost_us=cost)
 

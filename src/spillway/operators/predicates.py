@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from spillway.operators.base import OperatorStats
 from spillway.operators.columns import NothingThere, Rows
 from spillway.operators.evaluation import holds
 from spillway.operators.implied import InBands, between_two
-from spillway.plan.bands import Band, answered, bands_of
+from spillway.plan.bands import Band, answered, bands_of, equalities
 from spillway.plan.expression import Column, Expression, columns_of, parse
 from spillway.plan.kinds import kind_of
 from spillway.plan.typed import SqlCondition, typed
@@ -132,6 +132,16 @@ class Predicate:
     answered: bool = False
     #: What must hold of two of its streams for it to hold.
     implied: tuple[Predicate, ...] = ()
+
+    @property
+    def equalities(self) -> Iterator[tuple[Column, Column]]:
+        """Columns that it compares in all pairs of two streams, to find those that are equal."""
+        banded = {frozenset((band.left.stream, band.right.stream)) for band in self.bands}
+        for part in (self.test, self.prefilter):
+            if isinstance(part, SqlCondition):
+                for left, right in equalities(part.root):
+                    if frozenset((left.stream, right.stream)) not in banded:
+                        yield left, right
 
     def reads(self, stream: str, columns: Sequence[str]) -> Collection[str]:
         """Which columns of a stream it looks at; a function may look at all."""

@@ -114,6 +114,15 @@ def answered(condition: Typed) -> bool:
     return all(len(list(_bands(one))) == 1 and _plain(one) for one in conjuncts(condition))
 
 
+def equalities(condition: Typed) -> Iterator[tuple[Column, Column]]:
+    """Columns of two streams that must be equal for a condition to hold, and have no band."""
+    for one in conjuncts(condition):
+        if isinstance(one, Applied) and one.name == "=" and not list(_bands(one)):
+            match tuple(map(_inside, one.of)):
+                case (Read(column=left), Read(column=right)) if left.stream != right.stream:
+                    yield left, right
+
+
 def conjuncts(one: Typed) -> Iterator[Typed]:
     """The conditions that must all hold."""
     if isinstance(one, Applied) and one.name == "and":
