@@ -231,3 +231,12 @@ def test_conditions_that_do_not_fit_are_refused(
     scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
     with pytest.raises(sw.PlanError, match=said):
         scenario.join().match(condition)
+
+
+def test_condition_of_a_session_without_ansi_mode_is_refused(
+    elsewhere: SparkSession, tmp_path: Path
+) -> None:
+    elsewhere.conf.set("spark.sql.ansi.enabled", "false")
+    scenario = Scenario(elsewhere, tmp_path, a=SCHEMA, b=SCHEMA)
+    with pytest.raises(sw.PlanError, match=r"'a.x < b.x' means ANSI SQL"):
+        scenario.join().match("a.x < b.x")

@@ -134,6 +134,12 @@ class Predicate:
     implied: tuple[Predicate, ...] = ()
 
     @property
+    def sql(self) -> str | None:
+        """The SQL text in it, if there is any."""
+        parts = (self.test, self.prefilter)
+        return next((one.text for one in parts if isinstance(one, SqlCondition)), None)
+
+    @property
     def equalities(self) -> Iterator[tuple[Column, Column]]:
         """Columns that it compares in all pairs of two streams, to find those that are equal."""
         banded = {frozenset((band.left.stream, band.right.stream)) for band in self.bands}

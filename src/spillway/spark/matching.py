@@ -50,9 +50,18 @@ def predicates_of(frames: Mapping[str, DataFrame], conditions: Conditions) -> li
     }
     session = next(iter(frames.values())).sparkSession
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    return [
+    found = [
         bound(test, over, columns, number, zone) for number, (test, over) in enumerate(conditions)
     ]
+    texts = [text for one in found if (text := one.sql) is not None]
+    if texts and (session.conf.get("spark.sql.ansi.enabled") or "true").lower() == "false":
+        raise PlanError(
+            f"the condition {texts[0]!r} means ANSI SQL, and spark.sql.ansi.enabled is false here",
+            detail="without ANSI mode numbers overflow unseen, and what is divided by zero is NULL",
+            hint="set spark.sql.ansi.enabled to true, or give a function over the columns instead of "
+            "text",
+        )
+    return found
 
 
 def planned_matching(
