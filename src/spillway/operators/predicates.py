@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.errors import PlanError, QueryError, SpillwayError
@@ -166,7 +167,7 @@ class Predicate:
             return self.test.may_hold(rows, count)
         mine = [rows[stream] for stream in self.streams]
         try:
-            found = np.asarray(self.test(*mine))
+            found = _as_mask(self.test(*mine))
         except NothingThere:
             return np.zeros(count, np.bool_)
         except SpillwayError:
@@ -187,6 +188,13 @@ class Predicate:
             if (valid := one.valid()) is not None:
                 found = found & valid
         return found
+
+
+def _as_mask(found: Any) -> NDArray[Any]:
+    """What a function has given as an array; of Arrow's booleans a NULL is false."""
+    if isinstance(found, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(found.type):
+        found = found.fill_null(False)
+    return np.asarray(found)
 
 
 def pairs_of(width_bytes: int, most: int) -> int:
