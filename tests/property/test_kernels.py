@@ -154,12 +154,15 @@ def test_expanded_within_are_the_wanted_pairs(data) -> None:
     start = np.array([s for _, s in ranges], np.int64)
     count = np.array([data.draw(st.integers(1, rows - s)) for _, s in ranges], np.int64)
     ordered, timed, marked = (data.draw(st.booleans()) for _ in range(3))
-    begin, before, limit = data.draw(small), data.draw(small), data.draw(st.integers(1, 9))
+    before, limit = data.draw(small), data.draw(st.integers(1, 9))
+    cuts = sorted(data.draw(st.sets(st.integers(0, rows), max_size=8)))
+    pieces = list(zip(cuts[::2], cuts[1::2], strict=False))
+    begins, ends = np.array(pieces, np.int64).reshape(-1, 2).T.copy()
     expected = [
         (w, row)
         for w, s, n in zip(which, start, count, strict=True)
         for row in (order[s : s + n] if ordered else range(s, s + n))
-        if begin <= row < rows
+        if (not pieces or any(begin <= row < end for begin, end in pieces))
         and (not timed or first[w] <= times[row] <= last[w])
         and (not marked or marks[row] < before)
     ]
@@ -167,7 +170,7 @@ def test_expanded_within_are_the_wanted_pairs(data) -> None:
     while at < len(which):
         left, right, at, offset, seen = expand_within(
             which, start, count, at, offset, limit,
-            order if ordered else order[:0], begin, rows,
+            order if ordered else order[:0], begins, ends,
             times if timed else times[:0], first, last,
             marks if marked else marks[:0], before,
         )  # fmt: skip

@@ -40,6 +40,9 @@ class Matched(Joined):
             bound("abs(s0.v % 5 - s1.v % 5) < 3", (), names),
             bound(predicate(near, prefilter="s0.v != s1.v"), ("s0", "s1"), names, 1),
         ]
+        if len(names) > 2:
+            chain = "s0.v - s1.v < 9 and s1.v - s2.v < 9"
+            predicates.append(bound(chain, (), names, 3))
         if self.whole:
             predicates.append(bound(differ, (), names, 2))
         return JoinOperator(self.streams, block_rows, predicates)
@@ -50,6 +53,8 @@ class Matched(Joined):
             w is None or last - r.time < w for r, w in zip(rows, self.windows, strict=True)
         )
         paired = abs(rows[0].value % 5 - rows[1].value % 5) < 3
+        if len(rows) > 2:
+            paired &= all(rows[at].value - rows[at + 1].value < 9 for at in (0, 1))
         return in_time and paired and (not self.whole or sum(r.value for r in rows) % 3 != 1)
 
     def check(self, cluster: Cluster) -> None:

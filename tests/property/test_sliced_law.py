@@ -90,6 +90,8 @@ class Sliced:
     copies: int = 1
     #: Positions of the columns that results have; None: all.
     shown: tuple[int, ...] | None = None
+    #: Whether SQL conditions are one, over all their streams.
+    conjoined: bool = False
     null_keys = False
 
     @property
@@ -103,12 +105,18 @@ class Sliced:
             for i, w in enumerate(self.windows)
         )
         columns = {stream.name: dict(zip(NAMES, KINDS, strict=True)) for stream in self.streams}
+        tests = [
+            (PAIRED[kind][0](f"s{a}", f"s{b}"), (f"s{a}", f"s{b}")) for kind, a, b in self.pairs
+        ]
+        texts = [f"({test})" for test, _ in tests if isinstance(test, str)]
+        if self.conjoined and texts:
+            rest = [one for one in tests if not isinstance(one[0], str)]
+            tests = [(" and ".join(texts), ()), *rest]
         self.predicates = [
-            bound(PAIRED[kind][0](f"s{a}", f"s{b}"), (f"s{a}", f"s{b}"), columns, number)
-            for number, (kind, a, b) in enumerate(self.pairs)
+            bound(test, over, columns, number) for number, (test, over) in enumerate(tests)
         ]
         if self.whole:
-            self.predicates.append(bound(odd_sum, (), columns, len(self.pairs)))
+            self.predicates.append(bound(odd_sum, (), columns, len(tests)))
         self.slicing = Slicing(tuple(self.widths), GROUPS, self.copies)
 
     def operator(self, block_rows: int) -> SlicedJoin:
@@ -200,7 +208,7 @@ class SlicedCluster(Cluster):
         count = len(self.streams)
         if rng.integers(0, 2):
             known = [Stream(s.name, 1.0, 1.0) for s in self.streams]
-            orders = orders_of(sources_of(known, self.subject.predicates, Measured()))
+            orders = orders_of(sources_of(known, self.operator(0).predicates, Measured()))
         else:
             orders = tuple(
                 tuple(rng.permutation([j for j in range(count) if j != i]).tolist())
@@ -302,7 +310,8 @@ def sliced(draw, copies=1):
     ]
     widths = [draw(st.sampled_from([1, 2, 3, 7])) for _ in range(streams)]
     shown = draw(st.sampled_from([None, (2,)]))
-    return Sliced(windows, pairs, draw(st.booleans()), widths, copies, shown)
+    whole, conjoined = draw(st.booleans()), draw(st.booleans())
+    return Sliced(windows, pairs, whole, widths, copies, shown, conjoined)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])

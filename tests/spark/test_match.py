@@ -190,6 +190,23 @@ def test_explain_tells_what_was_measured(spark: SparkSession, tmp_path: Path) ->
     assert "in use" in text
 
 
+@pytest.mark.parametrize("how", ["psp", "auto"])
+def test_equal_text_is_warned_of_once_before_the_stream_starts(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    scenario = scenario_of(spark, tmp_path, "ab", batches=1)
+    joined = scenario.join().within("4 minutes", time="ts").match("a.name = b.name")
+    said = (
+        r"the condition 'a.name = b.name' compares a.name with b.name in every pair of rows .*; "
+        r'\.on\(a="name", b="name", ...\) finds equal keys by their hash'
+    )
+    with pytest.warns(UserWarning, match=said) as caught:
+        scenario.run(joined, distribute=how)
+    assert len([one for one in caught if "a.name = b.name" in str(one.message)]) == 1
+    # Beside equal keys few pairs are compared; a warning would fail the test.
+    scenario_of(spark, tmp_path / "keys", "ab", batches=1).run(joined.on("name"))
+
+
 def test_no_window_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
     joined = scenario.join().match("a.x < b.x")
@@ -214,3 +231,12 @@ def test_conditions_that_do_not_fit_are_refused(
     scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
     with pytest.raises(sw.PlanError, match=said):
         scenario.join().match(condition)
+
+
+def test_condition_of_a_session_without_ansi_mode_is_refused(
+    elsewhere: SparkSession, tmp_path: Path
+) -> None:
+    elsewhere.conf.set("spark.sql.ansi.enabled", "false")
+    scenario = Scenario(elsewhere, tmp_path, a=SCHEMA, b=SCHEMA)
+    with pytest.raises(sw.PlanError, match=r"'a.x < b.x' means ANSI SQL"):
+        scenario.join().match("a.x < b.x")

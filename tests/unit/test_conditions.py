@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from spillway.errors import PlanError, QueryError
@@ -318,6 +319,42 @@ def test_fixed_lists_are_numpy_whether_a_row_is_null_or_not() -> None:
     assert isinstance(found.f, np.ndarray)
     assert found.f.tolist() == [[3, 4], [0, 0], [1, 2]]
     assert found.valid().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_null_that_a_function_gives_does_not_match(chunked: bool) -> None:
+    def same(a, b):
+        found = pc.equal(a.s, b.s)
+        assert found.null_count
+        return pa.chunked_array([found[:2], found[2:]]) if chunked else found
+
+    given = rows(a={"s": ["p", "q", None, "r"]}, b={"s": ["p", None, "x", "s"]})
+    assert bound(same, ("a", "b"), COLUMNS).passed(given, 4).tolist() == [True, False, False, False]
+
+
+def test_function_that_gives_no_booleans_is_refused_whatever_it_gives() -> None:
+    given = rows(a={"s": ["p", None]}, b={"s": ["p", "q"]})
+    numbers = bound(lambda a, b: pa.array([1, None]), ("a", "b"), COLUMNS)
+    with pytest.raises(QueryError, match="gave float64 of shape"):
+        numbers.passed(given, 2)
+
+
+@pytest.mark.parametrize(
+    ("condition", "equal"),
+    [
+        ("a.s = b.s", ["a.s b.s"]),
+        ("a.x < 3 and b.s = a.s", ["b.s a.s"]),
+        (predicate(lambda a, b: a.x < b.x, prefilter="a.s = b.s"), ["a.s b.s"]),
+        # A band of the same streams leaves few pairs.
+        ("a.s = b.s and abs(a.x - b.x) < 3", []),
+        ("a.x = b.x", []),
+        ("a.s = 'p' and b.s = 'q' and a.s < b.s", []),
+        ("a.s = b.s or a.x = b.x", []),
+    ],
+)
+def test_equal_columns_that_no_order_finds_are_known(condition, equal: list[str]) -> None:
+    found = bound(condition, ("a", "b"), COLUMNS).equalities
+    assert [f"{p.stream}.{p.name} {q.stream}.{q.name}" for p, q in found] == equal
 
 
 def paired(label: str, *streams: str, cost: float | None = None) -> Predicate:

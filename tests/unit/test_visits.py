@@ -108,6 +108,14 @@ def test_images_that_results_have_travel(opened) -> None:
     assert sum(batch.nbytes for batch in travelled) > 2 * ROWS * IMAGE_BYTES
 
 
+def test_conjunction_over_three_streams_lets_no_more_travel_than_its_parts(opened) -> None:
+    parts = ["abs(a.x - b.x) < 0.5", "abs(b.x - c.x) < 0.5"]
+    for join in (sliced((" and ".join(parts), "")), sliced(*((part, "") for part in parts))):
+        travelled, results = went_round(join, opened(join))
+        assert results == WANTED
+        assert sum(batch.num_rows for batch in travelled) == ROWS
+
+
 def test_predicate_over_all_streams_is_asked_when_its_measured_cost_says(opened) -> None:
     asked: list[str] = []
 

@@ -125,8 +125,8 @@ def expand_within(
     offset: int,
     limit: int,
     order: NDArray[np.int32],
-    begin: int,
-    end: int,
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
     times: NDArray[np.int64],
     first: NDArray[np.int64],
     last: NDArray[np.int64],
@@ -135,13 +135,15 @@ def expand_within(
 ) -> Any:
     """The same as `expand`, of the pairs whose run rows are wanted.
 
-    Ranges are of `order`, where that is not empty, and of rows else. Wanted are the rows in [begin, end)
-    whose time is from `first` to `last` of the probing row, and whose mark is below `before`; what is
-    empty is not looked at. Returns how many pairs were looked at, too.
+    Ranges are of `order`, where that is not empty, and of rows else. Wanted are the rows in a piece,
+    from one of the ascending `begins` up to its end, whose time is from `first` to `last` of the probing
+    row, and whose mark is below `before`; what is empty is not looked at. Returns how many pairs were
+    looked at, too.
     """
     left = np.empty(limit, np.int64)
     right = np.empty(limit, np.int64)
     ordered, timed, marked = order.shape[0] > 0, times.shape[0] > 0, marks.shape[0] > 0
+    pieces = begins.shape[0]
     n, seen = 0, 0
     ranges = which.shape[0]
     while range_at < ranges and n < limit:
@@ -149,7 +151,15 @@ def expand_within(
         at = offset
         while at < stop and n < limit:
             row = np.int64(order[base + at]) if ordered else base + at
-            wanted = (row >= begin) & (row < end)
+            wanted = True
+            if pieces:
+                # The last piece that begins no later, in steps without a guess; often there is one.
+                piece, more = 0, pieces
+                while more > 1:
+                    half = more >> 1
+                    piece += half * int(begins[piece + half] <= row)
+                    more -= half
+                wanted = (row >= begins[piece]) & (row < ends[piece])
             if timed:
                 wanted &= (times[row] >= first[mine]) & (times[row] <= last[mine])
             if marked:

@@ -3,25 +3,28 @@
 A condition is a function over columns of candidate pairs that gives a boolean array, a function of one
 row of each stream (`scalar`), or SQL text. `predicate` adds what is known of it: a cheap necessary
 condition that is looked at first, and what a pair costs. A `Predicate` is a condition with the streams
-it is over; it is evaluated when the last of them joins a combination.
+it is over; it is evaluated when the last of them joins a combination. What it says of two of several
+streams is asked before (operators/implied.py).
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.errors import PlanError, QueryError, SpillwayError
 from spillway.operators.base import OperatorStats
 from spillway.operators.columns import NothingThere, Rows
 from spillway.operators.evaluation import holds
-from spillway.plan.bands import Band, answered, bands_of
+from spillway.operators.implied import InBands, between_two
+from spillway.plan.bands import Band, answered, bands_of, equalities
 from spillway.plan.expression import Column, Expression, columns_of, parse
 from spillway.plan.kinds import kind_of
 from spillway.plan.typed import SqlCondition, typed
@@ -121,19 +124,38 @@ class Predicate:
     #: What it is called where it is counted.
     label: str
     streams: tuple[str, ...]
-    test: Callable[..., Any] | SqlCondition
+    test: Callable[..., Any] | SqlCondition | InBands
     prefilter: SqlCondition | None = None
     cost_us: float | None = None
     #: What a sorted order can answer of it.
     bands: tuple[Band, ...] = field(default=())
     #: Whether they say, all together, just what the condition says.
     answered: bool = False
+    #: What must hold of two of its streams for it to hold.
+    implied: tuple[Predicate, ...] = ()
+
+    @property
+    def sql(self) -> str | None:
+        """The SQL text in it, if there is any."""
+        parts = (self.test, self.prefilter)
+        return next((one.text for one in parts if isinstance(one, SqlCondition)), None)
+
+    @property
+    def equalities(self) -> Iterator[tuple[Column, Column]]:
+        """Columns that it compares in all pairs of two streams, to find those that are equal."""
+        banded = {frozenset((band.left.stream, band.right.stream)) for band in self.bands}
+        for part in (self.test, self.prefilter):
+            if isinstance(part, SqlCondition):
+                for left, right in equalities(part.root):
+                    if frozenset((left.stream, right.stream)) not in banded:
+                        yield left, right
 
     def reads(self, stream: str, columns: Sequence[str]) -> Collection[str]:
         """Which columns of a stream it looks at; a function may look at all."""
         if stream in self.streams and callable(self.test):
             return columns
-        asked = [one for one in (self.test, self.prefilter) if isinstance(one, SqlCondition)]
+        parts = (self.test, self.prefilter)
+        asked = [one for one in parts if isinstance(one, SqlCondition | InBands)]
         found = (column for one in asked for column in one.columns)
         return {column.name for column in found if column.stream == stream}
 
@@ -141,9 +163,11 @@ class Predicate:
         """For each candidate pair, whether it stands; the prefilter has been looked at."""
         if isinstance(self.test, SqlCondition):
             return holds(self.test, rows, count)
+        if isinstance(self.test, InBands):
+            return self.test.may_hold(rows, count)
         mine = [rows[stream] for stream in self.streams]
         try:
-            found = np.asarray(self.test(*mine))
+            found = _as_mask(self.test(*mine))
         except NothingThere:
             return np.zeros(count, np.bool_)
         except SpillwayError:
@@ -166,6 +190,13 @@ class Predicate:
         return found
 
 
+def _as_mask(found: Any) -> NDArray[Any]:
+    """What a function has given as an array; of Arrow's booleans a NULL is false."""
+    if isinstance(found, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(found.type):
+        found = found.fill_null(False)
+    return np.asarray(found)
+
+
 def pairs_of(width_bytes: int, most: int) -> int:
     """How many pairs, of rows that are so wide together, are looked at at a time.
 
@@ -174,6 +205,11 @@ def pairs_of(width_bytes: int, most: int) -> int:
         (32768, 32)
     """
     return max(1, min(most, PAIR_BYTES // max(width_bytes, 1)))
+
+
+def with_implied(predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
+    """Predicates, each after what it says of two of its streams."""
+    return tuple(one for whole in predicates for one in (*whole.implied, whole))
 
 
 def due(predicates: Sequence[Predicate], there: Collection[str], joins: str) -> list[Predicate]:
@@ -256,8 +292,15 @@ def bound(
     parts = [one for one in (understood, prefilter) if isinstance(one, SqlCondition)]
     bands = tuple(band for one in parts for band in bands_of(one.root))
     said = prefilter is None and len(parts) == 1 and answered(parts[0].root)
-    return Predicate(
-        f"{number}:{name}", over, understood, prefilter, condition.cost_us, bands, said
+    label = f"{number}:{name}"
+    implied = _implied(label, over, bands) if len(over) > 2 else ()
+    return Predicate(label, over, understood, prefilter, condition.cost_us, bands, said, implied)
+
+
+def _implied(label: str, over: Sequence[str], bands: Sequence[Band]) -> tuple[Predicate, ...]:
+    return tuple(
+        Predicate(f"{label}, of {' and '.join(pair)}", pair, test, bands=test.bands, answered=True)
+        for pair, test in between_two(bands, over)
     )
 
 

@@ -1,7 +1,8 @@
 """Predicates beside equal keys: what is left to decide of the pairs that an equi-join finds.
 
 A pair of an n-way join has equal keys and fitting times; each predicate is evaluated when the last of
-its streams joins the combination, on columns gathered for that.
+its streams joins the combination, on columns gathered for that, and what it says of two streams when
+both are there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
-from spillway.operators.predicates import Predicate, due, judged
+from spillway.operators.predicates import Predicate, due, judged, with_implied
 from spillway.operators.probing import Measured, in_order, probe_order
 
 Positions = NDArray[Any]
@@ -28,7 +29,7 @@ class Residual:
 
     def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
         self._streams = tuple(streams)
-        self._predicates = tuple(predicates)
+        self._predicates = with_implied(predicates)
 
     def order(
         self,

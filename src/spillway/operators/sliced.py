@@ -28,7 +28,7 @@ import pyarrow as pa
 from spillway.errors import PlanError
 from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns, Undivided
 from spillway.operators.combinations import Combinations, complete, travelling
-from spillway.operators.predicates import Predicate, due
+from spillway.operators.predicates import Predicate, due, with_implied
 from spillway.operators.probing import Measured, in_order
 from spillway.operators.visit import Visit
 from spillway.routing.groups import group_bounds
@@ -84,7 +84,7 @@ class SlicedJoin(Undivided):
                 )
         self.streams = tuple(streams)
         self.types = tuple(tuple(some) for some in types)
-        self.predicates = tuple(predicates)
+        self.predicates = with_implied(predicates)
         self.slicing = slicing
         self.interleave = interleave
         #: Pairs made at a time: what is held and what is added are at most a block together.

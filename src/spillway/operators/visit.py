@@ -5,6 +5,7 @@ far and E the least t_i + W_i, a row at t of a stream with window W fits when T 
 sorted by place in time (routing/slices.py), so candidates are ranges of rows, found by binary search.
 Where a predicate has bands (plan/bands.py) and fewer rows are in them, candidates are ranges in the
 order of a column instead, which is made once for each run: those that are in all bands of the column.
+A run is searched once, however many pieces of it are looked into (operators/pieces.py).
 
 Candidates become pairs, a bounded number at a time, of which those out of time are left out, if their
 ranges were wide; then come the predicates that the stream completes, the cheapest first. One that a
@@ -29,28 +30,28 @@ from spillway.operators.banded import InBand, Ordered, in_all, in_band, ordered
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
 from spillway.operators.combinations import Combinations
+from spillway.operators.pieces import Pieces, Placed, pieces_of, placed
 from spillway.operators.predicates import Predicate, judged, pairs_of
 from spillway.plan.bands import Band
-from spillway.routing.groups import group_of
-from spillway.routing.slices import PlaceRanges, Slicing
+from spillway.routing.slices import Slicing
 from spillway.state.merging import Segment
 from spillway.state.run import RunData, as_numpy
 
 #: Numpy takes rows fastest by 64 bit positions.
 Positions = NDArray[np.int64]
-#: Candidates of a segment up to which no better way to find fewer is looked for.
+#: Candidates in a run up to which no better way to find fewer is looked for.
 FEW_PAIRS = 256
 #: What is not looked at.
 _NOTHING = np.empty(0, np.int32)
-_NO_TIMES = np.empty(0, np.int64)
+_NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Combinations that found a partner: which of them, and which rows of which segment."""
+    """Combinations that found a partner: which of them, and which rows of which run."""
 
     left: Positions
-    segment: int
+    run: int
     right: Positions
 
 
@@ -68,6 +69,34 @@ class _Candidates:
     @property
     def pairs(self) -> int:
         return int(self.count.sum(dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class _ByTime:
+    """Candidates in the pieces of a run by their places, a part for each plane."""
+
+    parts: Sequence[Placed]
+    pairs: int
+    #: Whether some may be out of their times.
+    wide: bool
+
+    def candidates(self) -> Iterator[_Candidates]:
+        """Those of each piece; they are many, as all that visit look into every piece."""
+        for part in self.parts:
+            for which, start, count in part.cut():
+                yield _some(which, start, count)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What is looked at of candidates, each empty where it need not be."""
+
+    begins: Positions
+    ends: Positions
+    times: NDArray[np.int64]
+    marks: NDArray[np.int32]
+    #: The pairs within the window that each candidate stands for.
+    share: float
 
 
 class Visit:
@@ -95,7 +124,7 @@ class Visit:
         self._predicates = predicates
         self._left = left
         self._target = target
-        self._segments = segments
+        self._runs = pieces_of(segments)
         self._stats = stats
         self._pair_rows = pair_rows
         self._wanted = wanted
@@ -109,14 +138,14 @@ class Visit:
 
     def blocks(self) -> Iterator[dict[int, list[pa.Array]]]:
         """The columns of the combinations that found partners, a bounded number at a time."""
-        if not self._left.count or not self._segments:
+        if not self._left.count or not self._runs:
             return
         matched = 0
         held: list[Found] = []
         size = 0
-        for number, segment in enumerate(self._segments):
-            most = self._most(segment)
-            for found in self._found(number, segment, most):
+        for number, pieces in enumerate(self._runs):
+            most = pairs_of(self._left.row_bytes + pieces.row_bytes, self._pair_rows)
+            for found in self._found(number, pieces, most):
                 held.append(found)
                 size += len(found.left)
                 matched += len(found.left)
@@ -128,48 +157,42 @@ class Visit:
         source, target = str(self._left.source), str(self._target)
         self._stats.probed(source, target, self._left.count, matched)
 
-    def _most(self, segment: Segment) -> int:
-        """Pairs that are made at a time."""
-        return pairs_of(self._left.row_bytes + segment.row_bytes, self._pair_rows)
-
-    def _found(self, number: int, segment: Segment, most: int) -> Iterator[Found]:
-        data = segment.data
+    def _found(self, number: int, pieces: Pieces, most: int) -> Iterator[Found]:
+        data = pieces.data
         unsure = self._unsure(data)
         if unsure is None:
             return
-        by_time, wide = self._by_time(segment)
+        by_time = self._by_time(pieces)
+        banded = self._fewest(data, by_time.pairs)
         # Where all rows are in all ranges of time, those in a band are, too.
-        whole = by_time.pairs == self._left.count * segment.rows
-        for some in self._fewest(segment, by_time):
-            timed = wide or (len(some.order) > 0 and not whole)
-            yield from self._among(number, segment, some, most, by_time, timed, unsure)
+        whole = by_time.pairs == self._left.count * pieces.rows
+        timed = by_time.wide or (banded is not None and not whole)
+        cut = banded is not None and not pieces.whole
+        limits = _Limits(
+            pieces.begins if cut else _NO_ROWS,
+            pieces.ends if cut else _NO_ROWS,
+            data.times if timed and data.times is not None else _NO_ROWS,
+            _marks(data, self._streams[self._target]) if unsure else _NOTHING,
+            1.0 if banded is None else by_time.pairs / max(sum(one.pairs for one in banded), 1),
+        )
+        for some in by_time.candidates() if banded is None else banded:
+            yield from self._among(number, data, some, most, limits)
 
     def _among(
-        self,
-        number: int,
-        segment: Segment,
-        some: _Candidates,
-        most: int,
-        by_time: _Candidates,
-        timed: bool,
-        unsure: bool,
+        self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
     ) -> Iterator[Found]:
-        """What candidates of a segment become; `timed` and `unsure` say what is to be looked at."""
-        data = segment.data
-        times = data.times if timed and data.times is not None else _NO_TIMES
-        marks = _marks(data, self._streams[self._target]) if unsure else _NOTHING
-        rows = (segment.begin, segment.end)
+        """What candidates of a run become."""
         at, offset = 0, 0
-        # The pairs within the window that one of those stands for that are looked at.
-        share = by_time.pairs / max(some.pairs, 1)
         while at < len(some.which):
             since = time.perf_counter()
             left, right, at, offset, seen = expand_within(
-                some.which, some.start, some.count, at, offset, most, some.order, *rows,
-                times, self._first, self._last, marks, self._before or 0,
+                some.which, some.start, some.count, at, offset, most, some.order,
+                limits.begins, limits.ends, limits.times, self._first, self._last,
+                limits.marks, self._before or 0,
             )  # fmt: skip
             took = time.perf_counter() - since
-            left, right = self._passed(data, left, right, round(seen * share), some.answered, took)
+            considered = round(seen * limits.share)
+            left, right = self._passed(data, left, right, considered, some.answered, took)
             if len(left):
                 self._stats.produced_of(data.h, right)
                 yield Found(left, number, right)
@@ -184,27 +207,26 @@ class Visit:
 
     # Where candidates are
 
-    def _by_time(self, segment: Segment) -> tuple[_Candidates, bool]:
-        """Candidates by their place, and whether some may be out of their times."""
-        slices, slicing = self._slicing.slices, self._slicing
-        data = segment.data
-        plane = (
-            int(group_of(data.h[segment.begin : segment.begin + 1], slicing.groups)[0]) // slices
-        )
+    def _by_time(self, pieces: Pieces) -> _ByTime:
+        """Candidates by their place."""
+        slicing = self._slicing
         # Of times that no row has, nothing needs to be looked for.
-        least, most = data.time_span
+        least, most = pieces.data.time_span
         first, last = np.maximum(self._first, least), np.minimum(self._last, most)
-        ranges = slicing.ranges(self._target, first, last, plane)
-        found = _ranges(segment, ranges, first <= last)
-        return found, not slicing.unaliased(self._target, most - least)
+        parts = [
+            placed(some, slicing.ranges(self._target, first, last, plane), first <= last)
+            for plane, some in pieces.by_plane(slicing)
+        ]
+        wide = not slicing.unaliased(self._target, most - least)
+        return _ByTime(parts, sum(part.pairs for part in parts), wide)
 
-    def _fewest(self, segment: Segment, by_time: _Candidates) -> Sequence[_Candidates]:
-        """The fewest candidates that a band leaves, or those that are known."""
-        best: Sequence[_Candidates] = (by_time,)
-        if (least := by_time.pairs) <= FEW_PAIRS:
+    def _fewest(self, data: RunData, least: int) -> Sequence[_Candidates] | None:
+        """The fewest candidates that a band leaves; None where they are not fewer than `least`."""
+        best: Sequence[_Candidates] | None = None
+        if least <= FEW_PAIRS:
             return best
         for predicate in self._predicates:
-            for found in self._by_bands(segment.data, predicate):
+            for found in self._by_bands(data, predicate):
                 if (pairs := sum(one.pairs for one in found)) < least:
                     best, least = found, pairs
         return best
@@ -315,9 +337,9 @@ class Visit:
             for at, columns in self._left.columns.items()
         }
         parts = []
-        for number, same in groupby(held, key=lambda one: one.segment):
+        for number, same in groupby(held, key=lambda one: one.run):
             rows = pa.array(_together([one.right for one in same]))
-            payload = self._segments[number].data.payload
+            payload = self._runs[number].data.payload
             parts.append([payload.column(at).take(rows) for at in self._wanted[self._target]])
         mine = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
         return found | {self._target: mine}
@@ -325,21 +347,6 @@ class Visit:
 
 def _together(parts: Sequence[Positions]) -> Positions:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _ranges(segment: Segment, ranges: PlaceRanges, some: NDArray[np.bool_]) -> _Candidates:
-    """The rows of a segment in ranges of places, where these are not empty."""
-    h = segment.data.h[segment.begin : segment.end]
-    start = np.searchsorted(h, ranges.first.astype(np.uint32), side="left")
-    end = np.searchsorted(h, ranges.last.astype(np.uint32), side="right")
-    start[ranges.everywhere], end[ranges.everywhere] = 0, len(h)
-    # Round the end: from the beginning to `end`, and from `start` on.
-    split = np.flatnonzero((ranges.first > ranges.last) & ~ranges.everywhere)
-    which = np.concatenate([np.arange(len(start)), split])
-    start, end = np.concatenate([start, start[split]]), np.concatenate([end, end[split]])
-    start[split] = 0
-    end[len(end) - len(split) :] = len(h)
-    return _some(which, start + segment.begin, np.where(some[which], end - start, 0))
 
 
 def _some(

@@ -15,8 +15,9 @@ does. Where numbers are so large that a band would overflow (operators/evaluatio
 condition is used, so that it does fail, whichever way pairs are found.
 
 Known limitation: a part of a condition that is no band, a product of columns say, is evaluated only on
-pairs that the bands of other parts leave, and does not fail on others. Spark, too, does not say in which
-order the parts of a condition are evaluated.
+pairs that the bands of other parts leave, and does not fail on others; nor does a band between other
+streams than the two that are there first (operators/implied.py). Spark, too, does not say in which order
+the parts of a condition are evaluated.
 """
 
 from __future__ import annotations
@@ -111,6 +112,15 @@ def bands_of(condition: Typed) -> tuple[Band, ...]:
 def answered(condition: Typed) -> bool:
     """Whether the bands of a condition, all together, say just what it says."""
     return all(len(list(_bands(one))) == 1 and _plain(one) for one in conjuncts(condition))
+
+
+def equalities(condition: Typed) -> Iterator[tuple[Column, Column]]:
+    """Columns of two streams that must be equal for a condition to hold, and have no band."""
+    for one in conjuncts(condition):
+        if isinstance(one, Applied) and one.name == "=" and not list(_bands(one)):
+            match tuple(map(_inside, one.of)):
+                case (Read(column=left), Read(column=right)) if left.stream != right.stream:
+                    yield left, right
 
 
 def conjuncts(one: Typed) -> Iterator[Typed]:

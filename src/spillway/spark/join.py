@@ -149,7 +149,8 @@ class Join(Result):
 
         Text means what Spark means by it in ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic,
         the usual functions of numbers and text, intervals. What is not known, and types that do not fit
-        each other, are refused here; overflow and division by zero end the query, as in Spark.
+        each other, are refused here, as is text in a session without ANSI mode; overflow and division by
+        zero end the query, as in Spark.
 
         Example:
             >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP

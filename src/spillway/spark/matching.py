@@ -11,7 +11,7 @@ choose, and what "auto" is until the first rows have been seen (spark/distributi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,9 +50,18 @@ def predicates_of(frames: Mapping[str, DataFrame], conditions: Conditions) -> li
     }
     session = next(iter(frames.values())).sparkSession
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    return [
+    found = [
         bound(test, over, columns, number, zone) for number, (test, over) in enumerate(conditions)
     ]
+    texts = [text for one in found if (text := one.sql) is not None]
+    if texts and (session.conf.get("spark.sql.ansi.enabled") or "true").lower() == "false":
+        raise PlanError(
+            f"the condition {texts[0]!r} means ANSI SQL, and spark.sql.ansi.enabled is false here",
+            detail="without ANSI mode numbers overflow unseen, and what is divided by zero is NULL",
+            hint="set spark.sql.ansi.enabled to true, or give a function over the columns instead of "
+            "text",
+        )
+    return found
 
 
 def planned_matching(
@@ -92,8 +101,22 @@ def planned_matching(
     )
     predicates = predicates_of(frames, conditions)
     if adapt.distribute == "atr":
-        return _aligned(frames, streams, predicates, windows, adapt, read)
-    return _sliced(frames, streams, predicates, adapt, read)
+        found = _aligned(frames, streams, predicates, windows, adapt, read)
+    else:
+        found = _sliced(frames, streams, predicates, adapt, read)
+    return replace(found, warnings=tuple(told_of_equalities(predicates)))
+
+
+def told_of_equalities(predicates: Sequence[Predicate]) -> Iterator[str]:
+    """What is said of equal columns that are found by comparing all pairs."""
+    for one in predicates:
+        for left, right in one.equalities:
+            yield (
+                f"the condition {one.label.partition(':')[2]!r} compares {left.stream}.{left.name} with "
+                f"{right.stream}.{right.name} in every pair of rows within the window; "
+                f'.on({left.stream}="{left.name}", {right.stream}="{right.name}", ...) finds equal keys '
+                "by their hash"
+            )
 
 
 def _turns(adapt: Adapt) -> str | None:

@@ -40,6 +40,8 @@ class Planned:
     distribution: str | None = None
     #: What to ask for instead where groups are to be moved by a parallel track, and cannot be.
     track_hint: str = ""
+    #: What the user is told before the query starts.
+    warnings: tuple[str, ...] = ()
 
     def feed(self, rows: DataFrame) -> DataFrame:
         """The results of the query before, as they travel."""

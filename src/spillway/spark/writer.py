@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,8 @@ class StreamWriter:
         for one, adapt, part in zip(planned, settings, result.chain, strict=True):
             if part.own_settings:
                 check_spread([one], adapt)
+        for said in (said for one in planned for said in one.warnings):
+            warnings.warn(said, stacklevel=2)
         location, scratch = self._location()
         checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
         held: list[Checkpoint] = []
