@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+from spillway.experiments import bench_theta
 from spillway.experiments.bench_figures import theta_document
 from spillway.experiments.bench_theta import WINDOW, _pairs, _times_ms, _window_rows
 from spillway.experiments.tables import table
@@ -29,7 +31,7 @@ def result(**more: Any) -> dict[str, Any]:
     return {
         "engine": "spillway",
         "spark": "4",
-        "numpy_pairs_per_s": 100.0,
+        "numpy_pairs_per_cpu_s": 100.0,
         "one": run(900, 10.0, 10.0),
         "two": run(900, 5.0, 10.0),
         "band": run(1000, 1.0, 0.5),
@@ -57,6 +59,25 @@ def test_a_row_too_many_is_told() -> None:
     figures = document["engines"]["spillway"]
     assert not figures["stored_once"]
     assert not figures["same_results"]
+
+
+def test_plain_loop_is_timed_as_slots_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = (WINDOW * 2) ** 2
+    block = pairs // 4
+
+    class Clock:
+        """Two seconds of processor time from the second block to the last, whatever else goes on."""
+
+        times = iter([1.0, 3.0])
+
+        def thread_time(self) -> float:
+            return next(self.times)
+
+    monkeypatch.setattr(bench_theta, "PIXELS", 4)
+    monkeypatch.setattr(bench_theta, "PAIR_BYTES", block * 2 * 3 * 4)
+    monkeypatch.setattr(bench_theta, "time", Clock())
+    found = bench_theta._numpy_pairs_per_cpu_s(Scenes(rows=2), lambda told: None)
+    assert found == (pairs - block) / 2.0
 
 
 def test_pairs_within_the_window_are_counted() -> None:
