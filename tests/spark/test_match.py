@@ -100,6 +100,17 @@ def test_condition_over_all_streams_and_a_function_of_rows(
     assert_same_rows(scenario.output(joined), expected(scenario, "abc", more))
 
 
+@pytest.mark.parametrize("how", ["psp", "atr"])
+def test_conditions_said_as_one_give_the_same(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
+    scenario = scenario_of(spark, tmp_path, "abc", batches=2)
+    joined = scenario.join().within(windows_of("abc"), time="ts", lateness="6 minutes")
+    joined = joined.match(" and ".join(f"({text})" for text in list(PAIRS.values())[:2]))
+    scenario.run(joined, distribute=how)
+    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+
+
 def test_conditions_beside_equal_keys(spark: SparkSession, tmp_path: Path) -> None:
     scenario = scenario_of(spark, tmp_path, "abc")
     joined = matched(scenario, "abc").on("name")

@@ -147,7 +147,7 @@ def _window_rows(scenes: Scenes, entry: dict[str, Any]) -> int:
 
 
 def _numpy_pairs_per_cpu_s(scenes: Scenes, say: Say) -> float:
-    """Pairs in a second of processor time, in a plain loop over blocks of the size that the join uses."""
+    """Pairs in a second of processor time, in a plain loop over blocks as large as those of the join."""
     say({"phase": "numpy", "batch": 0, "of": 1})
     rows = WINDOW * scenes.rows
     random = np.random.default_rng(0)
