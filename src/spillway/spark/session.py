@@ -54,6 +54,8 @@ def local_session(
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.executor.extraJavaOptions", JAVA_OPTIONS)
+        # Workers that are forked with everything imported (spark/daemon.py).
+        .config("spark.python.daemon.module", "spillway.spark.daemon")
     )
     for key, value in {**_cluster_conf(master), **(conf or {})}.items():
         builder = builder.config(key, value)
