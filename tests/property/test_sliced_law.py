@@ -30,7 +30,7 @@ from spillway.operators.predicates import bound, predicate
 from spillway.operators.probing import Measured, together
 from spillway.operators.rounds import completed, first_round, later_round
 from spillway.operators.sliced import Probing, SlicedJoin
-from spillway.policies.covering import cover, visited
+from spillway.policies.covering import covers, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
@@ -206,16 +206,18 @@ class SlicedCluster(Cluster):
                 tuple(rng.permutation([j for j in range(count) if j != i]).tolist())
                 for i in range(count)
             )
-        copies = self.subject.copies
-        chosen = None if copies == 1 else cover(plan.routing.table, copies)
+        copies, table = self.subject.copies, plan.routing.table
         measured = together([one.sampled for one in self.records.values()]).counts
-        return Probing(orders, chosen, measured)
+        if copies == 1:
+            return Probing(orders, measured=measured)
+        chosen = covers(table, copies, count, plan.batch)
+        moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
+        senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
+        visits = tuple(visited(table, one, senders) for one in chosen)
+        return Probing(orders, chosen, visits, measured)
 
     def outputs(self, plan, rows, dies):
         join, probing = self.operator(0), self.probing(plan)
-        moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
-        senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
-        there = visited(plan.routing.table, probing.chosen, senders, plan.routing.slots)
         records, travelling, later = {}, [], []
         for slot in range(plan.routing.slots):
             for attempt in ["dies"] * (slot in dies) + ["lives"]:
@@ -223,7 +225,7 @@ class SlicedCluster(Cluster):
                 number = next(ATTEMPTS)
                 job = self.job(plan, slot, number)
                 found = first_round(
-                    self.exchanged(rows, job, slot in there, number),
+                    self.exchanged(rows, job, probing.sources_at(slot), number),
                     job,
                     self.manifest(plan, slot),
                     join,
@@ -240,7 +242,7 @@ class SlicedCluster(Cluster):
         for number in range(2, probing.rounds + 1):
             came, travelling = travelling, []
             for slot in range(plan.routing.slots):
-                mine = self.sent(came, slot, slot in there)
+                mine = self.sent(came, slot, probing.sources_at(slot))
                 job, store = self.job(plan, slot, next(ATTEMPTS)), self.opened_store(plan)
                 travelling += later_round(number, mine, job, join, probing, store, later.append)
         output = Counter(r for b in travelling for r in self.subject.read(b))
@@ -261,7 +263,11 @@ class SlicedCluster(Cluster):
         slicing, copies = self.subject.slicing, range(self.subject.copies)
         h = [slicing.places(r.stream, np.array([r.time]))[0] for r in rows]
         groups = [{int(p) * GROUPS >> 32 for p in self.copied(one, copies)} for one in h]
-        mine = [at for at, some in enumerate(groups) if visiting or some & set(job.owned)]
+        mine = [
+            at
+            for at, some in enumerate(groups)
+            if rows[at].stream in visiting or some & set(job.owned)
+        ]
         self.visits += len(mine)
         batch = pa.RecordBatch.from_arrays(
             [
@@ -284,7 +290,7 @@ class SlicedCluster(Cluster):
         named = [b for b in came if manifest_in(b)]
         own = [b for b in named if b.column(0)[0].as_py() == slot]
         assert len(own) == 1
-        rest = [b for b in came if manifest_in(b) is None and visiting]
+        rest = [b for b in came if manifest_in(b) is None and b.column(1)[0].as_py() in visiting]
         order = np.random.default_rng(next(ATTEMPTS)).permutation(len(rest) + 1)
         return [[*rest, *own][at] for at in order]
 
