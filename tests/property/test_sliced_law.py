@@ -29,7 +29,7 @@ from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
 from spillway.operators.probing import Measured, together
 from spillway.operators.rounds import completed, first_round, later_round
-from spillway.operators.sliced import Probing, SlicedJoin
+from spillway.operators.sliced import VISITING_ROWS, Probing, SlicedJoin
 from spillway.policies.covering import covers, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.spill import SpillPolicy
@@ -90,6 +90,8 @@ class Sliced:
     copies: int = 1
     #: Positions of the columns that results have; None: all.
     shown: tuple[int, ...] | None = None
+    #: Rows that visit at a time.
+    interleave: int = VISITING_ROWS
     null_keys = False
 
     @property
@@ -113,7 +115,8 @@ class Sliced:
 
     def operator(self, block_rows: int) -> SlicedJoin:
         types = [TYPES] * len(self.streams)
-        return SlicedJoin(self.streams, types, self.predicates, self.slicing, block_rows)
+        how = (self.slicing, block_rows, self.interleave)
+        return SlicedJoin(self.streams, types, self.predicates, *how)
 
     def read(self, batch: pa.RecordBatch):
         for row in batch.to_pylist():
@@ -308,7 +311,8 @@ def sliced(draw, copies=1):
     ]
     widths = [draw(st.sampled_from([1, 2, 3, 7])) for _ in range(streams)]
     shown = draw(st.sampled_from([None, (2,)]))
-    return Sliced(windows, pairs, draw(st.booleans()), widths, copies, shown)
+    interleave = draw(st.sampled_from([1, 3, VISITING_ROWS]))
+    return Sliced(windows, pairs, draw(st.booleans()), widths, copies, shown, interleave)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])

@@ -10,10 +10,12 @@ import pytest
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
+from spillway.operators import sliced as sliced_module
 from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
 from spillway.operators.combinations import of_batch, of_rows
 from spillway.operators.predicates import bound
 from spillway.operators.sliced import Probing, SlicedJoin
+from spillway.operators.visit import Visit
 from spillway.routing.slices import Slicing
 from spillway.spark.visits import probing_of
 from spillway.state.manifest import empty_manifest
@@ -29,13 +31,16 @@ ROWS, IMAGE_BYTES = 20, 1000
 ORDERS = ((1, 2), (0, 2), (1, 0))
 
 
-def sliced(*conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,)) -> SlicedJoin:
+def sliced(
+    *conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,), interleave: int = 65_536
+) -> SlicedJoin:
     """A join of three streams with these conditions, whose results have some columns."""
     streams = [StreamColumns(name, NAMES, (0, 1, 2), (), 1, 1000, read) for name in "abc"]
     predicates = [
         bound(test, tuple(over), COLUMNS, number) for number, (test, over) in enumerate(conditions)
     ]
-    return SlicedJoin(streams, [TYPES] * 3, predicates, Slicing((100,) * 3, 16))
+    slicing = Slicing((100,) * 3, 16)
+    return SlicedJoin(streams, [TYPES] * 3, predicates, slicing, interleave=interleave)
 
 
 def given(join: SlicedJoin, stream: int) -> RunData:
@@ -76,6 +81,22 @@ def went_round(join: SlicedJoin, state: SlotState, measured=None):
     return travelled, sorted(
         tuple(row[n]["x"] for n in "abc") for b in results for row in b.to_pylist()
     )
+
+
+@pytest.mark.parametrize("interleave", [1, 3, 65_536])
+def test_so_many_rows_visit_at_a_time_and_find_the_same(opened, monkeypatch, interleave) -> None:
+    sizes = []
+
+    class Counted(Visit):
+        def __init__(self, *given: Any) -> None:
+            sizes.append(given[3].count)
+            super().__init__(*given)
+
+    monkeypatch.setattr(sliced_module, "Visit", Counted)
+    join = sliced(("a.x = b.x", "ab"), ("b.x = c.x", "bc"), interleave=interleave)
+    assert went_round(join, opened(join))[1] == WANTED
+    assert max(sizes) == min(interleave, ROWS)
+    assert sum(sizes) == 2 * ROWS
 
 
 def alike(a, b):

@@ -10,6 +10,12 @@ which is Equation 1 of DCAPE-TR: every combination has exactly one last stream w
 is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
 merged, spilled or moved to since.
 
+PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
+change them while it is on its way. Here a batch is stored whole before any of its rows looks for
+partners, what leaves the state is behind the windows of all that are not late, and the formula above says
+which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a time:
+`interleave` bounds what is held of their candidates, and not what is found.
+
 This is what a slot stores, as an `Operator`; what rows do when they visit is a step
 (operators/visit.py), and steps follow upon each other in rounds (operators/rounds.py). Since visitors
 look into all that a slot names, on disk too, no result is ever missing, and cleanup has nothing to
@@ -39,7 +45,7 @@ from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
-#: Combinations that are on a visit at a time, the interleaving of PSP-I (4.4).
+#: Combinations that are on a visit at a time.
 VISITING_ROWS = 65_536
 
 
