@@ -12,9 +12,9 @@ merged, spilled or moved to since.
 
 PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
 change them while it is on its way. Here a batch is stored whole before any of its rows looks for
-partners, what leaves the state is behind the windows of all that are not late, and the formula above says
-which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a time:
-`interleave` bounds what is held of their candidates, and not what is found.
+partners, what leaves the state is behind the windows of all rows that are not late, and the formula says
+which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a
+time: `interleave` bounds what is held of their candidates, and not what is found.
 
 This is what a slot stores, as an `Operator`; what rows do when they visit is a step
 (operators/visit.py), and steps follow upon each other in rounds (operators/rounds.py). Since visitors

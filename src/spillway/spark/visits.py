@@ -176,6 +176,12 @@ def model_now(
     return fitted(batches, costs, len(last), work_s), costs
 
 
+def most_rate(last: Mapping[int, SlotRecord]) -> float | None:
+    """Results a second of slots that are as fast as in the last batch, and busy all the time."""
+    busy_s = sum(one.busy_s for one in last.values()) / max(1, len(last))
+    return sum(one.rows_out for one in last.values()) / busy_s if busy_s > 0 else None
+
+
 def explained_visits(
     join: SlicedJoin,
     last: Mapping[int, SlotRecord],
@@ -198,7 +204,7 @@ def explained_visits(
         for one in join.predicates
     )
     return [
-        *explained(sources, costs, slots, came * held / max(rows, 1)).splitlines(),
+        *explained(sources, costs, slots, came * held / max(rows, 1), most_rate(last)).splitlines(),
         f"best slots by stream: {', '.join(f'{name} {n}' for name, n in lengths.items())}",
         *(f"predicate {told}" for told in predicates),
     ]
