@@ -179,7 +179,8 @@ class Cluster:
                 self.give_up()
                 self.round(0, [])
             assert not self.state.moves
-            routing, count = self.state.routing.resized(self.slots), len(self.streams)
+            copies, count = getattr(self.subject, "copies", 1), len(self.streams)
+            routing = self.state.routing.resized(self.slots, copies)
             self.state, self.references = self.checkpoint.rerouted(self.state, count, routing)
 
     def lose_host(self) -> None:

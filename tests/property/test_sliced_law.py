@@ -29,8 +29,8 @@ from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
 from spillway.operators.probing import Measured, together
 from spillway.operators.rounds import completed, first_round, later_round
-from spillway.operators.sliced import Probing, SlicedJoin
-from spillway.policies.covering import cover, visited
+from spillway.operators.sliced import VISITING_ROWS, Probing, SlicedJoin
+from spillway.policies.covering import covers, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.spill import SpillPolicy
 from spillway.protocols.relocation import Phase
@@ -92,6 +92,8 @@ class Sliced:
     shown: tuple[int, ...] | None = None
     #: Whether SQL conditions are one, over all their streams.
     conjoined: bool = False
+    #: Rows that visit at a time.
+    interleave: int = VISITING_ROWS
     null_keys = False
 
     @property
@@ -121,7 +123,8 @@ class Sliced:
 
     def operator(self, block_rows: int) -> SlicedJoin:
         types = [TYPES] * len(self.streams)
-        return SlicedJoin(self.streams, types, self.predicates, self.slicing, block_rows)
+        how = (self.slicing, block_rows, self.interleave)
+        return SlicedJoin(self.streams, types, self.predicates, *how)
 
     def read(self, batch: pa.RecordBatch):
         for row in batch.to_pylist():
@@ -214,16 +217,18 @@ class SlicedCluster(Cluster):
                 tuple(rng.permutation([j for j in range(count) if j != i]).tolist())
                 for i in range(count)
             )
-        copies = self.subject.copies
-        chosen = None if copies == 1 else cover(plan.routing.table, copies)
+        copies, table = self.subject.copies, plan.routing.table
         measured = together([one.sampled for one in self.records.values()]).counts
-        return Probing(orders, chosen, measured)
+        if copies == 1:
+            return Probing(orders, measured=measured)
+        chosen = covers(table, copies, count, plan.batch)
+        moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
+        senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
+        visits = tuple(visited(table, one, senders) for one in chosen)
+        return Probing(orders, chosen, visits, measured)
 
     def outputs(self, plan, rows, dies):
         join, probing = self.operator(0), self.probing(plan)
-        moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
-        senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
-        there = visited(plan.routing.table, probing.chosen, senders, plan.routing.slots)
         records, travelling, later = {}, [], []
         for slot in range(plan.routing.slots):
             for attempt in ["dies"] * (slot in dies) + ["lives"]:
@@ -231,7 +236,7 @@ class SlicedCluster(Cluster):
                 number = next(ATTEMPTS)
                 job = self.job(plan, slot, number)
                 found = first_round(
-                    self.exchanged(rows, job, slot in there, number),
+                    self.exchanged(rows, job, probing.sources_at(slot), number),
                     job,
                     self.manifest(plan, slot),
                     join,
@@ -248,7 +253,7 @@ class SlicedCluster(Cluster):
         for number in range(2, probing.rounds + 1):
             came, travelling = travelling, []
             for slot in range(plan.routing.slots):
-                mine = self.sent(came, slot, slot in there)
+                mine = self.sent(came, slot, probing.sources_at(slot))
                 job, store = self.job(plan, slot, next(ATTEMPTS)), self.opened_store(plan)
                 travelling += later_round(number, mine, job, join, probing, store, later.append)
         output = Counter(r for b in travelling for r in self.subject.read(b))
@@ -269,7 +274,11 @@ class SlicedCluster(Cluster):
         slicing, copies = self.subject.slicing, range(self.subject.copies)
         h = [slicing.places(r.stream, np.array([r.time]))[0] for r in rows]
         groups = [{int(p) * GROUPS >> 32 for p in self.copied(one, copies)} for one in h]
-        mine = [at for at, some in enumerate(groups) if visiting or some & set(job.owned)]
+        mine = [
+            at
+            for at, some in enumerate(groups)
+            if rows[at].stream in visiting or some & set(job.owned)
+        ]
         self.visits += len(mine)
         batch = pa.RecordBatch.from_arrays(
             [
@@ -292,7 +301,7 @@ class SlicedCluster(Cluster):
         named = [b for b in came if manifest_in(b)]
         own = [b for b in named if b.column(0)[0].as_py() == slot]
         assert len(own) == 1
-        rest = [b for b in came if manifest_in(b) is None and visiting]
+        rest = [b for b in came if manifest_in(b) is None and b.column(1)[0].as_py() in visiting]
         order = np.random.default_rng(next(ATTEMPTS)).permutation(len(rest) + 1)
         return [[*rest, *own][at] for at in order]
 
@@ -311,7 +320,8 @@ def sliced(draw, copies=1):
     widths = [draw(st.sampled_from([1, 2, 3, 7])) for _ in range(streams)]
     shown = draw(st.sampled_from([None, (2,)]))
     whole, conjoined = draw(st.booleans()), draw(st.booleans())
-    return Sliced(windows, pairs, whole, widths, copies, shown, conjoined)
+    interleave = draw(st.sampled_from([1, 3, VISITING_ROWS]))
+    return Sliced(windows, pairs, whole, widths, copies, shown, conjoined, interleave)
 
 
 @pytest.mark.parametrize("copies", [1, 2, 4])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 import spillway as sw
+from spillway.coordinator.checkpoint import Checkpoint
 from spillway.metrics.events import Scaled
 from spillway.operators.base import MATCHED
 from spillway.operators.probing import Measured
 from spillway.operators.trial import tried
 from spillway.policies.ring import HopCosts, ProbeStep, Source
 from spillway.spark import distribution, stage
+from spillway.spark.lanes import micros
+from spillway.spark.stage import Stage
 from spillway.testing import assert_same_rows
 
 
@@ -39,6 +43,54 @@ def test_other_distributions_give_the_same(
     joined = matched(scenario, names)
     scenario.run(joined, slots=3, **how)
     assert_same_rows(scenario.output(joined), expected(scenario, names))
+
+
+def test_rows_of_a_copied_state_go_where_they_are_stored_and_where_they_look(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[dict[int, set[int]]] = []
+    times: Counter[int] = Counter()
+    exchanged = Stage._exchanged
+
+    def counting(self: Stage, plan: Any, rows: Any, slot: Any) -> Any:
+        if "_stream" in rows.columns:
+            found: dict[int, set[int]] = {}
+            for row in rows.groupBy("_stream", "_slot").count().collect():
+                found.setdefault(row["_stream"], set()).add(row["_slot"])
+                times[row["_stream"]] += row["count"]
+            sent.append(found)
+        return exchanged(self, plan, rows, slot)
+
+    monkeypatch.setattr(Stage, "_exchanged", counting)
+    scenario = scenario_of(spark, tmp_path, "abc", count=20)
+    joined = matched(scenario, "abc")
+    query = scenario.run(joined, slots=6, groups=48, distribute="ctr", copies=2)
+    given = {
+        name: stream.batch().where("ts IS NOT NULL") for name, stream in scenario.streams.items()
+    }
+    # Three of six slots have a copy of every slice, and one of the others stores the row.
+    assert dict(times) == {at: 4 * rows.count() for at, rows in enumerate(given.values())}
+    first = sent[0]
+    assert set().union(*first.values()) == set(range(6))
+    assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+    assert all(slot["rowsOut"] for slot in query.recentProgress[-1]["slots"])
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_microseconds_of_times_are_those_that_are_stored(spark: SparkSession, zone: str) -> None:
+    # In New York no clock shows half past two on that day.
+    said = ("2024-03-10 02:30:00.000001", "1969-12-31 23:59:59.999999", "1883-11-18 12:03:57.5")
+    texts = ", ".join(f"('{one}')" for one in said)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for kind in ("timestamp_ntz", "timestamp"):
+            times = spark.sql(f"SELECT cast(t AS {kind}) AS t FROM VALUES {texts} AS v(t)")
+            stored = [one.value for one in times.toArrow().column("t")]
+            found = times.selectExpr(micros("t", times.schema["t"].dataType)).toArrow()
+            assert found.column(0).to_pylist() == stored
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def untimed(*given: Any) -> Measured:
@@ -98,14 +150,20 @@ def test_slices_on_disk_are_still_found(spark: SparkSession, tmp_path: Path, mem
     assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
 
 
-def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{}, {"distribute": "ctr", "copies": 2}])
+def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path, how: dict[str, Any]) -> None:
     scenario = scenario_of(spark, tmp_path, "abc", batches=2)
-    scenario.run(matched(scenario, "abc"), slots=2)
+    scenario.run(matched(scenario, "abc"), slots=4, **how)
     for batch in (2, 3):
         scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})
     joined = matched(scenario, "abc")
-    scenario.run(joined, slots=3)
+    scenario.run(joined, slots=3, **how)
     assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
+    if how:
+        state = Checkpoint(str(scenario.checkpoint / "spillway")).log.latest()
+        assert state is not None
+        planes = state.routing.table[:8], state.routing.table[8:]
+        assert all(one != other for one, other in zip(*planes, strict=True))
 
 
 def test_slots_are_added_and_taken_away_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:

@@ -156,3 +156,13 @@ def test_explanation_shows_the_length_in_use_the_best_one_and_the_orders() -> No
     assert "    4        4.241      3.99    62%      8.000  in use" in lines
     assert lines[-2].endswith("best")
     assert lines[-1] == "probe orders: a -> b -> c; b -> a -> c; c -> a -> b"
+
+
+def test_explanation_has_results_a_second_where_they_are_measured() -> None:
+    lines = explained(JOIN, COSTS, 4, row_bytes=30_000, most_rate=1234.0).splitlines()
+    assert lines[0].split()[4:6] == ["x", "results/s"]
+    rates = {int(line.split()[0]): float(line.split()[3]) for line in lines[1:-1]}
+    assert rates[4] == 1234
+    for slots, rate in rates.items():
+        alone = 1234 / output_rate(ROWS, COSTS, 4)
+        assert rate == pytest.approx(output_rate(ROWS, COSTS, slots, alone), rel=1e-3)

@@ -9,6 +9,7 @@ from spillway.errors import SettingsError
 from spillway.ids import HASH_END, SlotId
 from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import Routing, decode_table, encode_table
+from spillway.routing.slices import interleaved
 
 
 @pytest.mark.parametrize("groups", [1, 3, 7, 256, 1000, 65_536])
@@ -37,6 +38,25 @@ def test_resizing_is_even_and_moves_only_what_it_must(before: int, after: int) -
     gone = sum(len(old.groups_of(SlotId(s))) for s in range(after, before))
     assert least + gone <= moved <= least + gone + after
     assert new.version == old.version + 1
+
+
+@pytest.mark.parametrize("copies", [2, 3, 4])
+def test_resizing_keeps_copies_of_a_slice_in_different_slots(copies: int) -> None:
+    slices = 25
+    first = Routing(0, 4, interleaved(copies * slices, 4, copies))
+    for path in ((2, 3, 4), (3, 5, 2, 8), (1, 4), (7, 6, 5, 4, 3), (9, 2, 9)):
+        routing = first
+        for slots in path:
+            before, routing = routing, routing.resized(slots, copies)
+            held = routing.counts()
+            assert max(held) - min(held) <= 1
+            stayed = sum(a == b for a, b in zip(before.table, routing.table, strict=True))
+            if slots >= copies:
+                for one in range(slices):
+                    assert len(set(routing.table[one::slices])) == copies
+                if before.slots >= copies:
+                    kept = min(before.slots, slots) / max(before.slots, slots)
+                    assert stayed >= 0.8 * kept * routing.groups
 
 
 def test_ranges_of_all_slots_cover_every_hash_once() -> None:

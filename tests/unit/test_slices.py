@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.policies.covering import cover, visited
+from spillway.policies.covering import covers, visited
 from spillway.routing.groups import group_of
 from spillway.routing.segments import Segments
 from spillway.routing.slices import Slicing, interleaved, slicing_for
@@ -106,11 +107,39 @@ def test_segments_in_spark_are_those_of_numpy(stream: int) -> None:
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 def test_cover_has_every_slice_once_in_few_slots(slots: int, copies: int) -> None:
     table = interleaved(32, slots, copies)
-    chosen = cover(table, copies)
-    assert [group % (32 // copies) for group in chosen] == list(range(32 // copies))
-    assert len(visited(table, chosen, {}, slots)) <= max(1, slots - copies + 1)
+    for chosen in (one for batch in range(7) for one in covers(table, copies, 3, batch)):
+        assert [group % (32 // copies) for group in chosen] == list(range(32 // copies))
+        assert len(visited(table, chosen, {})) <= max(1, slots - copies + 1)
+
+
+@pytest.mark.parametrize(("slots", "copies"), [(2, 2), (3, 2), (4, 2), (6, 2), (6, 3), (8, 2)])
+def test_covers_of_streams_share_the_work_of_a_batch_among_all_slots(
+    slots: int, copies: int
+) -> None:
+    table = interleaved(192, slots, copies)
+    work = Counter(table[group] for one in covers(table, copies, copies, 5) for group in one)
+    assert sorted(work) == list(range(slots))
+    assert max(work.values()) <= 1.2 * min(work.values())
+
+
+@pytest.mark.parametrize("slots", [2, 3, 5, 8])
+def test_covers_go_round_the_slots_from_batch_to_batch(slots: int) -> None:
+    # One slice more than the slots can share evenly, and a slot that has nothing.
+    table = tuple(slot + (slot > 1) for slot in interleaved(2 * (5 * slots + 1), slots, 2))
+    for streams in (2, 3, 4):
+        found = [one for batch in range(slots) for one in covers(table, 2, streams, batch)]
+        work = Counter(table[group] for one in found for group in one)
+        assert sorted(work) == sorted(set(table))
+        assert max(work.values()) <= 1.6 * min(work.values())
 
 
 def test_slot_that_a_chosen_group_is_leaving_is_visited_too() -> None:
-    assert visited((0, 0, 1, 1), (0, 1), {2: (1,), 3: (2,)}, 4) == (0, 2)
-    assert visited((0, 0, 1, 1), None, {}, 3) == (0, 1, 2)
+    assert visited((0, 0, 1, 1), (0, 1), {2: (1,), 3: (2,)}) == (0, 2)
+
+
+@pytest.mark.parametrize("width", [1, 17, 10**7, 10**12])
+def test_slices_in_spark_are_those_of_numpy(width: int) -> None:
+    slicing = Slicing((5, width), 12, copies=3)
+    for t in TIMES.tolist():
+        [group] = group_of(slicing.places(1, np.array([t])), 12).tolist()
+        assert as_spark(slicing.sql(1, "t"), t) == group

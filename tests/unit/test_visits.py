@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
+from spillway.operators import sliced as sliced_module
 from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
 from spillway.operators.combinations import of_batch, of_rows
 from spillway.operators.predicates import bound
 from spillway.operators.sliced import Probing, SlicedJoin
+from spillway.operators.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.spark.visits import probing_of
+from spillway.spark.visits import explained_visits, most_rate, probing_of
 from spillway.state.manifest import empty_manifest
 from spillway.state.run import RunData
 from spillway.state.slot import SlotState
@@ -27,15 +30,21 @@ TYPES = (pa.int64(), pa.timestamp("us"), pa.binary())
 COLUMNS = {key: dict(zip(NAMES, ("bigint", "timestamp", "binary"), strict=True)) for key in "abc"}
 ROWS, IMAGE_BYTES = 20, 1000
 ORDERS = ((1, 2), (0, 2), (1, 0))
+SAID = SlotRecord(
+    0, 0, "m", (1,) * 3, (0,) * 3, 0, (None,) * 3, (1,) * 3, (1,) * 3, (1,) * 3, worker="w"
+)
 
 
-def sliced(*conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,)) -> SlicedJoin:
+def sliced(
+    *conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,), interleave: int = 65_536
+) -> SlicedJoin:
     """A join of three streams with these conditions, whose results have some columns."""
     streams = [StreamColumns(name, NAMES, (0, 1, 2), (), 1, 1000, read) for name in "abc"]
     predicates = [
         bound(test, tuple(over), COLUMNS, number) for number, (test, over) in enumerate(conditions)
     ]
-    return SlicedJoin(streams, [TYPES] * 3, predicates, Slicing((100,) * 3, 16))
+    slicing = Slicing((100,) * 3, 16)
+    return SlicedJoin(streams, [TYPES] * 3, predicates, slicing, interleave=interleave)
 
 
 def given(join: SlicedJoin, stream: int) -> RunData:
@@ -76,6 +85,22 @@ def went_round(join: SlicedJoin, state: SlotState, measured=None):
     return travelled, sorted(
         tuple(row[n]["x"] for n in "abc") for b in results for row in b.to_pylist()
     )
+
+
+@pytest.mark.parametrize("interleave", [1, 3, 65_536])
+def test_so_many_rows_visit_at_a_time_and_find_the_same(opened, monkeypatch, interleave) -> None:
+    sizes = []
+
+    class Counted(Visit):
+        def __init__(self, *given: Any) -> None:
+            sizes.append(given[3].count)
+            super().__init__(*given)
+
+    monkeypatch.setattr(sliced_module, "Visit", Counted)
+    join = sliced(("a.x = b.x", "ab"), ("b.x = c.x", "bc"), interleave=interleave)
+    assert went_round(join, opened(join))[1] == WANTED
+    assert max(sizes) == min(interleave, ROWS)
+    assert sum(sizes) == 2 * ROWS
 
 
 def alike(a, b):
@@ -134,21 +159,20 @@ def test_predicate_over_all_streams_is_asked_when_its_measured_cost_says(opened)
         for name, of in ((MATCHED + label, 50.0), (SPENT + label, seconds))
     }
     # A later round tells the driver alone what it has measured.
-    said = SlotRecord(
-        0,
-        0,
-        "m",
-        (1,) * 3,
-        (0,) * 3,
-        0,
-        (None,) * 3,
-        (1,) * 3,
-        (1,) * 3,
-        (1,) * 3,
-        worker="w",
-        sampled=counts,
-    )
+    said = replace(SAID, sampled=counts)
     plan: Any = None
     probing = probing_of(join, plan, {0: said}, 1.0)
     assert went_round(join, opened(join), probing.measured)[1] == WANTED
     assert asked[:2] == ["cheap", "dear"]
+
+
+def test_results_a_second_are_those_of_slots_that_are_busy_all_the_time() -> None:
+    # Two hundred results, in a second of each slot.
+    first, second = replace(SAID, rows_out=150, busy_s=1.5), replace(SAID, rows_out=50, busy_s=0.5)
+    assert most_rate({0: first, 1: second}) == 200.0
+    assert most_rate({0: SAID}) is None
+    lines = explained_visits(sliced(("a.x = b.x", "ab")), {0: first, 1: second}, 2.0)
+    assert "results/s" in lines[0]
+    [in_use] = [line.split() for line in lines if "in use" in line]
+    assert in_use[0] == "2"
+    assert in_use[3] == "200"

@@ -3,6 +3,8 @@
 Round 1 is a normal slot task (operators/slot.py). All new rows of the batch come to every slot. Those
 whose slices are here are stored, and everything that a slot task does to its state is done; then all
 of them, as `Visitors`, look for partners in what is here now. Of two streams these are the results.
+Where slices are stored more than once, rows come to the slots that store them and to those of the copies
+that they probe (policies/covering.py), and a slot may have rows of which none looks for partners in it.
 
 Of n streams, the combinations that were found go to all slots again, n - 2 times. These rounds only
 read: they open the manifest that round 1 wrote, whose name the slot has sent itself through the
@@ -52,6 +54,9 @@ class Visitors:
         self._probing = probing
         self._owned = np.zeros(job.groups, np.bool_)
         self._owned[list(job.owned)] = True
+        #: Whether the rows of each stream look for partners here.
+        self._here = np.zeros(len(job.streams), np.bool_)
+        self._here[list(probing.sources_at(int(job.slot)))] = True
 
     @property
     def complete(self) -> bool:
@@ -65,7 +70,8 @@ class Visitors:
 
     def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
         """Takes rows of the batch, all of them; gives those that are stored here."""
-        piece = sort_input(batches, self._job.streams, self._job.watermark_us)
+        looking = [some for batch in batches if (some := self._looking(batch))]
+        piece = sort_input(looking, self._job.streams, self._job.watermark_us)
         for stream, rows in enumerate(piece.deltas):
             state.visiting.add(stream, rows)
         copies = range(self._join.slicing.copies)
@@ -79,6 +85,13 @@ class Visitors:
                     left = of_rows(source, rows, self._join.streams)
                     yield from self._join.step(left, state, self._probing, stats)
         state.news.produced(stats.taken())
+
+    def _looking(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows that look for partners here."""
+        if self._here.all():
+            return batch
+        there = self._here[as_numpy(batch.column(0), np.int8)]
+        return batch.filter(pa.array(there)) if there.any() else None
 
     def _own(self, batch: pa.RecordBatch, copy: int) -> pa.RecordBatch | None:
         """The rows of which a copy belongs here."""

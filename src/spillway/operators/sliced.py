@@ -10,6 +10,12 @@ which is Equation 1 of DCAPE-TR: every combination has exactly one last stream w
 is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
 merged, spilled or moved to since.
 
+PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
+change them while it is on its way. Here a batch is stored whole before any of its rows looks for
+partners, what leaves the state is behind the windows of all rows that are not late, and the formula says
+which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a
+time: `interleave` bounds what is held of their candidates, and not what is found.
+
 This is what a slot stores, as an `Operator`; what rows do when they visit is a step
 (operators/visit.py), and steps follow upon each other in rounds (operators/rounds.py). Since visitors
 look into all that a slot names, on disk too, no result is ever missing, and cleanup has nothing to
@@ -39,7 +45,7 @@ from spillway.state.run import RunData
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
 
-#: Combinations that are on a visit at a time, the interleaving of PSP-I (4.4).
+#: Combinations that are on a visit at a time.
 VISITING_ROWS = 65_536
 
 
@@ -49,8 +55,10 @@ class Probing:
 
     #: For each stream that begins, the others in the order in which they are visited.
     orders: tuple[tuple[int, ...], ...]
-    #: The groups that are looked into, where slices are stored more than once; None: all.
-    chosen: tuple[int, ...] | None = None
+    #: For each stream that begins, the groups that are looked into, where slices are stored more than
+    #: once, and the slots that have them (policies/covering.py); None: all.
+    chosen: tuple[tuple[int, ...], ...] | None = None
+    visits: tuple[tuple[int, ...], ...] | None = None
     #: What all slots have counted of predicates in all rounds; a manifest knows of the first alone.
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -58,6 +66,12 @@ class Probing:
     def rounds(self) -> int:
         """How many times slots are visited in a batch."""
         return len(self.orders) - 1
+
+    def sources_at(self, slot: int) -> tuple[int, ...]:
+        """The streams whose rows look for partners in a slot."""
+        if self.visits is None:
+            return tuple(range(len(self.orders)))
+        return tuple(at for at, slots in enumerate(self.visits) if slot in slots)
 
 
 class SlicedJoin(Undivided):
@@ -142,7 +156,8 @@ class SlicedJoin(Undivided):
         """Combinations visit the next stream: yields those that found partners, as they go on."""
         done = len(left.columns)
         target = probing.orders[left.source][done - 1]
-        segments = list(self._looked_into(state.everything(target), probing.chosen))
+        chosen = None if probing.chosen is None else probing.chosen[left.source]
+        segments = list(self._looked_into(state.everything(target), chosen))
         there = [self.streams[at].name for at in left.columns]
         measured = Measured({**state.manifest.selectivity, **probing.measured})
         asked = in_order(due(self.predicates, there, self.streams[target].name), measured)
@@ -204,19 +219,34 @@ class SlicedJoin(Undivided):
     def _looked_into(
         self, segments: Sequence[Segment], chosen: tuple[int, ...] | None
     ) -> Iterator[Segment]:
-        """What of some segments is probed: those of one plane at a time, and chosen groups alone."""
+        """What of some segments is probed: those of one plane at a time, and chosen groups alone.
+
+        Groups that are neighbours in a run, because it has no row of those between them, are probed
+        together: every part is searched for bands of the whole run.
+        """
         if chosen is None:
             yield from segments
             return
         bounds = group_bounds(self.slicing.groups).tolist()
         ranges = _runs_of(chosen, self.slicing.slices)
         for segment in segments:
+            held: tuple[int, Segment] | None = None
             for first, last in ranges:
                 met = segment.range.meet(HashRange(bounds[first], bounds[last + 1]))
-                if met is not None:
-                    part = Segment(segment.data, *segment.data.rows_in(met), met)
-                    if part.rows:
-                        yield part
+                if met is None:
+                    continue
+                part = Segment(segment.data, *segment.data.rows_in(met), met)
+                if not part.rows:
+                    continue
+                plane = first // self.slicing.slices
+                if held is not None and held[0] == plane and held[1].end == part.begin:
+                    begin, low = held[1].begin, held[1].range.lo
+                    part = Segment(segment.data, begin, part.end, HashRange(low, met.hi))
+                elif held is not None:
+                    yield held[1]
+                held = plane, part
+            if held is not None:
+                yield held[1]
 
 
 def _runs_of(chosen: Sequence[int], slices: int) -> list[tuple[int, int]]:

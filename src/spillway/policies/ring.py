@@ -244,16 +244,30 @@ def forecast(
 
 
 def explained(
-    sources: Sequence[Source], costs: HopCosts, slots: int, row_bytes: float = 0.0
+    sources: Sequence[Source],
+    costs: HopCosts,
+    slots: int,
+    row_bytes: float = 0.0,
+    most_rate: float | None = None,
 ) -> str:
-    """The model as a table for `query.explain()`: lengths around the one in use, and the best one."""
+    """The model as a table for `query.explain()`: lengths around the one in use, and the best one.
+
+    `most_rate` are the results a second that the slots in use make while they are busy, where that is
+    measured: then Equation 4 says how many it would be with other lengths.
+    """
     best = best_length(sources, costs)
     lengths = sorted({1, max(1, slots // 2), slots, 2 * slots, best})
-    lines = [f"{'slots':>5} {'response ms':>12} {'output x':>9} {'busy':>6} {'link MB/s':>10}"]
+    in_use = forecast(sources, costs, slots).output
+    results = "" if most_rate is None else f" {'results/s':>10}"
+    lines = [
+        f"{'slots':>5} {'response ms':>12} {'output x':>9}{results} {'busy':>6} {'link MB/s':>10}"
+    ]
     for one in (forecast(sources, costs, length, row_bytes) for length in lengths):
         marks = [text for text, n in (("in use", slots), ("best", best)) if n == one.slots]
+        if most_rate is not None:
+            results = f" {most_rate * one.output / in_use:>10.4g}"
         lines.append(
-            f"{one.slots:>5} {one.response_s * 1e3:>12.3f} {one.output:>9.2f} "
+            f"{one.slots:>5} {one.response_s * 1e3:>12.3f} {one.output:>9.2f}{results} "
             f"{one.utilisation:>6.0%} {one.bandwidth / 1e6:>10.3f}  {', '.join(marks)}".rstrip()
         )
     orders = (" -> ".join((s.name, *(step.stream for step in s.steps))) for s in sources)

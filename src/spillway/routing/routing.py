@@ -130,11 +130,21 @@ class Routing:
         """The next version, with more slots, which have no groups, or without some that have none."""
         return self if slots == self.slots else Routing(self.version + 1, slots, self.table)
 
-    def resized(self, slots: int) -> Routing:
-        """The next version, over another number of slots, moving as few groups as possible."""
+    def resized(self, slots: int, copies: int = 1) -> Routing:
+        """The next version, over another number of slots, moving as few groups as possible.
+
+        Where the groups are `copies` planes of the same slices (routing/slices.py), those of one slice
+        are in different slots, if there are enough.
+
+        Example:
+            >>> Routing(0, 2, (0, 1, 0, 1, 1, 0, 1, 0)).resized(3, copies=2).table
+            (0, 1, 0, 1, 1, 0, 2, 2)
+        """
         if slots == self.slots:
             return self
+        slices = self.groups // copies if copies <= slots else self.groups
         table = [slot if slot < slots else -1 for slot in self.table]
+        _part(table, slices)
         share, extra = divmod(self.groups, slots)
         held = [table.count(slot) for slot in range(slots)]
         # The slots that hold the most keep the larger shares, so that the fewest groups move.
@@ -144,10 +154,40 @@ class Routing:
             slot = table[group]
             if slot >= 0 and held[slot] > quota[slot]:
                 table[group], held[slot] = -1, held[slot] - 1
-        takers = iter([s for s in range(slots) for _ in range(quota[s] - held[s])])
-        return Routing(
-            self.version + 1, slots, tuple(next(takers) if slot < 0 else slot for slot in table)
-        )
+        _fill(table, slices, [quota[slot] for slot in range(slots)])
+        return Routing(self.version + 1, slots, tuple(table))
+
+
+def _part(table: list[int], slices: int) -> None:
+    """Leaves one group of a slice in a slot that has several; -1 is no slot."""
+    seen = set()
+    for group, slot in enumerate(table):
+        if (slot, group % slices) in seen:
+            table[group] = -1
+        seen.add((slot, group % slices))
+
+
+def _fill(table: list[int], slices: int, quota: Sequence[int]) -> None:
+    """Gives the groups that have no slot to those with room, none two groups of the same slice.
+
+    Where all slots with room have the slice already, a full one that has not takes the group and gives
+    one of its own to a slot with room. It always has one that can go: a quota is at most one more than
+    another, so the full slot has no fewer slices than the one with room, which has this slice beside.
+    """
+    held: list[dict[int, int]] = [{} for _ in quota]
+    for group, slot in enumerate(table):
+        if slot >= 0:
+            held[slot][group % slices] = group
+    for group in [group for group, slot in enumerate(table) if slot < 0]:
+        one = group % slices
+        room = [slot for slot, most in enumerate(quota) if len(held[slot]) < most]
+        slot = next((slot for slot in room if one not in held[slot]), -1)
+        if slot < 0:
+            slot = next(slot for slot in range(len(quota)) if one not in held[slot])
+            other = next(other for other in held[slot] if other not in held[room[0]])
+            held[room[0]][other] = held[slot].pop(other)
+            table[held[room[0]][other]] = room[0]
+        table[group], held[slot][one] = slot, group
 
 
 def encode_table(table: Sequence[int]) -> list[list[int]]:

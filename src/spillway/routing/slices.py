@@ -153,6 +153,14 @@ class Slicing:
         }
         return tuple(sorted(k * self.slices + one for k in range(self.copies) for one in found))
 
+    def sql(self, stream: int, micros: str) -> str:
+        """The slice of a time, which is its group in the first plane, as a Spark SQL expression.
+
+        `micros` is an expression for the microseconds since 1970, of type bigint, as this is.
+        """
+        width = self.widths_us[stream]
+        return f"pmod(({micros} - pmod({micros}, {width}L)) div {width}L, {self.slices}L)"
+
 
 def slicing_for(
     windows_us: Sequence[int], lateness_us: Sequence[int], groups: int, copies: int = 1

@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    TimestampNTZType,
 )
 
 from spillway.errors import PlanError
@@ -300,6 +301,18 @@ def nullable(kind: DataType) -> DataType:
     if isinstance(kind, MapType):
         return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
     return kind
+
+
+def micros(time: str, kind: DataType) -> str:
+    """SQL for the microseconds since 1970 of a time, as they are stored.
+
+    Of a time without a zone they are put together from its parts: `timestampdiff` goes by the session's
+    zone, where an hour of the year may be missing.
+    """
+    if not isinstance(kind, TimestampNTZType):
+        return f"unix_micros({time})"
+    minutes = f"(unix_date(cast({time} AS date)) * 24L + hour({time})) * 60L + minute({time})"
+    return f"(({minutes}) * 60000000L + cast(extract(SECOND FROM {time}) * 1000000 AS bigint))"
 
 
 def quoted(name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, TimestampNTZType
+from pyspark.sql.types import LongType
 
 from spillway.duration import duration_us
 from spillway.errors import PlanError, SettingsError
@@ -30,7 +30,7 @@ from spillway.policies.slicing import SEGMENT_WINDOWS
 from spillway.routing.segments import Segments
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
-from spillway.spark.lanes import arrow_type, assign_lanes, quoted
+from spillway.spark.lanes import arrow_type, assign_lanes, micros, quoted
 from spillway.spark.result import Planned
 
 #: What a condition may be.
@@ -165,7 +165,10 @@ def _aligned(
     segment, repeated = (_unused(name, frames) for name in (SEGMENT, REPEATED))
     copied = {
         name: _in_segments(
-            frame, segments.sql(at, _micros(frame, windows[name])), segment, repeated
+            frame,
+            segments.sql(at, _micros(frame, windows[name].time)),
+            segment,
+            repeated,
         )
         for at, (name, frame) in enumerate(frames.items())
     }
@@ -195,9 +198,5 @@ def _unused(name: str, frames: Mapping[str, DataFrame]) -> str:
     return name
 
 
-def _micros(frame: DataFrame, window: WindowPlan) -> str:
-    """The microseconds of a stream's time, in SQL."""
-    if isinstance(frame.schema[window.time].dataType, TimestampNTZType):
-        epoch = "timestamp_ntz'1970-01-01 00:00:00'"
-        return f"timestampdiff(MICROSECOND, {epoch}, {quoted(window.time)})"
-    return f"unix_micros({quoted(window.time)})"
+def _micros(frame: DataFrame, time: str) -> str:
+    return micros(quoted(time), frame.schema[time].dataType)

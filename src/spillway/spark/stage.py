@@ -447,7 +447,9 @@ class Stage:
         if asked is not None and self.state.scaling is None and not self.state.moves:
             self._slots_asked = None
             if asked != self.state.routing.slots:
-                routing, streams = self.state.routing.resized(asked), len(self.spec.lanes.streams)
+                join, streams = self.spec.sliced, len(self.spec.lanes.streams)
+                copies = 1 if join is None else join.slicing.copies
+                routing = self.state.routing.resized(asked, copies)
                 self.state, references = self.checkpoint.rerouted(self.state, streams, routing)
                 self._upkeep.references = references
         if wished is not None:

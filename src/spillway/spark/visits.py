@@ -3,6 +3,9 @@
     round 1   the new rows of the batch go to all slots; each stores those whose slices it has
     round k   what was found so far goes to all slots again, and is joined with one stream more
 
+Where slices are stored more than once (CTR), rows visit the slots of one copy of each, and new rows go
+to those that store them besides: which these are is found in Spark, before the exchange.
+
 A round is an exchange and a stage of slot tasks (operators/rounds.py). Between two rounds a slot sends
 itself the name of the manifest that it wrote in the first.
 """
@@ -28,10 +31,11 @@ from spillway.operators.combinations import MANIFEST, SLOT, SOURCE
 from spillway.operators.probing import together
 from spillway.operators.rounds import RoundRecord, completed, first_round, later_round
 from spillway.operators.sliced import Probing, SlicedJoin
-from spillway.policies.covering import cover, visited
+from spillway.policies.covering import covers, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.ring import HopCosts, Source, explained, fitted, in_batches, ring_lengths
 from spillway.routing.slices import Slicing
+from spillway.spark.lanes import STREAM, micros
 from spillway.spark.task import SlotTask, as_stored, unmarked
 from spillway.state.run import as_numpy
 
@@ -172,6 +176,12 @@ def model_now(
     return fitted(batches, costs, len(last), work_s), costs
 
 
+def most_rate(last: Mapping[int, SlotRecord]) -> float | None:
+    """Results a second of slots that are as fast as in the last batch, and busy all the time."""
+    busy_s = sum(one.busy_s for one in last.values()) / max(1, len(last))
+    return sum(one.rows_out for one in last.values()) / busy_s if busy_s > 0 else None
+
+
 def explained_visits(
     join: SlicedJoin,
     last: Mapping[int, SlotRecord],
@@ -194,7 +204,7 @@ def explained_visits(
         for one in join.predicates
     )
     return [
-        *explained(sources, costs, slots, came * held / max(rows, 1)).splitlines(),
+        *explained(sources, costs, slots, came * held / max(rows, 1), most_rate(last)).splitlines(),
         f"best slots by stream: {', '.join(f'{name} {n}' for name, n in lengths.items())}",
         *(f"predicate {told}" for told in predicates),
     ]
@@ -205,9 +215,16 @@ def probing_of(
 ) -> Probing:
     """In which order the rows of a batch visit, which copies of slices, and by what measurements."""
     copies = join.slicing.copies
-    chosen = None if copies == 1 else cover(plan.routing.table, copies)
     measured = together([one.sampled for one in last.values()]).counts
-    return Probing(orders_of(sources_now(join, last, seconds)), chosen, measured)
+    probing = Probing(orders_of(sources_now(join, last, seconds)), measured=measured)
+    if copies == 1:
+        return probing
+    table = plan.routing.table
+    chosen = covers(table, copies, len(join.streams), plan.batch)
+    # Groups on their way are with both sides.
+    taking_part = {slot: move.groups for move in plan.moves for slot in move.slots}
+    visits = tuple(visited(table, one, taking_part) for one in chosen)
+    return replace(probing, chosen=chosen, visits=visits)
 
 
 def in_rounds(
@@ -223,10 +240,9 @@ def in_rounds(
     `structs` are the streams as they travel from one round to the next.
     """
     first = task(1)
-    # Who has slices that are looked into; those that store rows are among all.
-    slots, rounds = range(first.plan.routing.slots), first.probing.rounds
-    everywhere = F.explode(F.array(*(F.lit(slot) for slot in slots)))
-    placed = exchange(rows.select(everywhere.alias(SLOT), "*"), F.col(SLOT))
+    rounds, looked_into = first.probing.rounds, _visited(first, SOURCE)
+    coming = F.explode(F.expr(_first_slots(rows, first)))
+    placed = exchange(rows.select(coming.alias(SLOT), "*"), F.col(SLOT))
     between = between_schema(structs)
     for number in range(1, rounds + 1):
         made = placed.mapInArrow(
@@ -235,17 +251,38 @@ def in_rounds(
         if number == rounds:
             return made
         others = [column for column in between.names if column != SLOT]
-        looked_into = F.array(*(F.lit(slot) for slot in _holders(first)))
-        going = F.explode(F.when(F.col(MANIFEST).isNull(), looked_into).otherwise(F.array(SLOT)))
+        going = F.explode(F.expr(f"if({MANIFEST} IS NULL, {looked_into}, array({SLOT}))"))
         placed = exchange(made.select(going.alias(SLOT), *others), F.col(SLOT))
     raise AssertionError("a join has two streams or more")
 
 
-def _holders(task: VisitTask) -> tuple[int, ...]:
-    """The slots that have rows that are looked into; those on their way are with both sides."""
-    taking_part = {slot: move.groups for move in task.plan.moves for slot in move.slots}
-    routing = task.plan.routing
-    return visited(routing.table, task.probing.chosen, taking_part, routing.slots)
+def _visited(task: VisitTask, source: str) -> str:
+    """SQL for the slots that are visited, by the column that says with which stream it began."""
+    if task.probing.visits is None:
+        return _array(range(task.plan.routing.slots))
+    return f"get({_array(map(_array, task.probing.visits))}, cast({source} AS int))"
+
+
+def _first_slots(rows: DataFrame, task: VisitTask) -> str:
+    """SQL for the slots that a row of a batch goes to; those of no stream, which tell slots, to all."""
+    everywhere, slicing = _array(range(task.plan.routing.slots)), task.join.slicing
+    if task.probing.visits is None:
+        return everywhere
+    slices = []
+    for number, stream in enumerate(task.streams):
+        assert stream.time is not None
+        lane = f"lane{stream.lanes[stream.time]}"
+        time = micros(lane, rows.schema[lane].dataType)
+        slices.append(f"WHEN {number} THEN {slicing.sql(number, time)}")
+    one = f"cast(CASE {STREAM} {' '.join(slices)} END AS int)"
+    table, each = task.plan.routing.table, slicing.slices
+    planes = (table[copy * each : (copy + 1) * each] for copy in range(slicing.copies))
+    storing = _array(f"get({_array(plane)}, {one})" for plane in planes)
+    return f"if({STREAM} < 0, {everywhere}, array_union({_visited(task, STREAM)}, {storing}))"
+
+
+def _array(values: Iterable[object]) -> str:
+    return f"array({', '.join(map(str, values))})"
 
 
 def between_schema(structs: StructType) -> StructType:
