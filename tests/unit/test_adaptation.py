@@ -29,9 +29,12 @@ from spillway.metrics.events import (
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.operators.orders import Choose, Force
+from spillway.plan.shape import parse
 from spillway.policies.collection import Collection
 from spillway.policies.flux import Thresholds
+from spillway.policies.proposal import Wish
 from spillway.policies.rounds import Progress, Rounds
+from spillway.policies.shaping import SlotShape
 from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.messages import (
     Received,
@@ -99,6 +102,25 @@ def test_slots_are_not_compared_before_the_interval_of_the_querys_clock(new) -> 
     state = adapt(after(state, uneven, 3.0), uneven, {}, rules)
     assert [(move.sender, move.receiver) for move in state.moves] == [(0, 1)]
     assert state.sample == Sample(12.0, 3, 110, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("wish", "lacking", "disk", "moves"),
+    [
+        (Wish(), (), 0, 1),
+        (Wish(parse("(a b)"), 1), (), 0, 0),
+        (Wish(), ("a+b",), 0, 0),
+        (Wish(), ("a+b",), 9, 1),
+    ],
+)
+def test_a_slot_that_changes_its_shape_is_left_alone_while_memory_suffices(
+    new, wish, lacking, disk, moves
+) -> None:
+    uneven = records(100, 10, lacking=[lacking, ()], disk_bytes=[(disk, 0), (0, 0)])
+    shapes = tuple(SlotShape(parse("(a b)"), one) for one in (wish, Wish()))
+    state = replace(after(new, uneven), shapes=shapes)
+    rules = Rules(Strategy("relocate-only"), interval_batches=1)
+    assert len(adapt(state, uneven, {}, rules).moves) == moves
 
 
 def test_slots_are_not_compared_before_the_interval_in_batches(new) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from spillway.coordinator.coordinator import Committed, Sample
 from spillway.metrics.record import SlotRecord
-from spillway.metrics.view import NORMAL, RELOCATING, ClusterView, SlotView
+from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.rounds import Progress
 from spillway.protocols.engine import busy
 
@@ -84,7 +84,7 @@ def view_of(
             counts[slot],
             state.sample.rows_out[slot],
             # A slot spills within a batch and is done at its end, so none is found in that mode.
-            RELOCATING if slot in taken else NORMAL,
+            RELOCATING if slot in taken else _mode(state, slot, records[slot]),
             records[slot].profile,
             state.sample.busy_s[slot],
             state.sample.rows_in[slot],
@@ -98,6 +98,19 @@ def view_of(
     growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
     spans = state.clock_s - state.sample.clock_s, state.sample.peak_s, state.sample.elapsed_s
     return ClusterView(slots, max(0, growth), forced, *spans, stalled)
+
+
+def _mode(state: Committed, slot: int, record: SlotRecord) -> str:
+    """The mode of a slot that takes part in no move.
+
+    One that changes its shape is left alone until it has what that needs: it would keep the old shape
+    while groups leave it, and what it holds on the way there says nothing of what it is going to hold.
+    Where memory is short, or slots come and go, that is not waited for.
+    """
+    if state.scaling is not None or sum(record.disk_bytes):
+        return NORMAL
+    wishes = slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
+    return RESHAPING if wishes or record.lacking else NORMAL
 
 
 def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:

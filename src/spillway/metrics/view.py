@@ -26,6 +26,8 @@ _UNIT_CLASS = 24
 NORMAL = "normal"
 RELOCATING = "sr"
 SPILLING = "ss"
+#: One more: it is about to join in another shape, or still makes the states of one.
+RESHAPING = "re"
 
 #: Spans that are shorter say nothing about how busy a slot was.
 _LEAST_SPAN_S = 1e-6
