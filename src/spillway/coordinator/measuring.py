@@ -107,7 +107,7 @@ def _mode(state: Committed, slot: int, record: SlotRecord) -> str:
     while groups leave it, and what it holds on the way there says nothing of what it is going to hold.
     Where memory is short, or slots come and go, that is not waited for.
     """
-    if state.scaling is not None or sum(record.disk_bytes):
+    if state.scaling is not None or any(record.disk_bytes):
         return NORMAL
     wishes = slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
     return RESHAPING if wishes or record.lacking else NORMAL
