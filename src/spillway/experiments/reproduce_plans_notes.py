@@ -28,12 +28,13 @@ PLANS_NOTES: dict[str, str] = {
         "has ended in this run: both together have more tuples than local optimisation alone."
     ),
     "plans-real": (
-        "Each alone does what the paper says of it. Together they got into each other's way in this "
-        "run: a slot keeps its shape while groups leave it, and one move followed another, so that the first "
-        "slot changed its plan 16 s later than alone; slots that are about to change their plan have "
-        "begun no moves since then. A parallel track relieves its sender only when the rows from before "
-        "have left the window, which a slot that needs almost three seconds for one of the streams does "
-        "not live to see here: until then both slots have the new rows, and the sender no less work."
+        "Local optimisation and MSLB alone do what the paper says of them. Together they got into each "
+        "other's way in this run: a slot keeps its shape while groups leave it, and one move followed "
+        "another, so that the first slot changed its plan 16 s later than alone; slots that are about "
+        "to change their plan have begun no moves since then. A parallel track relieves its sender only "
+        "when the rows from before have left the window, which takes a slot that needs almost three "
+        "seconds for one of the streams longer than the run: until then both slots have the new rows, "
+        "and the sender no less work."
     ),
     "plans-11": (
         "At this rate the window makes less difference, as in the paper: with 45 and 60 s all four "
