@@ -140,6 +140,31 @@ def test_a_slot_that_takes_part_in_a_move_keeps_its_shape() -> None:
     assert (event.slot, event.reason) == (2, "the query asks for it")
 
 
+def while_moving(state: Committed, shaping: Shaping, far: str = "ac") -> Committed:
+    """The shapes after one more batch, in which groups are on their way between both slots."""
+    moving = replace(state, moves=(Relocation(0, 0, 1, 100, 0, False, "a test"),), events=())
+    plan = plan_batch(moving, state.batch + 1, shapes=shapes_of(state, shaping))
+    records = {slot: record(slot, far) for slot in range(2)}
+    after = reshape(replace(moving, batch=state.batch + 1), plan, records, {}, 1.0, shaping)
+    assert after.events == ()
+    return replace(after, moves=())
+
+
+def test_a_slot_that_takes_part_in_a_move_has_the_shape_it_wishes_when_the_move_is_over() -> None:
+    state = batch(batch(start(), AUTO, "bc"), AUTO, "bc")
+    for _ in range(3):
+        state = while_moving(state, AUTO, "ac")
+        assert shapes(state) == ["(a (b c))"] * 2
+    assert [one.wish.shape for one in state.shapes] == [parse("((a c) b)")] * 2
+    assert shapes(batch(state, AUTO, "ac")) == ["((a c) b)"] * 2
+
+
+def test_a_tree_that_was_never_chosen_is_left_without_a_margin_after_a_move_too() -> None:
+    state = while_moving(start(), TREE)
+    assert [one.chosen for one in state.shapes] == [False] * 2
+    assert shapes(batch(state, TREE)) == ["((a c) b)"] * 2
+
+
 @pytest.mark.parametrize("phase", [Phase.COMPUTING, Phase.DUPLICATING, Phase.DELETING])
 def test_slots_on_a_parallel_track_are_evaluated_as_ever(phase: Phase) -> None:
     track = ParallelTrack(0, 0, 1, 100, 0, False, "a test", phase, groups=(0,))

@@ -333,7 +333,8 @@ def commit_batch(
     clock_s = state.clock_s + seconds
     messages = answers(plan.moves, records)
     moves, heard = delivered(plan.moves, messages, clock_s)
-    followers = following(heard, state.moves_begun, clock_s)
+    ended_well = [(one, move) for one, move in heard if not _wished_for(state, move, records)]
+    followers = following(ended_well, state.moves_begun, clock_s)
     moves = begun(moves, followers)
     told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
     told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
@@ -367,6 +368,21 @@ def commit_batch(
         clock_s=clock_s,
         given_up=GivenUpTrack(state.watermark_us) if back else state.given_up,
     )
+
+
+def wishes(state: Committed, slot: int, record: SlotRecord) -> bool:
+    """Whether a slot would have another shape, and moves give way to that.
+
+    Where memory is short, or slots come and go, they do not.
+    """
+    if state.scaling is not None or any(record.disk_bytes):
+        return False
+    return slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
+
+
+def _wished_for(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
+    """Whether a slot of a move would rather have another shape than the rest of the groups moved."""
+    return any(wishes(state, slot, records[slot]) for slot in move.slots)
 
 
 def next_watermark(

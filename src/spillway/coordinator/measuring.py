@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from spillway.coordinator.coordinator import Committed, Sample
+from spillway.coordinator.coordinator import Committed, Sample, wishes
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.rounds import Progress
@@ -109,8 +109,7 @@ def _mode(state: Committed, slot: int, record: SlotRecord) -> str:
     """
     if state.scaling is not None or any(record.disk_bytes):
         return NORMAL
-    wishes = slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
-    return RESHAPING if wishes or record.lacking else NORMAL
+    return RESHAPING if wishes(state, slot, record) or record.lacking else NORMAL
 
 
 def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:

@@ -7,9 +7,9 @@ A shape is part of the log record and of the plan's note, so a batch that is rep
 shape that it had. The results of a batch are the same in any shape.
 
 A slot keeps its shape while groups of it are sent: what has departed is read beside the batches, and
-another shape would drop the states in it. On a parallel track nothing departs, and both slots are
-evaluated as ever. Another `plan(...)` at a start is the same as any change of shape, and comes with the
-first commit.
+another shape would drop the states in it. What it would have is kept as its wish, so that no other move
+begins before it has it. On a parallel track nothing departs, and both slots are evaluated as ever.
+Another `plan(...)` at a start is the same as any change of shape, and comes with the first commit.
 
 Where shapes are compared, and of many streams, slots are evaluated in turns, so that what a commit takes
 is bounded.
@@ -26,7 +26,7 @@ from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
 from spillway.policies.plans import search_steps
-from spillway.policies.proposal import Reshape
+from spillway.policies.proposal import Reshape, Wish
 from spillway.policies.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.parallel_track import ParallelTrack
@@ -73,12 +73,15 @@ def reshape(
         if state.round == 0:
             record = records[slot]
             known = shaping.observed(known, record, seconds)
-            if slot in turn and slot not in sending:
+            if slot in turn:
                 room = _room(record, limits.get(slot), len(shaping.names))
-                change, known = shaping.decided(slot, known, room)
-                if change is not None:
+                change, after = shaping.decided(slot, known, room)
+                if change is not None and slot in sending:
+                    after = replace(after, wish=Wish(change.shape, 1), chosen=known.chosen)
+                elif change is not None:
                     events.append(_told(state, change, known.shape, record))
-                    known = replace(known, shape=change.shape)
+                    after = replace(after, shape=change.shape)
+                known = after
         shapes.append(known)
     if shaping.kind == NWAY and all(one.shape == flat(shaping.names) for one in shapes):
         shapes = []
