@@ -124,6 +124,15 @@ def test_states_that_lack_room_once_stay() -> None:
     assert propose(1, BEFORE, current, wish, RULES) == (None, Wish())
 
 
+def test_states_that_barely_fit_are_neither_made_nor_given_up() -> None:
+    tree = cheapest(AFTER)
+    needed = Estimate(AFTER).cost(tree).memory_bytes
+    barely, amply = (ShapeRules(room_bytes=part * needed) for part in (1.1, 1.3))
+    assert propose(1, AFTER, tree, Wish(), barely) == (None, Wish())
+    assert propose(1, AFTER, flat("ABC"), Wish(tree, 1), barely) == (None, Wish())
+    assert propose(1, AFTER, flat("ABC"), Wish(tree, 1), amply)[0] is not None
+
+
 def test_a_wished_shape_that_does_not_fit_is_wished_no_longer() -> None:
     current, wished = parse("((A B) C)"), cheapest(AFTER)
     change, wish = propose(1, AFTER, current, Wish(wished, 1), FULL)

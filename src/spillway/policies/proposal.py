@@ -4,7 +4,7 @@ A slot gets another shape if that is cheaper by a margin, has been so for severa
 more than what making its missing states costs. Where its states do not fit into the room that they have,
 it gets one whose states do, whatever that costs: groups that go to disk for want of room cost more. Here
 too it takes several evaluations, since what is measured goes up and down; and a shape that does not fit
-is never taken. All is pure: the same measurements give the same answer.
+with a margin is never taken. All is pure: the same measurements give the same answer.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class ShapeRules:
     binary: bool = False
     costs: Costs = COSTS
 
+    @property
+    def enter_bytes(self) -> float | None:
+        """Bytes that the states of a shape may take for a slot to get it; None: any."""
+        return None if self.room_bytes is None else self.room_bytes * (1 - self.margin)
+
 
 @dataclass(frozen=True)
 class Wish:
@@ -57,18 +62,18 @@ def propose(
     """Whether a slot should have another shape now, and what the next evaluation is to know."""
     estimate = Estimate(rates, rules.costs)
     now = estimate.cost(current)
-    best = cheapest(rates, rules.costs, rules.room_bytes, binary=rules.binary)
-    room = _room(estimate.cost(best).memory_bytes, rules)
-    crowded = now.memory_bytes > room
+    best = cheapest(rates, rules.costs, rules.enter_bytes, binary=rules.binary)
+    least = estimate.cost(best).memory_bytes
+    enter, crowded = _enters(least, rules), now.memory_bytes > _stays(least, rules)
 
     def saves(shape: Shape, than: float) -> bool:
         return estimate.cost(shape).work < than * (1 - rules.margin)
 
     def pays(shape: Shape) -> bool:
         cost = estimate.cost(shape)
-        if crowded or cost.memory_bytes > room:
+        if crowded or cost.memory_bytes > enter:
             # Room is the one thing that counts.
-            return cost.memory_bytes <= room
+            return cost.memory_bytes <= enter
         gain = (now.work - cost.work) * rules.lasts_s
         return saves(shape, now.work) and gain > estimate.making(shape, current)
 
@@ -94,8 +99,8 @@ def propose(
     return Reshape(slot, wish.shape, reason), Wish()
 
 
-def _room(least: float, rules: ShapeRules) -> float:
-    """Bytes that the states of a shape may take to be taken, where the best has so many.
+def _stays(least: float, rules: ShapeRules) -> float:
+    """Bytes that the states of a shape may take to be kept, where the best has so many.
 
     Binary trees may all be too large. Then the smallest is what there is, and another that is larger by
     no more than the margin is as good.
@@ -103,3 +108,10 @@ def _room(least: float, rules: ShapeRules) -> float:
     if rules.room_bytes is None:
         return math.inf
     return rules.room_bytes if least <= rules.room_bytes else least * (1 + rules.margin)
+
+
+def _enters(least: float, rules: ShapeRules) -> float:
+    """The same, to be taken: less by the margin, as states grow and shrink while rows come and go."""
+    if rules.enter_bytes is None or least > rules.enter_bytes:
+        return _stays(least, rules)
+    return rules.enter_bytes
