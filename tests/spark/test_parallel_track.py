@@ -28,6 +28,7 @@ from spillway.metrics.events import (
     Scaled,
     TrackGivenUp,
 )
+from spillway.metrics.record import SlotRecord
 
 A, B, C = (
     "k bigint, ts timestamp, a int",
@@ -197,6 +198,22 @@ def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: 
     assert asked
     # Slots of one process have one memory: nothing needs to be sent.
     assert all("moving state 0.00 s" in event.reason for event in asked)
+
+
+def test_auto_takes_a_track_where_state_is_dear_to_send(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SlotRecord, "place", lambda record, _: f"host {record.slot}")
+    monkeypatch.setattr("spillway.policies.protocols.LEAST_SENT_S", 1e6)
+    scenario = Scenario(spark, tmp_path, a=A, b=B)
+    skewed(scenario, 1, 10)
+    how = {name: value for name, value in OFTEN.items() if name != "moves"}
+    query = scenario.run(windowed(scenario), slots=3, strategy="auto", **how)
+    scenario.check(windowed(scenario))
+    asked = [event for event in query.events if type(event) is STEPS[0]]
+    assert asked
+    assert all(" s < moving state 10000" in event.reason for event in asked)
+    assert happened(query, DuplicationAsked)
 
 
 def refused(stream: Any, why: str, hint: str = "") -> None:

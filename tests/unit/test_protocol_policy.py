@@ -104,12 +104,14 @@ def test_making_states_is_not_free_where_the_receiver_has_none_yet(groups: int, 
         assert sending_s(MOVE, together, receiver) == pytest.approx(made_s)
 
 
+@pytest.mark.parametrize("spilled", [0, 1])
 @pytest.mark.parametrize("name", ["mslb", "ptlb", "auto"])
-def test_state_is_sent_where_a_track_cannot_be(name: str) -> None:
+def test_state_is_sent_where_a_track_cannot_be(name: str, spilled: int) -> None:
     assert Protocols(name, None).of(MOVE, view(0.0)).protocol == "mslb"
-    on_disk = ClusterView((replace(slot(0, 400 * MB), disk_bytes=1), slot(1, 0)), span_s=10.0)
-    sent = Protocols(name, 60.0).of(MOVE, on_disk)
-    why = "" if name == "mslb" else "; state is moved: slot 0 has rows on disk"
+    slots = [slot(0, 400 * MB), slot(1, 0)]
+    slots[spilled] = replace(slots[spilled], disk_bytes=1)
+    sent = Protocols(name, 60.0).of(MOVE, ClusterView(tuple(slots), span_s=10.0))
+    why = "" if name == "mslb" else f"; state is moved: slot {spilled} has rows on disk"
     assert (sent.protocol, sent.reason) == ("mslb", f"{MOVE.reason}{why}")
 
 

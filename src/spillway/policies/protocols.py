@@ -7,8 +7,9 @@
 
 Both costs are seconds of work. Moving state costs its bytes; a parallel track costs what the sender goes
 on to do for the groups, which is their share of its load for as long as an old row counts: a time of the
-stream, so the load is what it does in a second of that, pauses between batches included. A slot with
-rows on disk always sends: a group of a track is in memory, so that it has no missing results.
+stream, so the load is what it does in a second of that, pauses between batches included. Where a slot
+has rows on disk state is always sent: a group of a track is in memory, so that it has no missing
+results, and while there is a track neither slot spills or takes anything back.
 
 A track ends when the watermark has passed its old rows. Where that stands, because a stream is silent or
 a row is far ahead of its time, a track would have two slots do the same work for ever. So it is given up
@@ -17,6 +18,7 @@ when it has lasted too long, and state is sent until the watermark has moved by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from spillway.metrics.view import ClusterView, SlotView
@@ -62,7 +64,7 @@ class Protocols:
         sender, receiver = by_slot[move.sender], by_slot[move.receiver]
         if self.life_s is None or self.name == MSLB:
             return replace(move, protocol=MSLB)
-        if why := _hindrance(sender, view):
+        if why := _hindrance((sender, receiver), view):
             return replace(move, protocol=MSLB, reason=f"{move.reason}; state is moved: {why}")
         if self.name == PTLB:
             return replace(move, protocol=PTLB)
@@ -99,10 +101,11 @@ class Protocols:
         return given_up_us is not None and watermark_us < given_up_us + life_us
 
 
-def _hindrance(sender: SlotView, view: ClusterView) -> str:
-    """Why no track can begin; "" if one can."""
-    if sender.disk_bytes:
-        return f"slot {sender.slot} has rows on disk"
+def _hindrance(slots: Iterable[SlotView], view: ClusterView) -> str:
+    """Why no track can begin between two slots; "" if one can."""
+    for slot in slots:
+        if slot.disk_bytes:
+            return f"slot {slot.slot} has rows on disk"
     return "a parallel track was given up not long ago" if view.stalled else ""
 
 

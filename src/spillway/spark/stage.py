@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +47,7 @@ from spillway.policies.protocols import Protocols
 from spillway.policies.rotation import Gaps
 from spillway.policies.skew import Skew
 from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.settings import parse_bytes
 from spillway.spark.anchors import Anchors, slot_expression
 from spillway.spark.home import Home
@@ -392,12 +393,11 @@ class Stage:
         most = parse_bytes("buffer", self.spec.adapt.buffer)
         if sum(record.parked_bytes for record in self._last.values()) > most:
             return True
-        return self._crowded() is not None
+        return self._crowded(self.state.moves, most) is not None
 
-    def _crowded(self) -> int | None:
-        """A slot that takes part in a move, and so spills nothing, and has far more than it may."""
-        limits, most = self.limits, parse_bytes("buffer", self.spec.adapt.buffer)
-        taking_part = {slot for move in self.state.moves for slot in move.slots}
+    def _crowded(self, moves: Iterable[GroupMove], most: int) -> int | None:
+        """A slot of some moves, which so spills nothing, that has more by so much than it may."""
+        limits, taking_part = self.limits, {slot for move in moves for slot in move.slots}
         held = {slot: sum(self._last[slot].state_bytes) for slot in taking_part & set(self._last)}
         full = (
             slot
@@ -418,7 +418,8 @@ class Stage:
             return "the input has ended"
         if self._resizing:
             return f"the query is to have {self._slots_asked} slots"
-        crowded = self._crowded()
+        # A track that is given up costs no result, and its slots can spill again.
+        crowded = self._crowded((m for m in self.state.moves if isinstance(m, ParallelTrack)), 0)
         return "" if crowded is None else f"slot {crowded} has no memory left, and could not spill"
 
     def _send(self) -> None:
