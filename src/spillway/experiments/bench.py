@@ -44,9 +44,6 @@ from spillway.experiments.bench_spec import (
 #: Told what goes on: case, engine, and a fact such as {"phase", "batch", "of"}.
 Say = Callable[[str, str, dict[str, Any]], None]
 
-#: What the processes of each engine wrote, one for each round.
-Runs = dict[str, list[dict[str, Any]]]
-
 _TAIL_LINES = 15
 _STOP_S = 60
 
@@ -89,10 +86,7 @@ def settle(share: float | None = None) -> int:
 
 def _run_case(name: str, able: Sequence[str], settings: BenchSettings, say: Say) -> dict[str, Any]:
     engines = [engine for engine in able if engine in CASES[name].engines]
-    results: Runs = {engine: [] for engine in engines}
-    for number in range(CASES[name].rounds):
-        for engine in engines if number % 2 == 0 else reversed(engines):
-            results[engine].append(run_engine(name, engine, settings, say))
+    results = {engine: run_engine(name, engine, settings, say) for engine in engines}
     return _document(name, results, settings)
 
 
@@ -153,22 +147,25 @@ def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
     )
 
 
-def _document(name: str, results: Runs, settings: BenchSettings) -> dict[str, Any]:
+def _document(
+    name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
+) -> dict[str, Any]:
     setup = {key: value for key, value in asdict(settings).items() if key != "directory"}
     machine = {
         "cores_used": CORES,
         "cores": os.cpu_count(),
         "memory_bytes": memory_bytes(),
-        "spark": next(iter(results.values()))[0]["spark"],
+        "spark": next(iter(results.values()))["spark"],
         "python": ".".join(map(str, sys.version_info[:3])),
     }
     return {**_figures(name, results, settings), "setup": setup, "machine": machine}
 
 
-def _figures(name: str, runs: Runs, settings: BenchSettings) -> dict[str, Any]:
+def _figures(
+    name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
+) -> dict[str, Any]:
     if name == DRIFT:
-        return plans_document(runs)
-    results = {engine: result for engine, [result] in runs.items()}
+        return plans_document(results)
     if name == RELOCATE:
         return relocate_document(next(iter(results.values())))
     if name == THETA:

@@ -167,61 +167,61 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": THETA, "engines": {SPILLWAY: figures}, "ratios": ratios}
 
 
-def plans_document(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
 
-    `steady_overhead` is `auto` over the fixed plan that is best before the change. The ratios of `cpu`
-    are of the processor time of all slots: they say the same of the operator alone, and hardly depend on
-    what else the machine does.
+    `steady_overhead` is `auto` over the fixed plan that is best while nothing changes, both in turns of
+    one process. The ratios of `cpu` are of the processor time of all slots: they say the same of the
+    operator alone, and hardly depend on what else the machine does.
     """
-    engines = {engine: _plan_figures(results) for engine, results in runs.items()}
-    given = {engine: found for engine, found in engines.items() if engine != AUTO}
+    engines = {engine: _plan_figures(result) for engine, result in results.items()}
     ratios: dict[str, float | None] = dict.fromkeys(
         ("recovered_vs_best", "recovered_cpu_vs_best", "steady_overhead", "steady_cpu_overhead")
     )
-    if AUTO in engines and given:
-        auto = engines[AUTO]
-        for ratio, figure in (
-            ("recovered_vs_best", "recovered_p50_s"),
-            ("recovered_cpu_vs_best", "recovered_cpu_s"),
-            ("steady_overhead", "steady_p50_s"),
-            ("steady_cpu_overhead", "steady_cpu_s"),
+    if AUTO in engines:
+        turns = results[AUTO]["turns"]
+        steady = {engine: _steady_figures(batches) for engine, batches in turns.items()}
+        for engine in engines.keys() & steady.keys():
+            engines[engine] |= steady[engine]
+        for ratio, figure, some in (
+            ("recovered_vs_best", "recovered_p50_s", engines),
+            ("recovered_cpu_vs_best", "recovered_cpu_s", engines),
+            ("steady_overhead", "steady_p50_s", steady),
+            ("steady_cpu_overhead", "steady_cpu_s", steady),
         ):
-            ratios[ratio] = round(auto[figure] / min(one[figure] for one in given.values()), 3)
-        auto["reshaped"] = [
+            ratios[ratio] = _vs_best({engine: one[figure] for engine, one in some.items()})
+        engines[AUTO]["reshaped"] = [
             f"batch {one['batch']}, slot {one['slot']}: {one['before']} to {one['shape']}"
-            for one in runs[AUTO][0]["reshaped"]
+            for one in results[AUTO]["reshaped"]
         ]
     # All plans give the same rows in every batch.
-    given_rows = {
-        tuple(b["rows_out"] for b in result["batches"])
-        for results in runs.values()
-        for result in results
-    }
+    given_rows = {tuple(b["rows_out"] for b in result["batches"]) for result in results.values()}
     return {"name": DRIFT, "engines": engines, "ratios": ratios, "exact": len(given_rows) == 1}
 
 
-def _plan_figures(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of one plan: medians over the batches of all its runs."""
+def _vs_best(figure: Mapping[str, float]) -> float | None:
+    """What `auto` has over the least of the fixed plans; None where there is none."""
+    fixed = [value for engine, value in figure.items() if engine != AUTO]
+    return round(figure[AUTO] / min(fixed), 3) if fixed else None
 
-    def batches(since: int, count: int) -> list[Mapping[str, Any]]:
-        found = []
-        for result in results:
-            first = max(0, result["change"] + since)
-            found += result["batches"][first : first + count]
-        return found
 
-    steady = batches(-STEADY_BATCHES, STEADY_BATCHES)
-    recovered = batches(RECOVERY_BATCHES, RECOVERED_BATCHES)
+def _plan_figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one plan: medians over the batches of its run."""
+    change, batches = result["change"], result["batches"]
+    after = batches[change + RECOVERY_BATCHES :][:RECOVERED_BATCHES]
     return {
-        "steady_p50_s": round(statistics.median(b["seconds"] for b in steady), 4),
-        "steady_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in steady) / 1e3, 4),
-        "changed_max_s": round(max(b["seconds"] for b in batches(0, RECOVERY_BATCHES)), 4),
-        "recovered_p50_s": round(statistics.median(b["seconds"] for b in recovered), 4),
-        "recovered_cpu_s": round(
-            statistics.median(b["operator_cpu_ms"] for b in recovered) / 1e3, 4
-        ),
-        "state_bytes": results[0]["batches"][-1]["state_bytes"],
+        **_steady_figures(batches[max(0, change - STEADY_BATCHES) : change]),
+        "changed_max_s": round(max(b["seconds"] for b in batches[change:][:RECOVERY_BATCHES]), 4),
+        "recovered_p50_s": round(statistics.median(b["seconds"] for b in after), 4),
+        "recovered_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in after) / 1e3, 4),
+        "state_bytes": batches[-1]["state_bytes"],
+    }
+
+
+def _steady_figures(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {
+        "steady_p50_s": round(statistics.median(b["seconds"] for b in batches), 4),
+        "steady_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in batches) / 1e3, 4),
     }
 
 

@@ -6,6 +6,10 @@ Three streams are joined within windows (workloads/drift.py). At first a and b m
 is best to join all at once, rows of a looking for b first. From the batch `CHANGE` on they match twenty
 times as often, and it is best to keep what b and c have in common. Every engine is a plan: each fixed
 one, and one that slots choose for themselves.
+
+Where nothing changes plans differ by less than two processes do that run the same plan. So the process
+of `auto` also runs all plans in turns, each going on where it was, and what disturbs a turn is not the
+plan.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession
 
 from spillway.experiments.bench_engine import SpillwayRun, answer, awaited, session
-from spillway.experiments.bench_spec import CORES, PLANS, EngineOrder
+from spillway.experiments.bench_spec import AUTO, CORES, PLANS, EngineOrder
 from spillway.metrics.events import Reshaped
 from spillway.spark.join import join
 from spillway.workloads.drift import Drift
@@ -31,6 +36,13 @@ BATCHES = 42
 #: Batches of warming up, in which the selectivity changes too.
 _WARM_CHANGE = 8
 _LEAST_WARM_BATCHES = 16
+
+#: Turns of each plan while nothing changes, after one that fills the window; the batches of a turn, and
+#: those that start the query again.
+TURNS, TURN_BATCHES, STARTING = 6, 8, 2
+_NEVER = 1 << 30
+#: Plans that take so many times as long as the best one have no further turns.
+_FAR = 1.5
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -44,9 +56,28 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
             warm = Drift(max(1, rows // 4), _WARM_CHANGE)
             _run(spark, order, warm, "warm-up", say, order.warmup_s, _LEAST_WARM_BATCHES)
         found = _run(spark, order, Drift(rows, CHANGE), "measured", say, 0.0, BATCHES)
-        return {"engine": order.engine, "spark": pyspark.__version__, **found}
+        turns = {"turns": _in_turns(spark, order, say)} if order.engine == AUTO else {}
+        return {"engine": order.engine, "spark": pyspark.__version__, **found, **turns}
     finally:
         spark.stop()
+
+
+def _in_turns(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, list[dict[str, Any]]]:
+    """Batches of plans while nothing changes: of all that may be the best, and of `auto`."""
+
+    def turn(plan: str) -> list[dict[str, Any]]:
+        mine, steady = replace(order, engine=plan), Drift(order.rows, _NEVER)
+        found = _run(spark, mine, steady, f"steady-{plan}", say, 0.0, TURN_BATCHES)
+        batches: list[dict[str, Any]] = found["batches"]
+        return batches[STARTING:]
+
+    took = {plan: median(batch["seconds"] for batch in turn(plan)[-3:]) for plan in PLANS}
+    plans = [plan for plan in PLANS if plan == AUTO or took[plan] <= _FAR * min(took.values())]
+    batches: dict[str, list[dict[str, Any]]] = {plan: [] for plan in plans}
+    for number in range(TURNS):
+        for plan in plans if number % 2 == 0 else reversed(plans):
+            batches[plan] += turn(plan)
+    return batches
 
 
 def _run(

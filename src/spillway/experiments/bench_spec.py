@@ -60,9 +60,6 @@ class Case:
     engines: tuple[str, ...] = ENGINES
     #: What the child process of an engine runs.
     module: str = "spillway.experiments.bench_engine"
-    #: How often every engine is run, each time in the other order: what a machine does meanwhile then
-    #: falls on all of them.
-    rounds: int = 1
 
 
 CASES = {
@@ -80,7 +77,6 @@ CASES = {
         windowed=True,
         engines=tuple(PLANS),
         module="spillway.experiments.bench_plans",
-        rounds=2,
     ),
     THETA: Case(
         streams=2, windowed=True, engines=(SPILLWAY,), module="spillway.experiments.bench_theta"
