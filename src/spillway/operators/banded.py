@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from spillway.kernels.probe import narrowed
 from spillway.operators.columns import gathered
 from spillway.plan.bands import Band
+from spillway.plan.linear import Span
 from spillway.state.run import RunData
 
 Positions = NDArray[np.int64]
@@ -32,8 +33,8 @@ class Ordered:
     which: NDArray[np.int32]
     #: Numbers, ascending; none is NaN.
     numbers: NDArray[np.float64]
-    #: The largest size of a finite one.
-    largest: float
+    #: The least and the largest that is finite.
+    span: Span
 
 
 def ordered(column: pa.Array) -> Ordered | None:
@@ -52,8 +53,8 @@ def ordered(column: pa.Array) -> Ordered | None:
     numbers = numbers[order]
     numbers = numbers[: len(numbers) - int(np.count_nonzero(np.isnan(numbers)))]
     finite = numbers[np.isfinite(numbers)] if pa.types.is_floating(kind) else numbers
-    largest = max(abs(float(finite[0])), abs(float(finite[-1]))) if len(finite) else 0.0
-    return Ordered(kind, order.astype(np.int32), numbers, largest)
+    span = (float(finite[0]), float(finite[-1])) if len(finite) else (0.0, 0.0)
+    return Ordered(kind, order.astype(np.int32), numbers, span)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
     """
     column = data.payload.column(at)
     theirs = data.derived(("order", at), lambda: ordered(column))
-    if theirs is None or band.overflows(mine.largest, theirs.largest):
+    if theirs is None or band.overflows(mine.span, theirs.span):
         return None
     kinds = mine.kind, theirs.kind
     ends = band.ranges(mine.numbers, single=any(map(pa.types.is_float32, kinds)))

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.operators.columns import Rows
-from spillway.plan.bands import Band
+from spillway.plan.bands import Band, Floats
 from spillway.plan.expression import Column
+from spillway.plan.linear import Span
 
 Mask = NDArray[np.bool_]
 
@@ -62,26 +63,30 @@ def between_two(
 
 def _may_hold(band: Band, left: Rows, right: Rows) -> Mask:
     (mine, single), (theirs, other) = _numbers(left, band.left), _numbers(right, band.right)
-    if band.overflows(_largest(mine), _largest(theirs)):
+    columns = (left, band.left.name), (right, band.right.name)
+    valid = [rows.values(name)[1] for rows, name in columns]
+    if band.overflows(_span(mine, valid[0]), _span(theirs, valid[1])):
         # The condition may fail on them, and it alone is to say so.
         held = np.ones(len(mine), np.bool_)
     else:
         (first, last), _ = band.ranges(mine, single=single or other)
         held = (theirs >= first) & (theirs <= last)
         held[np.isnan(mine) | np.isnan(theirs)] = not band.ordered
-    for rows, column in ((left, band.left), (right, band.right)):
-        if (valid := rows.values(column.name)[1]) is not None:
-            held &= valid
+    for some in valid:
+        if some is not None:
+            held &= some
     return held
 
 
-def _numbers(rows: Rows, column: Column) -> tuple[NDArray[np.float64], bool]:
+def _numbers(rows: Rows, column: Column) -> tuple[Floats, bool]:
     """The values of a column as bands have them, and whether they are of single precision."""
     values = rows[column.name]
     whole = values.view(np.int64) if values.dtype.kind == "M" else values
     return np.asarray(whole).astype(np.float64), values.dtype == np.float32
 
 
-def _largest(numbers: NDArray[np.float64]) -> float:
-    finite = np.abs(numbers[np.isfinite(numbers)])
-    return float(finite.max()) if len(finite) else 0.0
+def _span(numbers: Floats, valid: Mask | None) -> Span:
+    """The least and the largest that is finite, of those that are not NULL."""
+    finite = np.isfinite(numbers) if valid is None else np.isfinite(numbers) & valid
+    some = numbers[finite]
+    return (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)

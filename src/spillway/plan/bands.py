@@ -11,8 +11,9 @@ need not be evaluated but at the ends of the range, where rounding decides. Colu
 dates or of timestamps; decimals have no bands.
 
 NaN is in no range, but may satisfy the condition, being the largest number: a band knows whether it
-does. Where numbers are so large that a band would overflow (operators/evaluation.py), no band of the
-condition is used, so that it does fail, whichever way pairs are found.
+does. Where a number that the condition calculates may leave its type (plan/linear.py), judged by the
+least and the largest value of both columns, no band of the condition is used, so that it does fail,
+whichever way pairs are found.
 
 Known limitation: a part of a condition that is no band, a product of columns say, is evaluated only on
 pairs that the bands of other parts leave, and does not fail on others; nor does a band between other
@@ -24,25 +25,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spillway.plan.expression import Column
-from spillway.plan.kinds import Kind
-from spillway.plan.typed import Applied, Constant, Read, Typed, parts_of
+from spillway.plan.linear import (
+    LARGEST,
+    ROUNDING,
+    SINGLE,
+    Linear,
+    Span,
+    Sum,
+    calculated,
+    linear,
+    sum_of,
+)
+from spillway.plan.typed import Applied, Read, Typed, parts_of
 
 Floats = NDArray[np.float64]
 #: The first and the last value of ranges.
 Ends = tuple[Floats, Floats]
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
-#: What a calculation of a few steps may be off by, over the sum of its terms: in double precision, and
-#: where a column has single precision.
-_ROUNDING = 2.0**-44
-_SINGLE = 2.0**-18
-_LARGEST = float(np.finfo(np.float64).max)
-_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,8 @@ class Band:
     constants: float
     #: Whether it does not hold where a value is NaN.
     ordered: bool = True
-    #: What numbers may not reach on the way, and the factors of both columns in them.
-    limit: float = np.inf
-    factors: tuple[float, float] = (0.0, 0.0)
+    #: What is calculated on the way, and may leave its type.
+    sums: tuple[Sum, ...] = ()
 
     def between(self, stream: str, other: str) -> Band | None:
         """The same, with `right` of one stream and `left` of the other; None if it is of others."""
@@ -69,16 +72,12 @@ class Band:
             return self
         if (self.right.stream, self.left.stream) == (other, stream):
             turned = replace(self, left=self.right, right=self.left, p=self.q, q=self.p)
-            return replace(turned, factors=self.factors[::-1])
+            return replace(turned, sums=tuple(one.turned() for one in self.sums))
         return None
 
-    def overflows(self, left: float, right: float) -> bool:
-        """Whether numbers of these sizes may be too large for the types they are calculated in."""
-        if np.isinf(self.limit):
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            most = self.constants + self.factors[0] * left + self.factors[1] * right
-            return not most < self.limit * (1 - _ROUNDING)
+    def overflows(self, left: Span, right: Span) -> bool:
+        """Whether something that is calculated from numbers between these ends may leave its type."""
+        return any(one.leaves(left, right) for one in self.sums)
 
     def ranges(self, left: Floats, *, single: bool = False) -> tuple[Ends, Ends]:
         """For each value of `left`, the values of `right` between which partners are.
@@ -89,9 +88,9 @@ class Band:
             ends = [(bound - self.p * left) / self.q for bound in (self.low, self.high)]
             first, last = ends if self.q > 0 else ends[::-1]
             size = np.abs(self.p * left) + self.constants
-            slack = size * ((_SINGLE if single else _ROUNDING) / abs(self.q)) + 1e-300
+            slack = size * ((SINGLE if single else ROUNDING) / abs(self.q)) + 1e-300
             wide = first - slack, last + slack
-            sure = np.maximum(first + slack, -_LARGEST), np.minimum(last - slack, _LARGEST)
+            sure = np.maximum(first + slack, -LARGEST), np.minimum(last - slack, LARGEST)
         # Of infinite values the end may be unknown, and then anything may be a partner.
         for end, unknown in zip(wide, (-np.inf, np.inf), strict=True):
             end[np.isnan(end)] = unknown
@@ -139,8 +138,7 @@ def _merged(one: Band, other: Band) -> Band:
         high=min(one.high, other.high),
         constants=max(one.constants, other.constants),
         ordered=one.ordered or other.ordered,
-        limit=min(one.limit, other.limit),
-        factors=(max(one.factors[0], other.factors[0]), max(one.factors[1], other.factors[1])),
+        sums=tuple(dict.fromkeys(one.sums + other.sums)),
     )
 
 
@@ -159,18 +157,23 @@ def _columns(one: Typed) -> Iterator[Column]:
 def _bands(one: Typed) -> Iterator[Band]:
     if not isinstance(one, Applied) or one.name not in _FLIPPED:
         return
+    for band in _compared(one):
+        sums = (sum_of(*some, band.left, band.right) for some in calculated(one))
+        yield replace(band, sums=tuple(dict.fromkeys(sums)))
+
+
+def _compared(one: Applied) -> Iterator[Band]:
     left, right = one.of
-    limit = _limit(one)
     for size, other, name in ((left, right, one.name), (right, left, _FLIPPED[one.name])):
         # |e| < c is -c < e < c; for a negative c nothing satisfies either.
         inside = _inside(size)
         if isinstance(inside, Applied) and inside.name == "abs":
-            bound, inner = _linear(other), _linear(inside.of[0])
+            bound, inner = linear(other), linear(inside.of[0])
             if bound and inner and not bound.columns and name in ("<", "<=", "="):
                 ends = (-bound.constant, bound.constant)
-                yield from _band(inner, *ends, bound.constants, True, limit)
+                yield from _band(inner, *ends, bound.constants, ordered=True)
             return
-    mine, theirs = _linear(left), _linear(right)
+    mine, theirs = linear(left), linear(right)
     if mine is None or theirs is None:
         return
     # Where a constant is the larger side, or the same, NaN is not.
@@ -179,21 +182,7 @@ def _bands(one: Typed) -> Iterator[Band]:
     gap = mine.plus(theirs, -1.0)
     low = -np.inf if one.name in ("<", "<=") else 0.0
     high = np.inf if one.name in (">", ">=") else 0.0
-    yield from _band(gap, low, high, 0.0, ordered, limit)
-
-
-def _limit(one: Typed) -> float:
-    """What the numbers of a comparison must stay below, if some are calculated for it."""
-    inner = min((_limit(part) for part in parts_of(one)), default=np.inf)
-    if not isinstance(one, Applied) or one.name not in ("+", "-", "*", "/", "abs"):
-        return inner
-    if one.kind.floating:
-        return min(inner, _LARGEST_SINGLE if one.kind.name == "float" else _LARGEST)
-    return min(inner, one.kind.limit)
-
-
-def _is_whole(kind: Kind) -> bool:
-    return kind.whole or kind.time
+    yield from _band(gap, low, high, 0.0, ordered=ordered)
 
 
 def _inside(one: Typed) -> Typed:
@@ -201,76 +190,16 @@ def _inside(one: Typed) -> Typed:
     return _inside(one.of[0]) if isinstance(one, Applied) and one.name == "to" else one
 
 
-@dataclass(frozen=True)
-class _Linear:
-    columns: dict[Column, float]
-    #: The largest size of each factor on the way to this.
-    factors: dict[Column, float]
-    constant: float
-    constants: float
-
-    def plus(self, other: _Linear, times: float) -> _Linear:
-        return _Linear(
-            _sum(self.columns, other.columns, times),
-            _sum(self.factors, other.factors, max(1.0, abs(times))),
-            self.constant + other.constant * times,
-            self.constants + other.constants * max(1.0, abs(times)),
-        )
-
-    def scaled(self, by: float) -> _Linear:
-        return _Linear({}, {}, 0.0, 0.0).plus(self, by)
-
-
-def _sum(
-    mine: dict[Column, float], theirs: dict[Column, float], times: float
-) -> dict[Column, float]:
-    found = dict(mine)
-    for column, factor in theirs.items():
-        found[column] = found.get(column, 0.0) + factor * times
-    return found
-
-
 def _band(
-    of: _Linear, low: float, high: float, constants: float, ordered: bool, limit: float
+    of: Linear, low: float, high: float, constants: float, *, ordered: bool
 ) -> Iterator[Band]:
-    if len(of.columns) != 2 or not all(of.columns.values()):
+    if len(of.columns) != 2 or not all(map(_counts, of.columns.values())):
         return
     (left, p), (right, q) = of.columns.items()
     if left.stream != right.stream:
         ends = (low - of.constant, high - of.constant, of.constants + constants)
-        factors = (of.factors[left], of.factors[right])
-        yield Band(left, right, p, q, *ends, ordered, limit, factors)
+        yield Band(left, right, p, q, *ends, ordered)
 
 
-def _linear(one: Typed) -> _Linear | None:
-    match one:
-        case Read(column=column, kind=kind):
-            if _is_whole(kind) or kind.floating:
-                return _Linear({column: 1.0}, {column: 1.0}, 0.0, 0.0)
-            return None
-        case Constant(value=int() | float() | Decimal() as value, kind=kind) if (
-            kind.name != "boolean"
-        ):
-            return _Linear({}, {}, float(value), abs(float(value)))
-        case Applied(name="to", of=(inner,)):
-            return _linear(inner)
-        case Applied(name="-", of=(inner,)):
-            negated = _linear(inner)
-            return negated.scaled(-1.0) if negated else None
-        case Applied(name="+" | "-" as name, of=(left, right)):
-            mine, theirs = _linear(left), _linear(right)
-            sign = 1.0 if name == "+" else -1.0
-            return mine.plus(theirs, sign) if mine and theirs else None
-        case Applied(name="*", of=(left, right)):
-            mine, theirs = _linear(left), _linear(right)
-            if mine and theirs and not (mine.columns and theirs.columns):
-                factor, other = (theirs, mine) if mine.columns else (mine, theirs)
-                return other.scaled(factor.constant)
-            return None
-        case Applied(name="/", of=(left, right)):
-            mine, theirs = _linear(left), _linear(right)
-            if mine and theirs and not theirs.columns and theirs.constant:
-                return mine.scaled(1.0 / theirs.constant)
-            return None
-        case _:
-            return None
+def _counts(factor: float) -> bool:
+    return factor != 0 and bool(np.isfinite(factor))
