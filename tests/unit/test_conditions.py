@@ -93,6 +93,12 @@ def test_condition_is_what_sql_says_of_it(condition: str, wanted: list[int]) -> 
         ("a.x - b.x between 1 and 2", 1),
         ("a.x < b.y and a.y > 3", 1),
         ("2 * a.x + 1 <= b.y / 4 and b.x = a.y", 2),
+        # What cancels leaves its rounding behind.
+        ("a.x < b.x + 1e9 * b.x - 1e9 * b.x", 1),
+        ("a.x - 1e12 * (a.x / 1e3) + 1e9 * a.x >= b.x", 1),
+        ("abs(1e10 * a.x - (1e10 - 1) * a.x - b.x) < 1e-7", 1),
+        # Nothing but rounding is left.
+        ("a.x <= 0.1D * b.x + 0.2D * b.x - 0.3D * b.x", 1),
         ("a.x < b.y or a.y > 3", 0),
         ("a.x * b.x < 3", 0),
         ("a.x - a.y < 3", 0),
@@ -104,8 +110,11 @@ def test_bands_hold_wherever_their_condition_does(condition: str, bands: int) ->
     found = bands_of(condition.root)
     assert len(found) == bands
     rng = np.random.default_rng(3)
-    for scale in (1.0, 1e-9, 1e12):
+    for scale, apart in itertools.product((1.0, 1e-9, 1e12), (None, 0.0, 1e-15, 1e-7)):
         values = {s: {c: (rng.normal(size=500) * scale).tolist() for c in "xy"} for s in "ab"}
+        if apart is not None:
+            near = 1 + apart * rng.normal(size=500)
+            values["b"] = {c: (np.array(values["a"][c]) * near).tolist() for c in "xy"}
         held = holds(condition, rows(**values), 500)
         for band in found:
             for here, there in (("a", "b"), ("b", "a")):

@@ -65,6 +65,8 @@ class Band:
     ordered: bool = True
     #: What is calculated on the way, and may leave its type.
     sums: tuple[Sum, ...] = ()
+    #: The sizes of p and q, before some terms cancelled others.
+    factors: tuple[float, float] = (0.0, 0.0)
 
     def between(self, stream: str, other: str) -> Band | None:
         """The same, with `right` of one stream and `left` of the other; None if it is of others."""
@@ -72,7 +74,8 @@ class Band:
             return self
         if (self.right.stream, self.left.stream) == (other, stream):
             turned = replace(self, left=self.right, right=self.left, p=self.q, q=self.p)
-            return replace(turned, sums=tuple(one.turned() for one in self.sums))
+            sums = tuple(one.turned() for one in self.sums)
+            return replace(turned, sums=sums, factors=self.factors[::-1])
         return None
 
     def overflows(self, left: Span, right: Span) -> bool:
@@ -88,7 +91,7 @@ class Band:
             ends = [(bound - self.p * left) / self.q for bound in (self.low, self.high)]
             first, last = ends if self.q > 0 else ends[::-1]
             size = np.abs(self.p * left) + self.constants
-            slack = size * ((SINGLE if single else ROUNDING) / abs(self.q)) + 1e-300
+            slack = size * (self._off(SINGLE if single else ROUNDING) / abs(self.q)) + 1e-300
             wide = first - slack, last + slack
             sure = np.maximum(first + slack, -LARGEST), np.minimum(last - slack, LARGEST)
         # Of infinite values the end may be unknown, and then anything may be a partner.
@@ -97,6 +100,19 @@ class Band:
         for end, none in zip(sure, (np.inf, -np.inf), strict=True):
             end[np.isnan(end)] = none
         return wide, sure
+
+    def _off(self, rounding: float) -> float:
+        """What p * left + q * right may be off by where it is at an end, over |p * left| + constants.
+
+        k operations in a precision u are off by k u (F |left| + G |right| + constants), F and G being
+        the factors. At an end |q * right| is |p * left| + constants at most. With m the largest of 1,
+        F / |p| and G / |q| that is 2 k u m (|p * left| + constants), and twice that where `right` itself
+        is off by it, as long as k u m is below a half. `rounding` is 4 k u for more operations than
+        there are in a condition. Beyond that nothing is left but rounding, and all may be partners.
+        """
+        grown = max(1.0, self.factors[0] / abs(self.p), self.factors[1] / abs(self.q))
+        off = rounding * grown
+        return off if off < 1 else np.inf
 
 
 def bands_of(condition: Typed) -> tuple[Band, ...]:
@@ -139,6 +155,7 @@ def _merged(one: Band, other: Band) -> Band:
         constants=max(one.constants, other.constants),
         ordered=one.ordered or other.ordered,
         sums=tuple(dict.fromkeys(one.sums + other.sums)),
+        factors=(max(one.factors[0], other.factors[0]), max(one.factors[1], other.factors[1])),
     )
 
 
@@ -198,7 +215,7 @@ def _band(
     (left, p), (right, q) = of.columns.items()
     if left.stream != right.stream:
         ends = (low - of.constant, high - of.constant, of.constants + constants)
-        yield Band(left, right, p, q, *ends, ordered)
+        yield Band(left, right, p, q, *ends, ordered, (), (of.factors[left], of.factors[right]))
 
 
 def _counts(factor: float) -> bool:
