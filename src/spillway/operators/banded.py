@@ -1,6 +1,10 @@
 """Rows of a run that a band leaves (plan/bands.py), found in the order of a column.
 
-The order of a run's rows is made once, in the process that has the run open, at twelve bytes a row.
+The order of a run's rows is made in the process that has the run open, at twelve bytes a row and column.
+`Orders` keeps them as long as the run is open, up to `ORDER_BYTES` in a process, in whatever tier it is;
+of runs that have no room there, an order is made again for every visit. Orders that are there stay:
+a batch visits all runs in turn, so if new ones took the place of those that were used longest ago, no
+order would be there when its run's turn comes.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +23,9 @@ from spillway.operators.columns import gathered
 from spillway.plan.bands import Band
 from spillway.plan.linear import Span
 from spillway.state.run import RunData
+
+#: Orders that a process keeps: those of five million rows, which takes half a second to sort.
+ORDER_BYTES = 64 << 20
 
 Positions = NDArray[np.int64]
 #: Beginnings and ends of ranges of an order.
@@ -35,6 +43,11 @@ class Ordered:
     numbers: NDArray[np.float64]
     #: The least and the largest that is finite.
     span: Span
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes: a position and a number for each row, NaN or not."""
+        return 12 * len(self.which)
 
 
 def ordered(column: pa.Array) -> Ordered | None:
@@ -57,6 +70,37 @@ def ordered(column: pa.Array) -> Ordered | None:
     return Ordered(kind, order.astype(np.int32), numbers, span)
 
 
+class Orders:
+    """The orders of columns of open runs, up to so many bytes and one more; each goes with its run."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._kept: WeakKeyDictionary[RunData, dict[int, Ordered]] = WeakKeyDictionary()
+        #: Where the one is that has no room; several bands of a predicate may ask for it.
+        self._spare: tuple[dict[int, Ordered], int] = ({}, 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """What is kept."""
+        return sum(one.size_bytes for some in self._kept.values() for one in some.values())
+
+    def of(self, data: RunData, at: int) -> Ordered | None:
+        """The order of a column of a run; None if it is neither of numbers nor of times."""
+        mine = self._kept.setdefault(data, {})
+        if at not in mine:
+            if (found := ordered(data.payload.column(at))) is None:
+                return None
+            spare, place = self._spare
+            spare.pop(place, None)
+            mine[at] = found
+            self._spare = (mine, at) if self.size_bytes > self._budget_bytes else ({}, 0)
+        return mine[at]
+
+
+#: Those of this process, which works for one slot at a time.
+ORDERS = Orders(ORDER_BYTES)
+
+
 @dataclass(frozen=True)
 class InBand:
     """For each of some rows, rows of a run in the band: ranges of their order."""
@@ -76,8 +120,7 @@ def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
 
     None where these are no numbers, or so large that the condition may fail on them.
     """
-    column = data.payload.column(at)
-    theirs = data.derived(("order", at), lambda: ordered(column))
+    theirs = ORDERS.of(data, at)
     if theirs is None or band.overflows(mine.span, theirs.span):
         return None
     kinds = mine.kind, theirs.kind

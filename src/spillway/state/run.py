@@ -109,7 +109,7 @@ class RunData:
         return int(self.times.min()), int(self.times.max())
 
     def derived(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What an operator makes of the rows once, an order of them say; kept as they are."""
+        """What an operator makes of the rows once, a number of them say; kept as long as they are."""
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
