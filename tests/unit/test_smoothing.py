@@ -18,7 +18,7 @@ GROUPS, SLOTS = 32, 2
 SLICING = Slicing((10, 10), GROUPS)
 
 
-def record(slot: int, rows: int, busy_s: float = 1.0) -> SlotRecord:
+def record(slot: int, rows: int, busy_s: float = 1.0, disk: int = 0) -> SlotRecord:
     return SlotRecord(
         batch=3,
         slot=slot,
@@ -32,6 +32,7 @@ def record(slot: int, rows: int, busy_s: float = 1.0) -> SlotRecord:
         layers=(1, 1),
         worker="here/1/1",
         busy_s=busy_s,
+        disk_rows=(disk, disk),
     )
 
 
@@ -65,6 +66,20 @@ def test_slow_slot_counts_as_fuller() -> None:
     records = {0: record(0, 200, busy_s=3.0), 1: record(1, 200, busy_s=1.0)}
     counts = smooth(state, records, SLICING).routing.counts()
     assert counts[1] > counts[0]
+
+
+def test_rows_on_disk_are_work_as_well() -> None:
+    state = state_at(100, 100)
+    records = {0: record(0, 50, disk=250), 1: record(1, 100)}
+    counts = smooth(state, records, SLICING).routing.counts()
+    assert counts[1] > counts[0]
+    assert smooth(state, {0: record(0, 50, disk=150), 1: record(1, 200)}, SLICING) is state
+
+
+def test_slot_whose_rows_are_on_disk_is_not_slow() -> None:
+    state = state_at(100, 100)
+    records = {0: record(0, 20, busy_s=2.0, disk=180), 1: record(1, 200, busy_s=1.9)}
+    assert smooth(state, records, SLICING) is state
 
 
 @pytest.mark.parametrize(

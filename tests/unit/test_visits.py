@@ -18,7 +18,7 @@ from spillway.operators.predicates import bound
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.operators.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.spark.visits import explained_visits, most_rate, probing_of
+from spillway.spark.visits import explained_visits, most_rate, probing_of, sources_now
 from spillway.state.manifest import empty_manifest
 from spillway.state.run import RunData
 from spillway.state.slot import SlotState
@@ -164,6 +164,26 @@ def test_predicate_over_all_streams_is_asked_when_its_measured_cost_says(opened)
     probing = probing_of(join, plan, {0: said}, 1.0)
     assert went_round(join, opened(join), probing.measured)[1] == WANTED
     assert asked[:2] == ["cheap", "dear"]
+
+
+def test_rows_on_disk_are_visited_and_count_as_those_in_memory() -> None:
+    join = sliced(("a.x < b.x", "ab"), ("b.x < c.x", "bc"))
+    said = replace(SAID, rows_in=(10,) * 3, state_rows=(100, 5, 100), disk_rows=(0, 895, 0))
+    steps = {
+        (source.name, step.stream): step.rows
+        for source in sources_now(join, {0: said, 1: said}, 1.0)
+        for step in source.steps
+    }
+    assert steps["a", "b"] == steps["c", "b"] == 1800.0
+    assert steps["b", "a"] == 200.0
+
+
+def test_rows_on_disk_are_as_wide_on_the_way_as_those_in_memory() -> None:
+    join = sliced(("a.x = b.x", "ab"))
+    memory = replace(SAID, busy_s=1.0, state_rows=(50,) * 3, state_bytes=(5000,) * 3)
+    disk = replace(SAID, busy_s=1.0, state_rows=(0,) * 3, state_bytes=(0,) * 3)
+    disk = replace(disk, disk_rows=(50,) * 3, disk_bytes=(5000,) * 3)
+    assert explained_visits(join, {0: disk}, 2.0) == explained_visits(join, {0: memory}, 2.0)
 
 
 def test_results_a_second_are_those_of_slots_that_are_busy_all_the_time() -> None:

@@ -306,7 +306,7 @@ def _holding(state: Committed, records: Mapping[int, SlotRecord], scaling: Scali
     """Whether a slot that is to go has rows, in memory or on disk."""
     leaving = range(scaling.slots, state.routing.slots)
     known = [records[slot] for slot in leaving if slot in records]
-    return any(sum(one.state_rows) + sum(one.disk_rows) for one in known)
+    return any(sum(one.held_rows) for one in known)
 
 
 def _with_slots(state: Committed, scaling: Scaling) -> Committed:

@@ -1,8 +1,9 @@
 """Workload smoothing and passive adjustment (PSP section 6): where slices to come are built.
 
 Slices behind the newest rows stay where they are; those ahead of them are empty, and may be built in any
-slot. After every batch the slots are compared by the rows that they have, weighed by what a row takes
-there, and the next slices are routed so that all have the same work. No row moves.
+slot. After every batch the slots are compared by the rows that they have, in memory and on disk, since
+both are visited, weighed by what a row takes there, and the next slices are routed so that all have the
+same work. No row moves.
 
 A passive change of the number of slots is the same over another number of slots, and begins with more
 than slices to come: where streams have other windows, few groups are to come in all of them at a time.
@@ -56,7 +57,7 @@ def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing
     # A group has a slice of every stream: it is to come when all of them are.
     shared = [group for group, times in ahead.items() if times == len(newest)]
     held = [
-        float(sum(records[slot].state_rows)) if slot in records else 0.0
+        float(sum(records[slot].held_rows)) if slot in records else 0.0
         for slot in range(state.routing.slots)
     ]
     rows = _by_group(state.routing.table, held, shared)
@@ -107,7 +108,7 @@ def _slowness(records: Mapping[int, SlotRecord], slots: int) -> list[float]:
     """
     known = [records.get(slot) for slot in range(slots)]
     busy = [0.0 if one is None else one.busy_s for one in known]
-    taken = [0.0 if one is None else one.busy_s / max(sum(one.state_rows), 1) for one in known]
+    taken = [0.0 if one is None else one.busy_s / max(sum(one.held_rows), 1) for one in known]
     least, usual = min((one for one in taken if one > 0), default=1.0), sum(busy) / slots
     return [
         one / least if one > _ALIKE * least and spent > usual else 1.0

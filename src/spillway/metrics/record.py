@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from spillway.metrics.events import Event
 
@@ -86,6 +87,20 @@ class SlotRecord:
     #: Runs that had to come from the durable tier.
     restored: tuple[str, ...] = ()
 
+    @property
+    def held_rows(self) -> tuple[int, ...]:
+        """After the batch, per stream: in memory and on disk, where visitors find them, too."""
+        return _added(self.state_rows, self.disk_rows)
+
+    @property
+    def held_bytes(self) -> tuple[int, ...]:
+        """The bytes of `held_rows`."""
+        return _added(self.state_bytes, self.disk_bytes)
+
     def place(self, names: int) -> str:
         """Who has the same memory tier: so many of the names of the worker's host, executor and self."""
         return "/".join(self.worker.split("/")[:names])
+
+
+def _added(memory: tuple[int, ...], disk: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(here + there for here, there in zip_longest(memory, disk, fillvalue=0))

@@ -65,7 +65,7 @@ class Ring:
         """
         if state.round:
             return None
-        held = [sum(one.state_rows) + sum(one.disk_rows) for one in records.values()]
+        held = [sum(one.held_rows) for one in records.values()]
         settled = len(held) == state.routing.slots and all(held)
         if changing or state.moves or state.scaling is not None or not settled:
             self._length = self._length.rested()

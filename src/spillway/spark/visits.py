@@ -126,7 +126,7 @@ def sources_now(
         Stream(
             stream.name,
             sum(one.rows_in[at] for one in records) / max(seconds, 1e-3),
-            float(sum(one.state_rows[at] for one in records)),
+            float(sum(one.held_rows[at] for one in records)),
         )
         for at, stream in enumerate(join.streams)
     ]
@@ -194,8 +194,8 @@ def explained_visits(
         return ["not measured: the last batch had no rows, or there were none to meet"]
     (sources, costs), slots = model, len(last)
     came = sum(sum(one.rows_in) for one in last.values())
-    held = sum(sum(one.state_bytes) for one in last.values())
-    rows = sum(sum(one.state_rows) for one in last.values())
+    held = sum(sum(one.held_bytes) for one in last.values())
+    rows = sum(sum(one.held_rows) for one in last.values())
     lengths = ring_lengths(sources, costs, most=max(8, 4 * slots))
     measured = together([one.sampled for one in last.values()])
     predicates = (
