@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -27,15 +27,12 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import manifest_in
 from spillway.operators.predicates import bound, predicate
-from spillway.operators.probing import Measured, together
 from spillway.operators.rounds import completed, first_round, later_round
 from spillway.operators.sliced import VISITING_ROWS, Probing, SlicedJoin
-from spillway.policies.covering import covers, visited
-from spillway.policies.probing import Stream, orders_of, sources_of
 from spillway.policies.spill import SpillPolicy
-from spillway.protocols.relocation import Phase
 from spillway.routing.slices import Slicing
 from spillway.settings import VICTIMS
+from spillway.spark.visits import probing_of
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())
@@ -207,25 +204,14 @@ class SlicedCluster(Cluster):
     visits = 0
 
     def probing(self, plan) -> Probing:
+        """That of a query; every other time with any orders."""
+        found = probing_of(self.operator(0), plan, self.records, 1.0)
         rng = np.random.default_rng(plan.batch + 7 * len(self.said))
-        count = len(self.streams)
         if rng.integers(0, 2):
-            known = [Stream(s.name, 1.0, 1.0) for s in self.streams]
-            orders = orders_of(sources_of(known, self.operator(0).predicates, Measured()))
-        else:
-            orders = tuple(
-                tuple(rng.permutation([j for j in range(count) if j != i]).tolist())
-                for i in range(count)
-            )
-        copies, table = self.subject.copies, plan.routing.table
-        measured = together([one.sampled for one in self.records.values()]).counts
-        if copies == 1:
-            return Probing(orders, measured=measured)
-        chosen = covers(table, copies, count, plan.batch)
-        moving = (Phase.DEACTIVATING, Phase.SENDING, Phase.RECEIVING)
-        senders = {m.sender: m.groups for m in plan.moves if m.phase in moving}
-        visits = tuple(visited(table, one, senders) for one in chosen)
-        return Probing(orders, chosen, visits, measured)
+            return found
+        streams = range(len(self.streams))
+        orders = (rng.permutation([j for j in streams if j != i]).tolist() for i in streams)
+        return replace(found, orders=tuple(map(tuple, orders)))
 
     def outputs(self, plan, rows, dies):
         join, probing = self.operator(0), self.probing(plan)

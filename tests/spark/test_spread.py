@@ -166,10 +166,13 @@ def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path, how: dict
         assert all(one != other for one, other in zip(*planes, strict=True))
 
 
-def test_slots_are_added_and_taken_away_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{}, {"distribute": "ctr", "copies": 2}])
+def test_slots_are_added_and_taken_away_while_it_runs(
+    spark: SparkSession, tmp_path: Path, how: dict[str, Any]
+) -> None:
     scenario = scenario_of(spark, tmp_path, "abc", batches=2)
     joined = matched(scenario, "abc")
-    query = scenario.start(joined, trigger={"processingTime": "0 seconds"}, slots=2)
+    query = scenario.start(joined, trigger={"processingTime": "0 seconds"}, slots=2, **how)
     try:
         for batch, slots in ((2, 3), (3, 2)):
             query.processAllAvailable()
