@@ -48,6 +48,23 @@ def windows_of(names: str, equal: bool = False) -> dict[str, str]:
     return {name: f"{4 if equal else 2 + 2 * at} minutes" for at, name in enumerate(names)}
 
 
+def window_rows(names: str, equal: bool, count: int, batches: int = 4) -> int:
+    """Rows that can find partners after the last batch, by the watermark that it had."""
+    times = [
+        [[row[3] for row in rows(100 * at + batch, count) if row[3]] for batch in range(batches)]
+        for at in range(len(names))
+    ]
+    newest = min(max(one for batch in some[:-1] for one in batch) for some in times)
+    mark = newest - dt.timedelta(minutes=6)
+    lengths = [int(said.split()[0]) for said in windows_of(names, equal).values()]
+    return sum(
+        one + dt.timedelta(minutes=minutes) > mark
+        for some, minutes in zip(times, lengths, strict=True)
+        for batch in some
+        for one in batch
+    )
+
+
 def matched(scenario: Scenario, names: str, equal: bool = False) -> sw.Join:
     """The pairs of neighbours, by functions and by SQL; the last condition is over all."""
 
