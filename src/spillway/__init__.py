@@ -18,7 +18,7 @@ from spillway.errors import (
     SpillwayError,
     StateError,
 )
-from spillway.operators.predicates import predicate, scalar
+from spillway.operators.conditions import predicate, scalar
 from spillway.simulator.scenario import Scenario
 from spillway.simulator.simulation import simulate
 from spillway.spark.aggregations import (

@@ -26,7 +26,8 @@ from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.combinations import manifest_in
-from spillway.operators.predicates import bound, predicate
+from spillway.operators.conditions import predicate
+from spillway.operators.predicates import bound
 from spillway.operators.rounds import completed, first_round, later_round
 from spillway.operators.sliced import VISITING_ROWS, Probing, SlicedJoin
 from spillway.policies.spill import SpillPolicy

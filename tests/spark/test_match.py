@@ -256,6 +256,16 @@ def test_conditions_that_do_not_fit_are_refused(
         scenario.join().match(condition)
 
 
+def test_column_is_refused_with_the_text_to_write_instead(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
+    with pytest.raises(
+        sw.PlanError, match=r"not Column<'.*a\.x.*'>\n  hint: .*match\(\"a\.x < b\.x\"\)"
+    ):
+        scenario.join().match(F.col("a.x") < F.col("b.x"))  # type: ignore[arg-type]
+
+
 def test_condition_of_a_session_without_ansi_mode_is_refused(
     elsewhere: SparkSession, tmp_path: Path
 ) -> None:

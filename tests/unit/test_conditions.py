@@ -13,9 +13,10 @@ from spillway.errors import PlanError, QueryError
 from spillway.operators.banded import in_band, ordered
 from spillway.operators.base import OperatorStats
 from spillway.operators.columns import Rows
+from spillway.operators.conditions import predicate, scalar
 from spillway.operators.evaluation import holds
 from spillway.operators.held import Held
-from spillway.operators.predicates import Predicate, bound, judged, predicate, scalar
+from spillway.operators.predicates import Predicate, bound, judged
 from spillway.operators.probing import Measured, in_order, together
 from spillway.plan.bands import Band, answered, bands_of
 from spillway.plan.expression import Column, parse
@@ -202,6 +203,51 @@ def test_condition_that_is_not_known_is_refused_by_name(condition: str, why: str
     with pytest.raises(PlanError) as refused:
         bound(condition, (), COLUMNS)
     assert why in str(refused.value)
+
+
+class Written:
+    """As Spark's Column: neither text nor a function."""
+
+    def __repr__(self) -> str:
+        return "Column<'(a.x < b.x)'>"
+
+
+@pytest.mark.parametrize("test", [None, 3, Written()])
+def test_condition_that_is_neither_text_nor_a_function_is_refused(test) -> None:
+    for attempt in (lambda: bound(test, (), COLUMNS), lambda: predicate(test)):
+        with pytest.raises(PlanError) as refused:
+            attempt()
+        assert str(refused.value) == (
+            f"a condition is SQL text or a function, not {test!r}\n"
+            '  hint: for example match("a.x < b.x") or match(lambda a, b: a.x < b.x); where() takes '
+            "Columns, and is asked of results"
+        )
+
+
+def test_prefilter_that_is_no_text_is_refused() -> None:
+    with pytest.raises(
+        PlanError, match=r"prefilter=3 is no SQL text\n  hint: for example prefilter="
+    ):
+        predicate(min, prefilter=3)
+
+
+@pytest.mark.parametrize("cost", [0, -1.5, "3", True, float("nan"), float("inf")])
+def test_cost_that_is_no_time_is_refused(cost) -> None:
+    with pytest.raises(PlanError) as refused:
+        predicate(min, cost=cost)
+    assert refused.value.message == f"cost={cost!r} is no number of microseconds above zero"
+    assert refused.value.hint == (
+        "leave cost out: what a pair costs is measured while the query runs"
+    )
+
+
+def test_streams_in_a_list_are_refused_with_the_way_to_name_them() -> None:
+    with pytest.raises(PlanError) as refused:
+        bound(min, (["a", "b"],), COLUMNS)
+    assert str(refused.value) == (
+        "match(..., ['a', 'b']): a stream is given by its name\n"
+        '  hint: name one after the other: match(..., "a", "b")'
+    )
 
 
 def test_streams_that_do_not_fit_are_refused() -> None:

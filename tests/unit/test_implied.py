@@ -11,8 +11,9 @@ import pytest
 from spillway.errors import QueryError
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
+from spillway.operators.conditions import predicate
 from spillway.operators.join import JoinOperator
-from spillway.operators.predicates import Predicate, bound, due, predicate, with_implied
+from spillway.operators.predicates import Predicate, bound, due, with_implied
 from spillway.operators.probing import Measured
 from spillway.operators.sliced import SlicedJoin
 from spillway.policies.probing import Stream, orders_of, sources_of

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
-from spillway.operators.predicates import predicate
+from spillway.operators.conditions import predicate
 from spillway.spark.matching import predicates_of
 
 

@@ -15,8 +15,9 @@ from spillway.operators.banded import in_all, in_band, ordered
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.columns import Rows
 from spillway.operators.combinations import combinations
+from spillway.operators.conditions import scalar
 from spillway.operators.evaluation import holds
-from spillway.operators.predicates import bound, scalar
+from spillway.operators.predicates import bound
 from spillway.operators.visit import Visit
 from spillway.plan.bands import Band, answered, bands_of
 from spillway.plan.expression import Column

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators import predicates as timed
-from spillway.operators.predicates import Predicate, bound, predicate
+from spillway.operators.conditions import predicate
+from spillway.operators.predicates import Predicate, bound
 from spillway.operators.probing import GUESSED_SELECTIVITY
 from spillway.operators.trial import BUDGET_S, MOST_PAIRS, tried
 from spillway.policies.probing import Stream

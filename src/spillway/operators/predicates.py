@@ -1,16 +1,13 @@
 """Predicates of a join: any condition over rows of two or more streams.
 
-A condition is a function over columns of candidate pairs that gives a boolean array, a function of one
-row of each stream (`scalar`), or SQL text. `predicate` adds what is known of it: a cheap necessary
-condition that is looked at first, and what a pair costs. A `Predicate` is a condition with the streams
-it is over; it is evaluated when the last of them joins a combination. What it says of two of several
-streams is asked before (operators/implied.py).
+A `Predicate` is a condition (operators/conditions.py) with the streams it is over; it is evaluated when
+the last of them joins a combination. What it says of two of several streams is asked before
+(operators/implied.py).
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +19,7 @@ from numpy.typing import NDArray
 from spillway.errors import PlanError, QueryError, SpillwayError
 from spillway.operators.base import OperatorStats
 from spillway.operators.columns import NothingThere, Rows
+from spillway.operators.conditions import Condition
 from spillway.operators.evaluation import holds
 from spillway.operators.implied import InBands, between_two
 from spillway.plan.bands import Band, answered, bands_of, equalities
@@ -34,87 +32,6 @@ Positions = NDArray[np.int64]
 
 #: Bytes of candidate pairs, as the rows they are of, that predicates are asked of at a time.
 PAIR_BYTES = 32 << 20
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A function or SQL text, with what is known of it."""
-
-    test: Callable[..., Any] | str
-    prefilter: str | None = None
-    #: Microseconds of one pair, until it has been measured.
-    cost_us: float | None = None
-
-
-class Scalar:
-    """A function of one row of each stream, called for one pair after the other."""
-
-    def __init__(self, test: Callable[..., Any]) -> None:
-        self._test = test
-        self.__name__ = getattr(test, "__name__", "a function")
-
-    def __call__(self, *rows: Rows) -> Mask:
-        """Whether it holds, for each pair."""
-        each = [_OneRow(one) for one in rows]
-        held = np.empty(len(rows[0]), np.bool_)
-        for at in range(len(held)):
-            for one in each:
-                one.at = at
-            held[at] = self._of_one(each)
-        return held
-
-    def _of_one(self, rows: list[_OneRow]) -> bool:
-        try:
-            return bool(self._test(*rows))
-        except TypeError as problem:
-            if not any(one.null for one in rows):
-                raise
-            raise QueryError(
-                f"the predicate {self.__name__} failed on a row with a NULL: {problem}",
-                hint="a NULL is None: test for it first, `a.x is not None and ...`",
-            ) from problem
-
-
-class _OneRow:
-    """The row of one pair: the values of its columns."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._lists: dict[str, list[Any]] = {}
-        self.at = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._lists:
-            self._lists[name] = self._rows.arrow(name).to_pylist()
-        return self._lists[name][self.at]
-
-    __getitem__ = __getattr__
-
-    @property
-    def null(self) -> bool:
-        """Whether a value that was read is NULL."""
-        return any(values[self.at] is None for values in self._lists.values())
-
-
-def scalar(test: Callable[..., Any]) -> Scalar:
-    """Makes a condition of a function of one row of each stream; warns that it is slow.
-
-    A NULL is None, which the function has to expect: nothing is left out for it.
-    """
-    found = Scalar(test)
-    warnings.warn(
-        f"{found.__name__} is called for every candidate pair, at a microsecond or more each; "
-        "a function over whole columns takes a hundredth of that",
-        stacklevel=2,
-    )
-    return found
-
-
-def predicate(
-    test: Callable[..., Any] | str, prefilter: str | None = None, cost: float | None = None
-) -> Condition:
-    """A condition with a cheap SQL condition that must hold wherever it does, and µs per pair."""
-    return Condition(test, prefilter, cost)
 
 
 @dataclass(frozen=True)
@@ -270,6 +187,11 @@ def bound(
     """
     if not isinstance(condition, Condition):
         condition = Condition(condition)
+    if not all(isinstance(stream, str) for stream in over):
+        raise PlanError(
+            f"match(..., {', '.join(map(repr, over))}): a stream is given by its name",
+            hint=f"name one after the other: match(..., {_quoted(list(columns)[:2])})",
+        )
     unknown = [stream for stream in over if stream not in columns]
     if unknown or len(set(over)) < len(over) or len(over) == 1:
         why = f"there is no stream {unknown[0]}" if unknown else "it needs two streams or more"
@@ -335,6 +257,10 @@ def _fitting(
                 f"the condition {name!r}: stream {column.stream} has no column {column.name}",
                 hint=f"its columns are {', '.join(columns[column.stream])}",
             )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def _streams(columns: Mapping[str, Any]) -> str:

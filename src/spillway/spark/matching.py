@@ -21,8 +21,9 @@ from pyspark.sql.types import LongType
 
 from spillway.duration import duration_us
 from spillway.errors import PlanError, SettingsError
+from spillway.operators.conditions import Condition
 from spillway.operators.join import JoinOperator
-from spillway.operators.predicates import Condition, Predicate, bound
+from spillway.operators.predicates import Predicate, bound
 from spillway.operators.sliced import SlicedJoin
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
