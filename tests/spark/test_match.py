@@ -237,6 +237,22 @@ def test_no_window_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         scenario.start(joined)
 
 
+@pytest.mark.parametrize("keys", [(), ("name",)])
+@pytest.mark.parametrize("how", [{"kind": "tree"}, {"kind": "nway"}, {"shape": "(a b)"}])
+def test_plan_beside_conditions_is_refused(
+    spark: SparkSession, tmp_path: Path, keys: tuple[str, ...], how: dict[str, str]
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
+    joined = matched(scenario, "ab").plan(**how)
+    with pytest.raises(sw.PlanError) as refused:
+        scenario.start(joined.on(*keys) if keys else joined)
+    assert str(refused.value) == (
+        "a join with match() has no plan() of its own\n"
+        "  hint: leave plan() out: the order in which streams are joined is measured; or, beside equal "
+        "keys, put the condition into where()"
+    )
+
+
 @pytest.mark.parametrize(
     ("condition", "said"),
     [

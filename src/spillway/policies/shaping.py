@@ -142,10 +142,12 @@ class Shaping:
         """What a user says, checked."""
         if shape is None:
             return cls(tuple(names), NWAY if kind is None else kind)
+        hint = 'write streams in brackets, two or more in each, for example "((a b) c)"'
+        if not isinstance(shape, str):
+            raise PlanError(f"plan(shape={shape!r}): a shape is text", hint=hint)
         try:
             return cls(tuple(names), TREE if kind is None else kind, parse(shape))
         except QueryError as problem:
-            hint = 'write streams in brackets, two or more in each, for example "((a b) c)"'
             raise PlanError(problem.message, hint=problem.hint or hint) from None
 
     @cached_property

@@ -196,6 +196,12 @@ class Join(Result):
 
     def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
         """The checked join."""
+        if self.conditions and self.shaping is not None:
+            raise PlanError(
+                "a join with match() has no plan() of its own",
+                hint="leave plan() out: the order in which streams are joined is measured; or, beside "
+                "equal keys, put the condition into where()",
+            )
         if self.keys is None and self.conditions:
             return planned_matching(self.frames, self.conditions, self.windows, adapt, self._read())
         if self.keys is None:
@@ -223,11 +229,6 @@ class Join(Result):
         lanes = assign_lanes(plan, self.frames, types, read=self._read())
         operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
         shaping = self.shaping or Shaping(tuple(self.frames))
-        if predicates and self.shaping is not None:
-            raise PlanError(
-                "a join with match() has no plan() of its own",
-                hint="leave plan() out, or put the condition into where()",
-            )
         return Planned(plan, lanes, self.frames, operator, shaping=shaping)
 
     def _columns_to_name(self) -> str:
