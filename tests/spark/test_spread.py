@@ -41,8 +41,37 @@ def test_other_distributions_give_the_same(
 ) -> None:
     scenario = scenario_of(spark, tmp_path, names, count=20)
     joined = matched(scenario, names)
-    scenario.run(joined, slots=3, **how)
+    told = scenario.run(joined, slots=3, **how).describe()
     assert_same_rows(scenario.output(joined), expected(scenario, names))
+    assert "rows visit all slots" not in told
+    assert "best slots by stream" not in told
+    if "copies" in how:
+        assert f"none: rows visit the slots of one of {how['copies']} copies of each slice" in told
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, "every row visits all slots, so no slot can let rows wait"),
+        ({"distribute": "ctr"}, "every row visits slots that have all slices together, so no slot"),
+        (
+            {"distribute": "atr"},
+            "every row is copied to several segments, and that copies wait is not",
+        ),
+        ({"distribute": "auto"}, "every row visits several slots, or is copied to several"),
+    ],
+)
+@pytest.mark.parametrize("waiting", [{"skew_buffer": "1MB"}, {"spill_mode": "rotation"}])
+def test_rows_that_wait_are_refused_by_what_the_distribution_does(
+    spark: SparkSession, tmp_path: Path, how: dict[str, Any], waiting: dict[str, Any], said: str
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
+    [(name, value)] = waiting.items()
+    with pytest.raises(sw.SettingsError) as refused:
+        scenario.start(matched(scenario, "ab"), memory="1MB", **how, **waiting)
+    assert refused.value.message == f"{name}={value!r} is not for joins without equal keys"
+    assert str(refused.value.detail).startswith(said)
+    assert refused.value.hint == f"leave {name} out"
 
 
 def test_rows_of_a_copied_state_go_where_they_are_stored_and_where_they_look(

@@ -36,14 +36,17 @@ SAID = SlotRecord(
 
 
 def sliced(
-    *conditions: tuple[Any, str], read: tuple[int, ...] | None = (0,), interleave: int = 65_536
+    *conditions: tuple[Any, str],
+    read: tuple[int, ...] | None = (0,),
+    interleave: int = 65_536,
+    copies: int = 1,
 ) -> SlicedJoin:
     """A join of three streams with these conditions, whose results have some columns."""
     streams = [StreamColumns(name, NAMES, (0, 1, 2), (), 1, 1000, read) for name in "abc"]
     predicates = [
         bound(test, tuple(over), COLUMNS, number) for number, (test, over) in enumerate(conditions)
     ]
-    slicing = Slicing((100,) * 3, 16)
+    slicing = Slicing((100,) * 3, 16, copies)
     return SlicedJoin(streams, [TYPES] * 3, predicates, slicing, interleave=interleave)
 
 
@@ -196,3 +199,12 @@ def test_results_a_second_are_those_of_slots_that_are_busy_all_the_time() -> Non
     [in_use] = [line.split() for line in lines if "in use" in line]
     assert in_use[0] == "2"
     assert in_use[3] == "200"
+
+
+def test_numbers_of_slots_are_told_where_rows_visit_all_and_not_where_there_are_copies() -> None:
+    last = {slot: replace(SAID, busy_s=1.0) for slot in range(2)}
+    conditions = (("a.x = b.x", "ab"), ("b.x < c.x", "bc"))
+    psp, ctr = (explained_visits(sliced(*conditions, copies=n), last, 2.0) for n in (1, 2))
+    assert "response ms" in psp[0]
+    assert ctr == [line for line in psp if line.startswith(("probe orders", "predicate"))]
+    assert len(ctr) == 3

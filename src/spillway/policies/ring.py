@@ -270,8 +270,13 @@ def explained(
             f"{one.slots:>5} {one.response_s * 1e3:>12.3f} {one.output:>9.2f}{results} "
             f"{one.utilisation:>6.0%} {one.bandwidth / 1e6:>10.3f}  {', '.join(marks)}".rstrip()
         )
+    return "\n".join([*lines, told_orders(sources)])
+
+
+def told_orders(sources: Sequence[Source]) -> str:
+    """In which order the rows of each stream visit the others, for people."""
     orders = (" -> ".join((s.name, *(step.stream for step in s.steps))) for s in sources)
-    return "\n".join([*lines, f"probe orders: {'; '.join(orders)}"])
+    return f"probe orders: {'; '.join(orders)}"
 
 
 def in_batches(

@@ -41,6 +41,13 @@ Conditions = tuple[tuple[Test, tuple[str, ...]], ...]
 
 #: Columns that rows have in a join by segments: which one, and whether they are in another before.
 SEGMENT, REPEATED = "_segment", "_repeated"
+#: Why rows cannot wait, by how the join is spread.
+_NO_WAITING = {
+    "psp": "every row visits all slots, so no slot can let rows wait",
+    "ctr": "every row visits slots that have all slices together, so no slot can let rows wait",
+    "atr": "every row is copied to several segments, and that copies wait is not supported",
+    "auto": "every row visits several slots, or is copied to several, so no slot can let rows wait",
+}
 
 
 def predicates_of(frames: Mapping[str, DataFrame], conditions: Conditions) -> list[Predicate]:
@@ -83,7 +90,7 @@ def planned_matching(
         if refused is not None:
             raise SettingsError(
                 f"{name}={refused!r} is not for joins without equal keys",
-                detail="every row visits all slots, so no slot can let rows wait",
+                detail=_NO_WAITING[adapt.distribute],
                 hint=f"leave {name} out",
             )
     if adapt.master is not None and adapt.master not in frames:

@@ -17,6 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spillway.coordinator.explanation import plan_line, shape_report
 from spillway.errors import QueryError, SettingsError, SpillwayError, StateError
 from spillway.metrics.events import Event
+from spillway.plan.join import Plan
+from spillway.plan.sliced import SlicedPlan
 from spillway.settings import parse_bytes
 from spillway.spark.cleanup import Cleanup, clean_up, show_bar
 from spillway.spark.home import Places
@@ -297,7 +299,7 @@ def _described(stage: Stage) -> list[str]:
         lines.append(f"  stream {stream.name} ({columns})")
         keys = zip(stream.keys, spec.plan.key_types, strict=True)
         told = ", ".join(f"{k} as {kind}" for k, kind in keys)
-        lines.append(f"    keys   {told or 'none: rows visit all slots'}")
+        lines.append(f"    keys   {told or _unkeyed(spec.plan)}")
         if stream.window is None:
             lines.append("    window unbounded")
         else:
@@ -327,6 +329,13 @@ def _described(stage: Stage) -> list[str]:
             f"    {line}" for slot in range(state.routing.slots) for line in _shape(stage, slot)
         ]
     return lines
+
+
+def _unkeyed(plan: Plan) -> str:
+    """What is said of a join without equal keys in the place of its keys."""
+    if isinstance(plan, SlicedPlan) and plan.copies > 1:
+        return f"none: rows visit the slots of one of {plan.copies} copies of each slice"
+    return "none: rows visit all slots"
 
 
 def _shape(stage: Stage, slot: int) -> list[str]:

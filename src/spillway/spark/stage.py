@@ -295,7 +295,7 @@ class Stage:
         return self.anchors.exchange(rows, slot)
 
     def explained_visits(self) -> list[str]:
-        """What a join whose rows visit all slots costs, and would with other numbers of slots."""
+        """What a join without keys costs; where rows visit all slots, also with other numbers."""
         if (join := self.spec.sliced) is None:
             return []
         lines = explained_visits(join, self._last, self._last_s, self.pace.period_s)

@@ -12,7 +12,7 @@ itself the name of the manifest that it wrote in the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -33,7 +33,15 @@ from spillway.operators.rounds import RoundRecord, completed, first_round, later
 from spillway.operators.sliced import Probing, SlicedJoin
 from spillway.policies.covering import covers, visited
 from spillway.policies.probing import Stream, orders_of, sources_of
-from spillway.policies.ring import HopCosts, Source, explained, fitted, in_batches, ring_lengths
+from spillway.policies.ring import (
+    HopCosts,
+    Source,
+    explained,
+    fitted,
+    in_batches,
+    ring_lengths,
+    told_orders,
+)
 from spillway.routing.slices import Slicing
 from spillway.spark.lanes import STREAM, micros
 from spillway.spark.task import SlotTask, as_stored, unmarked
@@ -192,21 +200,31 @@ def explained_visits(
     model = model_now(join, last, seconds, period_s)
     if model is None:
         return ["not measured: the last batch had no rows, or there were none to meet"]
-    (sources, costs), slots = model, len(last)
+    sources, costs = model
+    measured = together([one.sampled for one in last.values()])
+    predicates = [
+        f"predicate {one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs a pair, "
+        f"selectivity {measured.selectivity(one):.3g}"
+        for one in join.predicates
+    ]
+    if join.slicing.copies > 1:
+        # The model is that of a ring, on which rows go to every slot.
+        return [told_orders(sources), *predicates]
+    return [*_lengths(sources, costs, last), *predicates]
+
+
+def _lengths(
+    sources: Sequence[Source], costs: HopCosts, last: Mapping[int, SlotRecord]
+) -> list[str]:
+    """What other numbers of slots would give."""
+    slots = len(last)
     came = sum(sum(one.rows_in) for one in last.values())
     held = sum(sum(one.held_bytes) for one in last.values())
     rows = sum(sum(one.held_rows) for one in last.values())
     lengths = ring_lengths(sources, costs, most=max(8, 4 * slots))
-    measured = together([one.sampled for one in last.values()])
-    predicates = (
-        f"{one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs a pair, "
-        f"selectivity {measured.selectivity(one):.3g}"
-        for one in join.predicates
-    )
     return [
         *explained(sources, costs, slots, came * held / max(rows, 1), most_rate(last)).splitlines(),
         f"best slots by stream: {', '.join(f'{name} {n}' for name, n in lengths.items())}",
-        *(f"predicate {told}" for told in predicates),
     ]
 
 
