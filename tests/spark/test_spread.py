@@ -389,3 +389,20 @@ def test_master_that_is_no_stream_is_refused(spark: SparkSession, tmp_path: Path
     with pytest.raises(sw.SettingsError, match="master='z' is no stream of the join") as caught:
         scenario.start(matched(scenario, "ab"), distribute="atr", master="z")
     assert caught.value.hint == "the streams are a, b"
+
+
+def test_segments_that_are_too_short_for_the_windows_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
+    # Windows of two and four minutes.
+    with pytest.raises(sw.SettingsError) as caught:
+        scenario.start(matched(scenario, "ab"), distribute="atr", segment="1 second")
+    assert str(caught.value) == (
+        "segments of 1 s would copy a row of b 361 times\n"
+        "  detail: a row is copied to all segments within the windows of b and a, and 64 copies are the "
+        "most\n"
+        '  hint: use segment="6 seconds" or more, or leave segment out: it is 3 times the longest '
+        "window then"
+    )
+    scenario.start(matched(scenario, "ab"), distribute="atr", segment="6 seconds").stop()

@@ -103,6 +103,22 @@ def test_segments_in_spark_are_those_of_numpy(stream: int) -> None:
         assert len(mine) <= segments.copies_of_each(stream)
 
 
+@pytest.mark.parametrize("copies", [3, 10, 64])
+@pytest.mark.parametrize("windows", [(5, 4000, 100), (900, 900, 1), (1, 1, 1)])
+def test_shortest_segments_are_those_of_so_many_copies(
+    windows: tuple[int, ...], copies: int
+) -> None:
+    for master in range(3):
+        shortest = Segments(1, master, windows).shortest_us(copies)
+        most = []
+        for length in (shortest, max(1, shortest - 1)):
+            segments = Segments(length, master, windows)
+            most.append(segments.copies_of_each(segments.most_copied()))
+            assert most[-1] == max(map(segments.copies_of_each, range(3)))
+        assert most[0] <= copies
+        assert most[1] > copies or shortest == 1
+
+
 @pytest.mark.parametrize("copies", [1, 2, 4])
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 def test_cover_has_every_slice_once_in_few_slots(slots: int, copies: int) -> None:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from spillway.errors import SettingsError
 
 Ints = NDArray[np.int64]
+#: Segments that a row may be copied to: input and state are so many times as large.
+MOST_COPIES = 64
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,24 @@ class Segments:
             return 1
         reach = self.windows_us[stream] + self.windows_us[self.master] - 2
         return reach // self.length_us + 2
+
+    def most_copied(self) -> int:
+        """The stream whose rows are in the most segments."""
+        return max(range(len(self.windows_us)), key=self.copies_of_each)
+
+    def shortest_us(self, copies: int = MOST_COPIES) -> int:
+        """The shortest segments of which a row is in no more than so many, three at least.
+
+        Example:
+            >>> segments = Segments(length_us=1, master=0, windows_us=(50, 100))
+            >>> segments.copies_of_each(1), segments.shortest_us(copies=10)
+            (150, 17)
+            >>> Segments(17, 0, (50, 100)).copies_of_each(1)
+            10
+        """
+        windows, most = self.windows_us, self.most_copied()
+        reach = 0 if most == self.master else windows[most] + windows[self.master] - 2
+        return max(1, reach // (copies - 1) + 1)
 
     def sql(self, stream: int, micros: str) -> str:
         """The segments of a row as a Spark SQL expression of type array<bigint>, to be exploded."""

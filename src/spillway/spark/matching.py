@@ -28,7 +28,7 @@ from spillway.operators.sliced import SlicedJoin
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
 from spillway.policies.slicing import SEGMENT_WINDOWS
-from spillway.routing.segments import Segments
+from spillway.routing.segments import MOST_COPIES, Segments
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
 from spillway.spark.lanes import arrow_type, assign_lanes, micros, quoted
@@ -170,6 +170,7 @@ def _aligned(
     if adapt.segment is not None:
         length = duration_us("segment", adapt.segment)
     segments = Segments(length, names.index(master), lengths)
+    _check_copies(segments, names)
     segment, repeated = (_unused(name, frames) for name in (SEGMENT, REPEATED))
     copied = {
         name: _in_segments(
@@ -189,6 +190,21 @@ def _aligned(
     lanes = assign_lanes(plan, copied, [LongType()], hidden=(segment,), read=read, again=repeated)
     operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
     return Planned(plan, lanes, copied, operator)
+
+
+def _check_copies(segments: Segments, names: Sequence[str]) -> None:
+    """Refuses segments that are so short that rows have more copies than any state has room for."""
+    stream, master = names[segments.most_copied()], names[segments.master]
+    copies = segments.copies_of_each(segments.most_copied())
+    if copies > MOST_COPIES:
+        least_s = -(-segments.shortest_us() // 1_000_000)
+        raise SettingsError(
+            f"segments of {segments.length_us / 1e6:g} s would copy a row of {stream} {copies} times",
+            detail=f"a row is copied to all segments within the windows of {stream} and {master}, and "
+            f"{MOST_COPIES} copies are the most",
+            hint=f'use segment="{least_s} seconds" or more, or leave segment out: it is '
+            f"{SEGMENT_WINDOWS} times the longest window then",
+        )
 
 
 def _in_segments(frame: DataFrame, segments: str, segment: str, repeated: str) -> DataFrame:
