@@ -208,3 +208,14 @@ def test_numbers_of_slots_are_told_where_rows_visit_all_and_not_where_there_are_
     assert "response ms" in psp[0]
     assert ctr == [line for line in psp if line.startswith(("probe orders", "predicate"))]
     assert len(ctr) == 3
+
+
+def test_one_length_for_all_streams_is_told_with_the_stream_that_decides_it() -> None:
+    last = {slot: replace(SAID, rows_in=(90, 5, 5), busy_s=1.0) for slot in range(2)}
+    lines = explained_visits(sliced(("a.x = b.x", "ab"), ("b.x = c.x", "bc")), last, 2.0)
+    [by_stream] = [line for line in lines if "best slots by stream" in line]
+    assert by_stream.startswith("best slots by stream, if each had its own: a ")
+    assert lines[lines.index(by_stream) + 1] == (
+        "a group has a slice of every stream, so all have one length: rows of a decide it most, with "
+        "90% of the comparing"
+    )

@@ -30,6 +30,8 @@ from spillway.policies.slicing import Resize, RingRules, resize
 PATIENCE = 3
 #: Part of the time from batch to batch in which slots may work and are not behind.
 BEHIND = 0.9
+#: No work is less than this, so that parts of it can be told.
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -79,3 +81,20 @@ class Length:
         if self.wanted is not None:
             wanted = f"{self.wanted.slots} wanted {abs(self.times)} times of {PATIENCE}"
         return f"{slots} of {self.rules.most} slots in use, {wanted}; last: {self.reason}"
+
+
+def deciding(sources: Sequence[Source]) -> tuple[str, float]:
+    """The stream whose rows do the most of the comparing, and their part of it.
+
+    Where all streams have one length, it is the best for the mean row, and so for these most of all.
+
+    Example:
+        >>> from spillway.policies.ring import ProbeStep
+        >>> step = ProbeStep("b", 100, 0.1, 1e-6)
+        >>> name, part = deciding([Source("a", 30.0, (step,)), Source("c", 10.0, (step,))])
+        >>> name, round(part, 2)
+        ('a', 0.75)
+    """
+    work = {source.name: max(source.rate * source.probing_s, _LEAST) for source in sources}
+    most = max(work, key=work.__getitem__)
+    return most, work[most] / sum(work.values())

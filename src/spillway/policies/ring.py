@@ -195,6 +195,8 @@ def ring_lengths(
 ) -> dict[str, int]:
     """The heuristic of 5.4: a length for each stream's ring, where rates and windows are unequal.
 
+    A query tells these lengths, and uses one for all: a group has a slice of every stream.
+
     Streams are taken by their rows times their mean selectivity, the least first, since later ones
     matter more and know more of the others. A stream whose length is not known yet has that of the
     stream in question.
