@@ -42,6 +42,7 @@ from spillway.policies.strategy import ForceSpill, Move, Strategy
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
 from spillway.protocols.move import Phase
+from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
@@ -302,7 +303,8 @@ class Cluster:
     def reshape(self, slot: int, shape: Shape, at_once: bool = False) -> None:
         """The join of a slot gets another shape, unless its groups are on their way."""
         slot %= self.state.routing.slots
-        if at_once or slot not in busy(self.state.moves):
+        sending = (move for move in self.state.moves if not isinstance(move, ParallelTrack))
+        if at_once or slot not in busy(sending):
             shapes = [*self.shapes[:slot], shape, *self.shapes[slot + 1 :]]
             self.state = replace(self.state, shapes=tuple(SlotShape(one) for one in shapes))
 

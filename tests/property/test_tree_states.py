@@ -1,88 +1,22 @@
-"""What a join tree stores: of every part, all combinations of the part's own rows, but in gaps none."""
+"""What a join tree stores, through spills, moves and plans; of tracks, see test_track_states.py."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from law import GROUPS, Cluster, Row
+from states import check_states
 from subjects import Treed
 from test_slot_law import small
 
 from spillway.ids import HASH_END
 from spillway.operators.gate import Budget
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
-from spillway.protocols.move import Phase
-from spillway.routing.routing import group_ranges
-from spillway.state.manifest import Manifest
-from spillway.state.merging import Segment
 
 FOUR = [f"s{at}" for at in range(4)]
 SHAPES = [*binary_shapes(FOUR), flat(FOUR), parse("((s0 s1 s3) s2)")]
-
-
-def values(segments: list[Segment], at: list[int]) -> list[tuple]:
-    """The hash and some columns of all rows."""
-    batches = [segment.batch() for segment in segments if segment.rows]
-    if not batches:
-        return []
-    table = pa.Table.from_batches(batches)
-    columns = [table.column(0), *(table.column(1 + one).cast(pa.int64()) for one in at)]
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
-
-
-def check_states(cluster: Cluster) -> int:
-    """Compares all intermediate states with what they should hold; returns how many rows they have."""
-    subject, store, checked = cluster.subject, cluster.store(cluster.state.batch), 0
-    watermark = cluster.state.watermark_us
-    for slot, name in enumerate(cluster.state.manifests):
-        if not name:
-            continue
-        manifest = cluster.checkpoint.manifest(name)
-        tree = cluster.operator(slot)
-        if manifest.made != tuple(state.name for state in tree.states[4:]):
-            continue
-        for part in (manifest, *manifest.generations):
-            opened = []
-            for state, layers in zip(tree.states, part.streams, strict=True):
-                pieces = [piece for layer in layers for piece in layer.slices]
-                found = [(store.open(p.run, state.layout.time_column), p.range) for p in pieces]
-                opened.append([Segment(d, *d.rows_in(within)) for d, within in found])
-            rows = [defaultdict(list) for _ in range(4)]
-            for member in range(4):
-                for h, key, time, value in values(opened[member], [0, 1, 2]):
-                    rows[member][h, key].append((time, value))
-            for number, state in enumerate(tree.states[4:]):
-                gaps = part.gaps[number] if part.gaps else ()
-                at = [state.at[m][c] for m in state.members for c in (0, 1, 2)]
-                there: Counter = Counter()
-                for h, *columns in values(opened[4 + number], at):
-                    assert not any(gap.lo <= h < gap.hi for gap in gaps)
-                    assert len(set(columns[::3])) == 1
-                    times, ids = columns[1::3], tuple(columns[2::3])
-                    if living(subject, state.members, times, watermark):
-                        there[ids] += 1
-                wanted: Counter = Counter()
-                for h, key in rows[state.members[0]]:
-                    if any(gap.lo <= h < gap.hi for gap in gaps):
-                        continue
-                    for some in itertools.product(*(rows[m][h, key] for m in state.members)):
-                        if living(subject, state.members, [t for t, _ in some], watermark):
-                            wanted[tuple(value for _, value in some)] += 1
-                assert there == wanted
-                checked += sum(there.values())
-    return checked
-
-
-def living(subject: Treed, members, times, watermark) -> bool:
-    """Whether a combination stands, and a row to come can complete it."""
-    if subject.windows[0] is None:
-        return True
-    deadline = min(t + subject.windows[m] for m, t in zip(members, times, strict=True))
-    return max(times) < deadline and (watermark is None or deadline > watermark)
 
 
 @pytest.mark.parametrize("windows", [[None] * 4, [9, 9, 9, 9], [4, 12, 7, 20]], ids=str)
@@ -146,48 +80,6 @@ def test_gaps_are_filled_a_few_rows_at_a_time_and_then_are_gone() -> None:
         assert sorted(left, reverse=True) == left
         assert left[0] < 2 * HASH_END
         assert check_states(cluster) == 2 * 2 * GROUPS + len(left)
-        cluster.clean_up()
-        subject.check(cluster)
-
-
-@pytest.mark.parametrize("given_up", [True, False])
-def test_nothing_is_made_of_groups_on_a_track_until_it_is_given_up(given_up: bool) -> None:
-    value, times = itertools.count(), itertools.count()
-    with small() as folder:
-        subject = Treed([1000] * 4, parse("((s0 s1) (s2 s3))"))
-        cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
-
-        def after(batches: int, later: int = 0) -> Manifest:
-            """What the first slot has after so many batches."""
-            for time in itertools.islice(times, batches):
-                rows = [
-                    Row((at + time) % 4, 2 * at, time + later, next(value)) for at in range(GROUPS)
-                ]
-                cluster.batch(rows, [])
-            check_states(cluster)
-            return cluster.checkpoint.manifest(cluster.state.manifests[0])
-
-        assert all(after(4).state_rows[4:])
-        cluster.move(0, 1, 0, 2, False, "ptlb")
-        after(2)
-        [track] = cluster.state.moves
-        assert (track.phase, len(track.groups)) == (Phase.DUPLICATING, 2)
-        ranges, groups = group_ranges(track.groups, GROUPS), list(track.groups)
-        # States that were there when it began, and such that are to be made while it lasts.
-        for shape in ("((s0 s1) (s2 s3))", "((s0 s2) (s1 s3))"):
-            cluster.reshape(0, parse(shape), at_once=True)
-            manifest = after(6)
-            assert manifest.gaps == (ranges, ranges)
-            assert not manifest.groups.rows[4:, groups].any()
-            assert manifest.groups.rows[4:].any()
-        if given_up:
-            cluster.give_up()
-            manifest = after(6)
-            assert manifest.gaps == ((), ())
-            assert manifest.groups.rows[4:, groups].all()
-        else:
-            after(4, later=2000)
-        assert cluster.state.moves == ()
         cluster.clean_up()
         subject.check(cluster)
 

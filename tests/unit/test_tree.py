@@ -329,14 +329,23 @@ def test_work_is_counted_before_it_is_done() -> None:
     assert filling.needed == ["A", "B", "C"]
     there = {"A": run(5, 5, 5, 150, 250), "B": run(5, 5, 250), "C": run(5, 5, 250)}
     first = 3 + 2 + 2 + 6 + 12
-    whole = filling.step(there, Budget(1000, 1 << 30), 1.0)
+    whole = filling.step([there], Budget(1000, 1 << 30), 1.0)
     assert whole.ranges == filling.ranges
     assert whole.share == pytest.approx((first + 3 + 1 + 1) / 1000)
-    part = filling.step(there, Budget(first, 1 << 30), 1.0)
+    part = filling.step([there], Budget(first, 1 << 30), 1.0)
     assert (part.ranges, part.share) == ((HashRange(0, 100), HashRange(200, 250)), 1.0)
-    assert {name: rows.rows for name, rows in part.given.items()} == {"A": 3, "B": 2, "C": 2}
-    none = filling.step(there, Budget(first, 1 << 30), 0.5)
-    assert (none.ranges, none.given) == ((), {})
+    assert {name: rows.rows for name, rows in part.given[0].items()} == {"A": 3, "B": 2, "C": 2}
+    none = filling.step([there], Budget(first, 1 << 30), 0.5)
+    assert (none.ranges, none.given) == ((), [])
+    # Whether rows are old or new, the work is the same.
+    apart = [
+        {"A": run(5, 150), "B": run(5, 5, 250), "C": run(250)},
+        {"A": run(5, 5, 250), "C": run(5, 5)},
+    ]
+    same = filling.step(apart, Budget(first, 1 << 30), 1.0)
+    assert (same.ranges, same.share) == (part.ranges, part.share)
+    rows = [{name: run.rows for name, run in kind.items() if run.rows} for kind in same.given]
+    assert rows == [{"A": 1, "B": 2}, {"A": 2, "C": 2}]
 
 
 def test_a_shape_of_other_streams_is_refused() -> None:

@@ -14,6 +14,10 @@ Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So on
 
 Combinations are made in pieces of bounded size. A piece is sorted, kept, and at once joined upwards, so
 a pass holds one piece per level, however many combinations a hot key has.
+
+On a parallel track (state/tracks.py) rows are of two kinds, old ones and new ones. The passes are the
+same: a combination is old if one of its children is, which the segments say that these come from, and
+each kind is kept by itself. At the root what is new alone is left out (PLANS 3.1).
 """
 
 from __future__ import annotations
@@ -34,17 +38,28 @@ from spillway.state.run import HASH_COLUMN, RunData
 #: Bytes of combinations that are kept as one run, where memory is not short.
 PIECE_BYTES = 32 << 20
 
+#: The kinds of rows of a parallel track. Where there is none, all rows are of the first.
+OLD, NEW = 0, 1
+
 Selectivity = dict[str, tuple[float, float]]
+#: Segments by state.
+Segments = Mapping[str, Sequence[Segment]]
 
 
 @dataclass(frozen=True)
-class Keeps:
-    """What becomes of combinations that are stored."""
+class Kind:
+    """The rows of one kind that a pass goes by."""
 
+    #: What there is.
+    there: Segments
+    #: What is new of the states: given, or found and kept.
+    found: dict[str, list[Segment]]
     #: Takes sorted rows of a state; returns them as they are kept.
     keep: Callable[[str, RunData], Segment]
-    #: Bytes that may be kept at a time.
-    piece_bytes: int
+
+    def rows(self, name: str, *, found: bool) -> list[Segment]:
+        """What there is of a state, and what was found of it as well."""
+        return [*self.there.get(name, ()), *(self.found.get(name, ()) if found else ())]
 
 
 class Ascent:
@@ -54,102 +69,119 @@ class Ascent:
         self,
         states: Mapping[str, Stored],
         shape: Shape,
-        old: Mapping[str, Sequence[Segment]],
-        new: dict[str, list[Segment]],
+        kinds: Sequence[Kind],
         stats: OperatorStats,
         selectivity: Selectivity,
-        keeps: Keeps,
+        piece_bytes: int,
         pair_rows: int,
-        parts: Sequence[Mapping[str, Sequence[Segment]]] = (),
+        parts: Sequence[Segments] = (),
     ) -> None:
+        """`piece_bytes` of combinations may be kept at a time."""
         self._states = states
         self._shape = shape
-        self._old = old
-        #: What is new of each state: given, or found and kept.
-        self._new = new
-        self._given = frozenset(new)
+        self._kinds = kinds
+        #: The states of which all that is new is known: it was given, or has been made.
+        self._known = {name for kind in kinds for name in kind.found}
         self._stats = stats
         self._selectivity = selectivity
-        self._keep = keeps.keep
-        self._piece_bytes = min(PIECE_BYTES, keeps.piece_bytes)
+        self._piece_bytes = min(PIECE_BYTES, piece_bytes)
         self._pair_rows = pair_rows
         #: Two parts whose children are to be combined with each other.
         self._parts = parts
 
     def results(self, streams: Sequence[StreamColumns]) -> Iterator[pa.RecordBatch]:
         """The new combinations of the root, as rows: one struct column per stream."""
-        shape = self._shape
-        for term, block in self._blocks(shape):
+        shape, wanted = self._shape, {at: stream.shown for at, stream in enumerate(streams)}
+        for kind, term, block in self._blocks(shape):
+            if kind == NEW:
+                continue
             self._stats.produced(term.driving.h[block.source])
-            wanted = {at: stream.shown for at, stream in enumerate(streams)}
             found = self._gathered(shape, term, block, wanted)
             columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
             yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
 
     def make(self, node: Shape) -> None:
         """Keeps the new combinations of a node and of those below it, unless that was done."""
-        if node.name not in self._new:
+        if node.name not in self._known:
             for _ in self._pieces(node):
                 pass
 
-    def _blocks(self, node: Shape) -> Iterator[tuple[Term, Block]]:
-        """The new combinations of a node, in blocks of positions."""
+    def _blocks(self, node: Shape) -> Iterator[tuple[int, Term, Block]]:
+        """The new combinations of a node, in blocks of positions, each of one kind."""
         names = [name_of(child) for child in node.children]
         sides = [self._states[name].side for name in names]
         for i, child in enumerate(node.children):
-            for driving in self._pieces(child):
+            for kind, driving in self._pieces(child):
+                met = self._met(node, kind)
                 rows = [
-                    [*self._old[name], *self._new[name]] if j < i else list(self._old[name])
-                    for j, name in enumerate(names)
+                    [one.rows(name, found=j < i) for one in met] for j, name in enumerate(names)
                 ]
-                yield from self._term(sides, i, driving, rows)
+                yield from self._term(sides, i, kind, driving, rows)
         if self._parts:
             base, delta = ([part[name] for name in names] for part in self._parts)
             for i in range(len(names)):
-                for rows in mixed(base, delta, i):
+                for sources in mixed(base, delta, i):
                     for driving in driven(delta[i]):
-                        yield from self._term(sides, i, driving, rows)
+                        yield from self._term(sides, i, OLD, driving, [[one] for one in sources])
+
+    def _met(self, node: Shape, kind: int) -> Sequence[Kind]:
+        """The rows that those of a kind are joined with for a node.
+
+        At a root of two children new rows need no new ones; of more, one of the others is to be old.
+        """
+        alone = kind == NEW and node is self._shape and len(node.children) == 2
+        return self._kinds[:NEW] if alone else self._kinds
 
     def _term(
         self,
         sides: Sequence[Side],
         source: int,
+        kind: int,
         driving: RunData,
-        rows: Sequence[Sequence[Segment]],
-    ) -> Iterator[tuple[Term, Block]]:
-        term = Term(sides, source, driving, rows, self._stats, self._pair_rows)
+        rows: Sequence[Sequence[Sequence[Segment]]],
+    ) -> Iterator[tuple[int, Term, Block]]:
+        """What rows of a kind give with those of the other sides, which are told apart by kind."""
+        segments = [[one for some in kinds for one in some] for kinds in rows]
+        term = Term(sides, source, driving, segments, self._stats, self._pair_rows)
+        olds = [len(kinds[OLD]) for kinds in rows]
         for block in term.blocks(self._selectivity):
-            yield term, block
+            for which, some in _by_kind(kind, block, olds):
+                yield which, term, some
 
-    def _pieces(self, child: Shape | str) -> Iterator[RunData]:
-        """What is new of a child, sorted; that of an inner node is made and kept piece by piece."""
-        if isinstance(child, str) or child.name in self._given:
-            yield from driven(self._new[name_of(child)])
+    def _pieces(self, child: Shape | str) -> Iterator[tuple[int, RunData]]:
+        """What is new of a child, by kind, sorted; that of an inner node is made and kept in pieces."""
+        name = name_of(child)
+        if isinstance(child, str) or name in self._known:
+            for kind, one in enumerate(self._kinds):
+                for rows in driven(one.found.get(name, ())):
+                    yield kind, rows
             return
-        new = self._new.setdefault(child.name, [])
-        held: list[pa.RecordBatch] = []
-        size = 0
-        for term, block in self._blocks(child):
-            held.append(self._combined(child, term, block))
-            size += held[-1].nbytes
-            if size >= self._piece_bytes:
-                for segment in self._kept(child, held):
-                    new.append(segment)
-                    yield from driven([segment])
-                held, size = [], 0
-        for segment in self._kept(child, held):
-            new.append(segment)
-            yield from driven([segment])
+        held: list[list[pa.RecordBatch]] = [[] for _ in self._kinds]
+        sizes = [0 for _ in self._kinds]
+        for kind, term, block in self._blocks(child):
+            held[kind].append(self._combined(child, term, block))
+            sizes[kind] += held[kind][-1].nbytes
+            if sizes[kind] >= self._piece_bytes:
+                yield from self._kept(child, kind, held[kind])
+                held[kind], sizes[kind] = [], 0
+        for kind, left in enumerate(held):
+            yield from self._kept(child, kind, left)
+        self._known.add(name)
 
-    def _kept(self, node: Shape, held: Sequence[pa.RecordBatch]) -> Iterator[Segment]:
+    def _kept(
+        self, node: Shape, kind: int, held: Sequence[pa.RecordBatch]
+    ) -> Iterator[tuple[int, RunData]]:
         """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""
         if not held:
             return
         rows, time_column = merged(held), self._states[node.name].layout.time_column
         step = max(1, self._piece_bytes * rows.num_rows // max(rows.nbytes, 1))
+        mine = self._kinds[kind]
         for at in range(0, rows.num_rows, step):
-            piece = RunData(rows.slice(at, step), time_column)
-            yield self._keep(node.name, piece)
+            segment = mine.keep(node.name, RunData(rows.slice(at, step), time_column))
+            mine.found.setdefault(node.name, []).append(segment)
+            for driving in driven([segment]):
+                yield kind, driving
 
     def _combined(self, node: Shape, term: Term, block: Block) -> pa.RecordBatch:
         """Combinations of a node as they are stored."""
@@ -174,6 +206,21 @@ class Ascent:
             arrays = iter(term.columns(block, side, places))
             found |= {m: [next(arrays) for _ in wanted[m]] for m in state.members}
         return found
+
+
+def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int, Block]]:
+    """The combinations of rows of a kind with others, of which each side has so many old segments."""
+    if kind == OLD:
+        yield OLD, block
+        return
+    old = np.zeros(len(block.source), np.bool_)
+    for side, refs in block.found.items():
+        old |= refs.segment < olds[side]
+    for which, mine in ((OLD, old), (NEW, ~old)):
+        if mine.all():
+            yield which, block
+        elif mine.any():
+            yield which, block.take(np.flatnonzero(mine))
 
 
 def name_of(child: Shape | str) -> str:

@@ -143,16 +143,25 @@ Made = Generator[pa.RecordBatch, None, None]
 Results = Generator[pa.RecordBatch, None, tuple[RunData, ...]]
 
 
+#: Takes sorted rows of a stream; returns them as they are kept.
+Keep = Callable[[int, RunData], Segment]
+
+
+def _nowhere(stream: int, rows: RunData) -> Segment:
+    raise AssertionError(f"{rows.rows} rows made for stream {stream} are of no parallel track")
+
+
 @dataclass(frozen=True)
 class Keeping:
     """What becomes of rows that an operator makes for streams of its own (state/gaps.py)."""
 
-    #: Takes sorted rows of a stream; returns them as they are kept.
-    keep: Callable[[int, RunData], Segment]
+    keep: Keep
     #: For each made stream, where there is none, and none is to be made.
     gaps: Gaps
     #: Bytes that are kept at a time, so that memory is looked at between them.
     piece_bytes: int
+    #: Takes rows that are made of new rows of a parallel track alone (state/tracks.py).
+    beside: Keep = _nowhere
 
 
 class Operator(Protocol):
@@ -208,15 +217,16 @@ class Operator(Protocol):
 
     def crossing(
         self,
-        old: Sequence[Sequence[Segment]],
-        new: Sequence[Sequence[Segment]],
+        state: SlotState,
         deltas: Sequence[RunData],
         stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],
+        keeping: Keeping,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the results that the deltas complete and that need rows of `old`.
+        """Yields the results that new rows of a parallel track complete and that need an old row.
 
-        Others that they complete, with rows of `new` alone, are made elsewhere. Additive operators only.
+        The state has the old rows, its track the new ones that came before. Results of new rows alone
+        are made elsewhere. Rows of the operator's own making are kept as in `process`, those that are
+        made of new rows alone beside the others. Additive operators only.
         """
         ...
 
@@ -252,11 +262,10 @@ class Undivided:
 
     def crossing(
         self,
-        old: Sequence[Sequence[Segment]],  # noqa: ARG002
-        new: Sequence[Sequence[Segment]],  # noqa: ARG002
+        state: SlotState,  # noqa: ARG002
         deltas: Sequence[RunData],  # noqa: ARG002
         stats: OperatorStats,  # noqa: ARG002
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         """Nothing: one slot answers for a group."""
         yield from ()

@@ -9,20 +9,21 @@ Known limitation: the rows of one hash are made in one step, however many they a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spillway.operators.ascent import name_of
+from spillway.operators.ascent import Segments, name_of
 from spillway.plan.shape import Shape
 from spillway.routing.routing import HashRange
 from spillway.state.gaps import Ranges, both
 from spillway.state.merging import MERGE_STEP_BYTES, Segment, cut_for, inside, merged, spans
 from spillway.state.run import RunData
 
-Segments = Mapping[str, Sequence[Segment]]
+#: The rows of states.
+Given = dict[str, RunData]
 _Floats = NDArray[np.float64]
 
 
@@ -38,10 +39,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Step:
-    """What is made at a time: the rows of some ranges, by state, and the part of a budget it takes."""
+    """What is made at a time, and the part of a budget it takes."""
 
     ranges: Ranges
-    given: dict[str, RunData]
+    #: The rows of each kind in these ranges, by state.
+    given: list[Given]
     share: float
 
 
@@ -67,31 +69,34 @@ class Filling:
         """The states that are there of which some node is made."""
         return sorted(frozenset().union(*self.recipes))
 
-    def step(self, there: Segments, budget: Budget, share: float) -> Step:
+    def step(self, there: Sequence[Segments], budget: Budget, share: float) -> Step:
         """As much from the lowest hash upwards as fits into a part of a budget.
 
-        A hash that alone is more than the budget has it to itself. Where there is no room for the first
-        hash the step has no ranges.
+        `there` has the rows of each kind. A hash that alone is more than the budget has it to itself.
+        Where there is no room for the first hash the step has no ranges.
         """
-        pieces = [segment for segments in there.values() for segment in segments if segment.rows]
+        every = [one for kind in there for segments in kind.values() for one in segments]
+        pieces = [segment for segment in every if segment.rows]
         ranges = _first(pieces, self.ranges, max(1, int(budget.rows * share)))
-        given = {name: _together(segments, ranges) for name, segments in there.items()}
-        found = {name: rows for name, rows in given.items() if rows is not None}
-        if not found:
-            return Step(ranges, {}, 0.0)
-        hashes = np.unique(np.concatenate([rows.h for rows in found.values()]))
-        ends = np.cumsum(_shares(hashes, found, self.recipes, budget))
+        given = [_given(kind, ranges) for kind in there]
+        if not any(given):
+            return Step(ranges, given, 0.0)
+        hashes = np.unique(np.concatenate([rows.h for one in given for rows in one.values()]))
+        ends = np.cumsum(_shares(hashes, given, self.recipes, budget))
         fitting = int(np.searchsorted(ends, share, side="right"))
         if fitting == len(hashes):
-            return Step(ranges, found, float(ends[-1]))
+            return Step(ranges, given, float(ends[-1]))
         if fitting == 0 and share < 1.0:
-            return Step((), {}, 0.0)
+            return Step((), [], 0.0)
         fitting = max(1, fitting)
         if fitting < len(hashes):
-            below = (HashRange(0, int(hashes[fitting])),)
-            ranges = both(ranges, below)
-            found = {name: _all_inside(rows, below) for name, rows in found.items()}
-        return Step(ranges, found, float(ends[fitting - 1]))
+            below = HashRange(0, int(hashes[fitting]))
+            ranges = both(ranges, (below,))
+            given = [
+                {name: rows.part(*rows.rows_in(below)) for name, rows in one.items()}
+                for one in given
+            ]
+        return Step(ranges, given, float(ends[fitting - 1]))
 
 
 def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
@@ -114,30 +119,35 @@ def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
     return (HashRange(ranges[0].lo, min(cut, ranges[0].hi)),)
 
 
-def _together(segments: Sequence[Segment], ranges: Ranges) -> RunData | None:
-    """The rows of segments that are in some ranges, as one run; None if there are none."""
-    found = [mine for one in segments if (mine := inside(one, ranges)).rows]
-    if not found:
-        return None
-    if len(found) == 1:
-        return found[0].data.part(found[0].begin, found[0].end)
-    return RunData(merged([one.batch() for one in found]), found[0].data.time_column)
+def _given(there: Segments, ranges: Ranges) -> Given:
+    """The rows of some ranges, of each state that has some as one run."""
+    cut = ((name, [inside(one, ranges) for one in some]) for name, some in there.items())
+    found = ((name, [one for one in some if one.rows]) for name, some in cut)
+    return {name: _together(some) for name, some in found if some}
 
 
-def _all_inside(rows: RunData, ranges: Ranges) -> RunData:
-    return rows.part(*rows.rows_in(ranges[0]))
+def _together(segments: Sequence[Segment]) -> RunData:
+    first = segments[0]
+    if len(segments) == 1:
+        return first.data.part(first.begin, first.end)
+    return RunData(merged([one.batch() for one in segments]), first.data.time_column)
 
 
 def _shares(
     hashes: NDArray[np.uint32],
-    given: Mapping[str, RunData],
+    given: Sequence[Given],
     recipes: Sequence[Collection[str]],
     budget: Budget,
 ) -> _Floats:
     """For each hash, the part of a budget that its rows and their combinations take."""
     nothing = np.zeros(len(hashes))
-    counts = {name: _counts(hashes, rows.h) for name, rows in given.items()}
-    widths = {name: rows.batch.nbytes / rows.rows for name, rows in given.items()}
+    names = {name for one in given for name in one}
+    runs = {name: [one[name] for one in given if name in one] for name in names}
+    counts = {n: sum((_counts(hashes, run.h) for run in runs[n]), nothing) for n in names}
+    widths = {
+        name: sum(run.batch.nbytes for run in some) / sum(run.rows for run in some)
+        for name, some in runs.items()
+    }
     taken, size = sum(counts.values(), nothing), nothing
     for recipe in recipes:
         made = np.prod([counts.get(name, nothing) for name in recipe], axis=0)

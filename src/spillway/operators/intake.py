@@ -10,9 +10,17 @@ needs an old row: what has none is made where the new rows are alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from spillway.operators.base import Keeping, Made, Operator, OperatorStats, Results, empty_rows
+from spillway.operators.base import (
+    Keep,
+    Keeping,
+    Made,
+    Operator,
+    OperatorStats,
+    Results,
+    empty_rows,
+)
 from spillway.routing.routing import HashRange, group_ranges, outside
 from spillway.state.merging import Segment, inside, merged
 from spillway.state.run import RunData
@@ -29,7 +37,7 @@ class Intake:
         state: SlotState,
         operator: Operator,
         stats: OperatorStats,
-        keep: Callable[[int, RunData], Segment] | None = None,
+        keep: Keep | None = None,
         made_bytes: int = 1 << 60,
     ) -> None:
         """`keep` takes rows that the operator makes, so many bytes at a time; else they are added."""
@@ -67,8 +75,7 @@ class Intake:
         """Yields the results of rows that are ready; returns what is to be added to the state."""
         deltas = yield from self._beside_others(deltas)
         due, waiting = self._divided(deltas)
-        keeping = Keeping(self._keep, self._state.gaps, self._made_bytes)
-        kept = yield from self._operator.process(self._state, due, self._stats, keeping)
+        kept = yield from self._operator.process(self._state, due, self._stats, self._keeping())
         return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
 
     def processed(self, ready: Iterable[Deltas]) -> Made:
@@ -82,16 +89,17 @@ class Intake:
             self._state.add(stream, rows)
         self._state.news.produced(self._stats.taken())
 
+    def _keeping(self) -> Keeping:
+        state = self._state
+        return Keeping(self._keep, state.gaps, self._made_bytes, state.follow_made)
+
     def _beside_others(self, deltas: Deltas) -> Results:
         """Yields what rows of a parallel track need old rows for, and keeps them; returns the rest."""
         state, ranges = self._state, self._state.tracker.ranges
         if self._operator.cumulative or not ranges:
             return tuple(deltas)
         mine = [rows_inside(rows, ranges) for rows in deltas]
-        old = [state.segments(stream) for stream in range(state.inputs)]
-        new = [state.tracker.segments(stream) for stream in range(state.inputs)]
-        learned = state.manifest.selectivity
-        yield from self._operator.crossing(old, new, mine, self._stats, learned)
+        yield from self._operator.crossing(state, mine, self._stats, self._keeping())
         for stream, rows in enumerate(mine):
             state.follow(stream, rows)
         others = outside(ranges)

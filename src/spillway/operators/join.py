@@ -106,17 +106,18 @@ class JoinOperator:
 
     def crossing(
         self,
-        old: Sequence[Sequence[Segment]],
-        new: Sequence[Sequence[Segment]],
+        state: SlotState,
         deltas: Sequence[RunData],
         stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],
+        keeping: Keeping,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
-        """The new combinations that have a row of `old`."""
+        """The combinations that the deltas complete and that have an old row."""
+        old = [state.segments(stream) for stream in range(len(self.streams))]
+        new = [state.tracker.segments(stream) for stream in range(len(self.streams))]
         for i, delta in enumerate(deltas):
             if delta.rows:
                 for sides in crossed(old, new, deltas, i):
-                    yield from self._term(i, delta, sides, stats, selectivity)
+                    yield from self._term(i, delta, sides, stats, state.manifest.selectivity)
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Nothing is made."""

@@ -236,7 +236,6 @@ def run_slot(
         yield from tally.counted(found) if guests.complete else found
     with meter.phase("commit"):
         new = state.next_manifest(stats.blended(manifest.selectivity), keeper.after_batch())
-        lacking = state.lacking
         name = manifest_name(job)
         store.durable.write(name, new.encode())
     reach("after-manifest")
@@ -256,7 +255,7 @@ def run_slot(
             layers=state.layer_counts,
             shape=job.shape,
             made=new.made,
-            lacking=tuple(n for n, gaps in zip(new.made, lacking, strict=True) if gaps),
+            lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
             sampled={
                 key: seen
                 for key, seen in new.selectivity.items()

@@ -73,6 +73,13 @@ class Block:
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
 
+    def take(self, at: Positions) -> Block:
+        """Some of the combinations."""
+        found = {side: refs.take(at) for side, refs in self.found.items()}
+        latest = None if self.latest is None else self.latest[at]
+        deadline = None if self.deadline is None else self.deadline[at]
+        return Block(self.source[at], found, latest, deadline)
+
 
 @dataclass(frozen=True)
 class _Pairs:

@@ -16,24 +16,27 @@ the node above it. A batch also fills a bounded part of the gaps, from the lowes
 compaction merges: what PLANS 4.1 recomputes before a plan may go on is made here while it goes on. What
 a shape no longer has is dropped when the state is opened (`arranged` in state/manifest.py).
 
+In the groups of a parallel track (state/tracks.py) the tree goes on: all rows, old and new, go up as
+ever, and only at the root what is new alone is not given out (PLANS 3.1).
+
 Known limitation: while a gap is filled its part of the stream may be joined in a way that neither the
 old plan nor the new one would choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from spillway.errors import QueryError
-from spillway.operators.ascent import Ascent, Keeps, Selectivity
-from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.ascent import Ascent, Kind, Segments, Selectivity
+from spillway.operators.base import Keep, Keeping, OperatorStats, Results, StreamColumns
 from spillway.operators.filling import Budget, Filling
 from spillway.operators.intake import rows_inside
 from spillway.operators.intermediate import combined_stored, stream_stored
-from spillway.operators.join import JoinOperator
+from spillway.operators.join import unbounded
 from spillway.operators.lookup import candidates
 from spillway.plan.shape import Shape
 from spillway.state.gaps import Gaps, Ranges, patched
@@ -60,8 +63,6 @@ class TreeOperator:
         self.streams = tuple(streams)
         self.shape = shape
         self.pair_rows = max(1, block_rows // 2)
-        #: The same without intermediate states.
-        self._flat = JoinOperator(streams, block_rows)
         number = {stream.name: at for at, stream in enumerate(self.streams)}
         if shape.streams != tuple(sorted(number)):
             raise QueryError(
@@ -96,16 +97,8 @@ class TreeOperator:
         keeping: Keeping,
     ) -> Results:
         """Yields the results that the deltas complete; new combinations are kept as they are made."""
-        old = {name: state.segments(at) for name, at in self.place.items()}
-        self._sample([old[stream.name] for stream in self.streams], deltas, stats)
-        learned = state.manifest.selectivity
-        for ranges, shape in self._patches(keeping.gaps):
-            new = {
-                stream.name: _whole(rows_inside(rows, ranges))
-                for stream, rows in zip(self.streams, deltas, strict=True)
-            }
-            ascent = self._ascent(shape, old, new, stats, learned, keeping)
-            yield from ascent.results(self.streams)
+        there = [self._segments(state.segments)]
+        yield from self._results(there, deltas, stats, state.manifest.selectivity, keeping)
         return tuple(deltas)
 
     def missing(
@@ -121,31 +114,27 @@ class TreeOperator:
         older = {name: base[at] for name, at in self.place.items()}
         for ranges, shape in self._patches(keeping.gaps):
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
-            none: dict[str, list[Segment]] = {stream.name: [] for stream in self.streams}
-            parts = (older, newer)
-            ascent = self._ascent(shape, both, none, stats, selectivity, keeping, parts)
+            kinds = [Kind(both, {}, self._kept(keeping.keep))]
+            size, parts = keeping.piece_bytes, (older, newer)
+            ascent = self._ascent(shape, kinds, stats, selectivity, size, parts)
             yield from ascent.results(self.streams)
         return ()
 
     @property
     def untracked(self) -> str:
         """Rows count for ever in a stream without a window."""
-        return self._flat.untracked
+        return unbounded(self.streams)
 
     def crossing(
         self,
-        old: Sequence[Sequence[Segment]],
-        new: Sequence[Sequence[Segment]],
+        state: SlotState,
         deltas: Sequence[RunData],
         stats: OperatorStats,
-        selectivity: Selectivity,
+        keeping: Keeping,
     ) -> Iterator[pa.RecordBatch]:
-        """The new combinations that have a row of `old`.
-
-        Here all are found from the streams: combinations of old rows with new ones are as short-lived as
-        the old ones, and none needs to be stored that the receiver will not have.
-        """
-        return self._flat.crossing(old, new, deltas, stats, selectivity)
+        """The results that the deltas complete and that have an old row; what nodes make is kept."""
+        there = [self._segments(state.segments), self._segments(state.tracker.segments)]
+        return self._results(there, deltas, stats, state.manifest.selectivity, keeping)
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes intermediate states where they are lacking, from the lowest hash upwards.
@@ -153,24 +142,28 @@ class TreeOperator:
         The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
         """
         budget, left = Budget(FILL_ROWS, most_bytes), 1.0
-        while any(state.lacking) and left > 0.0:
+        while any(state.gaps) and left > 0.0:
             share = self._fill_step(state, budget, left)
             left = left - share if share is not None else 0.0
 
     def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
         """Fills gaps of the same states; returns the part of the budget it took, or None: no room."""
-        lacking = [(ranges, missing) for ranges, missing in self._patched(state.lacking) if missing]
+        lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
         ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
         filling = Filling(tuple(nodes), ranges)
-        there = {name: state.segments(self.place[name]) for name in filling.needed}
+        # Rows of a track are new, and all others are as old as if there were none.
+        sources = (state.segments, state.tracker.segments)
+        there = [{n: opened(self.place[n]) for n in filling.needed} for opened in sources]
         step = filling.step(there, budget, left)
         if not step.ranges:
             return None
-        nothing: dict[str, list[Segment]] = {name: [] for name in self.place}
-        given = {n: _whole(step.given[n]) if n in step.given else [] for n in filling.needed}
-        stats, keeping = OperatorStats(state.groups), Keeping(state.keep, (), budget.bytes)
-        ascent = self._ascent(self.shape, nothing, given, stats, {}, keeping)
+        kinds = [
+            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._kept(keep))
+            for rows, keep in zip(step.given, (state.keep, state.tracker.add), strict=True)
+        ]
+        stats = OperatorStats(state.groups)
+        ascent = self._ascent(self.shape, kinds, stats, {}, budget.bytes)
         # The larger first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
@@ -179,26 +172,49 @@ class TreeOperator:
         )
         return step.share
 
-    def _ascent(
+    def _results(
         self,
-        shape: Shape,
-        old: Mapping[str, Sequence[Segment]],
-        new: dict[str, list[Segment]],
+        there: Sequence[Segments],
+        deltas: Sequence[RunData],
         stats: OperatorStats,
         selectivity: Selectivity,
         keeping: Keeping,
-        parts: Sequence[Mapping[str, Sequence[Segment]]] = (),
-    ) -> Ascent:
-        def kept(name: str, rows: RunData) -> Segment:
-            return keeping.keep(self.place[name], rows)
+    ) -> Iterator[pa.RecordBatch]:
+        """The results that deltas complete with what there is of each kind; they are of the last."""
+        self._sample(there, deltas, stats)
+        keeps = (keeping.keep, keeping.beside)[: len(there)]
+        for ranges, shape in self._patches(keeping.gaps):
+            kinds = [
+                Kind(one, {}, self._kept(keep)) for one, keep in zip(there, keeps, strict=True)
+            ]
+            for stream, rows in zip(self.streams, deltas, strict=True):
+                kinds[-1].found[stream.name] = _whole(rows_inside(rows, ranges))
+            ascent = self._ascent(shape, kinds, stats, selectivity, keeping.piece_bytes)
+            yield from ascent.results(self.streams)
 
-        keeps = Keeps(kept, keeping.piece_bytes)
+    def _ascent(
+        self,
+        shape: Shape,
+        kinds: Sequence[Kind],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        piece_bytes: int,
+        parts: Sequence[Segments] = (),
+    ) -> Ascent:
         return Ascent(
-            self._by_name, shape, old, new, stats, selectivity, keeps, self.pair_rows, parts
+            self._by_name, shape, kinds, stats, selectivity, piece_bytes, self.pair_rows, parts
         )
 
+    def _segments(self, opened: Callable[[int], list[Segment]]) -> Segments:
+        """What there is of each state, by name."""
+        return {name: opened(at) for name, at in self.place.items()}
+
+    def _kept(self, keep: Keep) -> Callable[[str, RunData], Segment]:
+        """What takes rows of a state by its name."""
+        return lambda name, rows: keep(self.place[name], rows)
+
     def _sample(
-        self, old: Sequence[Sequence[Segment]], deltas: Sequence[RunData], stats: OperatorStats
+        self, there: Sequence[Segments], deltas: Sequence[RunData], stats: OperatorStats
     ) -> None:
         """Counts partners of a few new rows in every other stream, whatever the shape joins.
 
@@ -206,8 +222,9 @@ class TreeOperator:
         """
         for source, delta in enumerate(deltas):
             few = np.ascontiguousarray(delta.h[:: max(1, delta.rows // SAMPLE_ROWS)])
-            for target, segments in enumerate(old):
+            for target, stream in enumerate(self.streams):
                 if target != source and len(few):
+                    segments = [segment for kind in there for segment in kind[stream.name]]
                     found = sum(int(candidates(few, segment)[2].sum()) for segment in segments)
                     pairs = len(few) * sum(segment.rows for segment in segments)
                     stats.sampled(str(source), str(target), pairs, found)
@@ -227,8 +244,8 @@ class TreeOperator:
         return self._known[1]
 
 
-def _whole(rows: RunData) -> list[Segment]:
-    return [Segment(rows, 0, rows.rows)] if rows.rows else []
+def _whole(rows: RunData | None) -> list[Segment]:
+    return [Segment(rows, 0, rows.rows)] if rows is not None and rows.rows else []
 
 
 def _inside(segments: Sequence[Segment], ranges: Ranges) -> list[Segment]:

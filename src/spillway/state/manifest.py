@@ -36,8 +36,8 @@ from spillway.state.tiers import DurableTier
 from spillway.state.tracks import Track
 
 #: 2 added what moves between slots, 3 rows that wait for a later batch, 4 the names of made streams and
-#: their gaps, 5 a parallel track.
-FORMAT = 5
+#: their gaps, 5 a parallel track, 6 its made streams.
+FORMAT = 6
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,16 @@ def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
     places = {name: inputs + at for at, name in enumerate(manifest.made)}
     order = [*range(inputs), *(places.get(name) for name in made)]
 
+    def sorted_out(streams: Sequence[tuple[Layer, ...]]) -> tuple[tuple[Layer, ...], ...]:
+        return tuple(() if at is None else streams[at] for at in order)
+
     def fitting(part: _Part, groups: Sequence[int] | None) -> _Part:
         missing = (WHOLE,) if groups is None else group_ranges(groups, total) if groups else ()
         gaps = tuple(
             missing if at is None else part.gaps[at - inputs] if part.gaps else ()
             for at in order[inputs:]
         )
-        streams = tuple(() if at is None else part.streams[at] for at in order)
-        return replace(part, streams=streams, gaps=gaps)
+        return replace(part, streams=sorted_out(part.streams), gaps=gaps)
 
     table = manifest.groups
     unknown = None if any(manifest.streams) else ()
@@ -194,12 +196,14 @@ def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
         frozen = tuple(fitting(part, part.groups) for part in one.generations)
         whole = replace(fitting(one, one.groups), sizes=sizes, generations=frozen, made=made)
         departures.append(whole)
+    track = manifest.track
     return replace(
         fitting(manifest, here),
         groups=table.arranged(order) if total else table,
         generations=tuple(fitting(part, part.groups) for part in manifest.generations),
         departures=tuple(departures),
         made=made,
+        track=track and replace(track, streams=sorted_out(track.streams)),
     )
 
 
@@ -341,11 +345,16 @@ def _track_to_json(track: Track | None, at: dict[str, int]) -> list[Any] | None:
     return [track.move, list(track.groups), track.until_us, streams]
 
 
-def _track_from_json(found: Sequence[Any] | None, runs: Sequence[Run]) -> Track | None:
+def _track_from_json(
+    found: Sequence[Any] | None, runs: Sequence[Run], streams: int
+) -> Track | None:
     if found is None:
         return None
-    move, groups, until_us, streams = found
-    return Track(move, tuple(groups), until_us, tuple(_layers_from_json(x, runs) for x in streams))
+    move, groups, until_us, stacks = found
+    # Up to format 5 a track had input streams alone, and made ones had gaps where it was.
+    more = ((),) * (streams - len(stacks))
+    layers = (*(_layers_from_json(x, runs) for x in stacks), *more)
+    return Track(move, tuple(groups), until_us, layers)
 
 
 def _gaps_to_json(gaps: Gaps) -> list[list[list[int]]]:
@@ -390,7 +399,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
         made=tuple(found.get("made", ())),
         gaps=_gaps_from_json(found.get("gaps", ())),
         spool=_spool_from_json(found["spool"], runs) if "spool" in found else Spool(),
-        track=_track_from_json(found.get("track"), runs),
+        track=_track_from_json(found.get("track"), runs, len(found["streams"])),
         calm=found["calm"],
         state_rows=tuple(found["rows"]),
         state_bytes=tuple(found["bytes"]),

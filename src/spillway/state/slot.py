@@ -125,11 +125,6 @@ class SlotState:
         """For each made stream, where it is not there in what new rows meet."""
         return self.parts.gaps
 
-    @property
-    def lacking(self) -> Gaps:
-        """The gaps that are to be filled: rows of groups on a parallel track need no made ones."""
-        return gaps_outside(self.gaps, self.tracker.ranges)
-
     # What a batch does
 
     def add(self, stream: int, data: RunData) -> None:
@@ -162,25 +157,30 @@ class SlotState:
                 continue
             expiry = Expiry(self._shelf, stream, bound, kept)
             self.memory.layers[stream] = expiry.probed(self.memory.layers[stream])
-            if stream < self.inputs:
-                self.tracker.expire(stream, expiry.probed)
+            self.tracker.expire(stream, expiry.probed)
             self.parts.expire(stream, expiry.frozen)
             self.expired_rows += expiry.rows
         self.parts.drop_empty()
 
     def compact(self, watermark_us: int | None) -> int:
         """Does this batch's share of merging; returns the rows it rewrote."""
-        done, waiting = self.spooler.compact() + self.tracker.compact(), self.parts.deferred
+        done, waiting = self.spooler.compact(), self.parts.deferred
         self.parts.note_pending()
         # Of groups that miss results, or whose rows wait, all rows are kept.
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
-        for stream, layers in enumerate(self.memory.layers):
+
+        def merged(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
+            nonlocal done
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
-            merging.run(self.delta_rows[stream])
-            self.memory.layers[stream] = merging.layers
+            merging.run(new_rows)
             self.expired_rows += merging.expired_rows
             done += merging.merged_rows
+            return merging.layers
+
+        for stream, layers in enumerate(self.memory.layers):
+            self.memory.layers[stream] = merged(stream, layers, self.delta_rows[stream])
+        self.tracker.compact(merged)
         return done
 
     # What moves
@@ -255,14 +255,10 @@ class SlotState:
         self._parked = tuple(one for one in self._parked if one.move != move)
 
     def begin_track(self, move: int, chosen: Collection[int]) -> None:
-        """From now on another slot gets the new rows of groups as well; what is here is old.
-
-        What new rows find is made of the input streams alone, so made rows go.
-        """
+        """From now on another slot gets the new rows of groups as well; what is here is old."""
         spooled = self.spooler.streams
         old = [(self.memory.layers[stream], spooled[stream]) for stream in range(self.inputs)]
         self.tracker.begin(move, chosen, old)
-        self.memory.widen((self.tracker.ranges,) * len(self.made))
 
     @property
     def tracked(self) -> tuple[int, ...]:
@@ -272,16 +268,16 @@ class SlotState:
     def follow(self, stream: int, data: RunData) -> None:
         """Keeps new rows of groups that another slot has as well, beside the old ones."""
         if data.rows:
-            self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
-            self.tracker.add(stream, data)
+            self.follow_made(stream, data)
+
+    def follow_made(self, stream: int, data: RunData) -> Segment:
+        """Keeps sorted rows that the operator has made of new rows alone, and opens them."""
+        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        return self.tracker.add(stream, data)
 
     def rejoin(self) -> None:
-        """Ends a track here: old and new rows are one, and no other slot has them.
-
-        What the operator makes of rows was not made of these, so it is a gap.
-        """
+        """Ends a track here: old and new rows are one, and no other slot has them."""
         ranges = self.tracker.ranges
-        self.memory.widen((ranges,) * len(self.made))
         for stream, layers in enumerate(self.tracker.taken()):
             self.memory.layers[stream] += cut_layers(layers, ranges)
 

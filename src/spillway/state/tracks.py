@@ -11,8 +11,13 @@ An old row counts until the watermark has passed its time and its window. A comb
 all its rows do (operators/term.py), so none outlives its oldest row, and one window is enough for a join
 of any shape, where the windows of PLANS, between two sides each, need two for a tree.
 
-Intermediate states of a join are not there in the groups of a track, and not made: what needs an old row
-is found from the streams (operators/tree.py), and all else is made elsewhere.
+What an operator makes of rows, the intermediate states of a join say (state/gaps.py), is old if one of
+its rows is, so that nothing of it carries a flag either:
+
+    a made stream has in memory what is made with an old row, and in the track what is made of new ones,
+
+and the two are all that it should have. The sender keeps its plan, changes it, and fills its gaps as
+ever; a gap is one of both. If the track is given up, both are one again, and nothing is made anew.
 
 A `Track` is what a manifest names of this, a `Tracker` changes it during one batch.
 """
@@ -23,12 +28,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spillway.routing.routing import HashRange, group_ranges
-from spillway.state.compactor import Compactor
 from spillway.state.generations import cut_layers
 from spillway.state.layers import Layer
 from spillway.state.merging import Segment
 from spillway.state.run import RunData
 from spillway.state.shelf import Shelf, slices
+
+#: A batch's share of merging: of a stream, its layers, and how many rows are new of it.
+Merge = Callable[[int, tuple[Layer, ...], int], tuple[Layer, ...]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Track:
     groups: tuple[int, ...]
     #: No row to come meets an old one when the watermark is here; None: there is no old one.
     until_us: int | None
-    #: For each input stream, the layers of new rows.
+    #: For each stream, the layers of new rows; of a made one, of those that are made of new rows alone.
     streams: tuple[tuple[Layer, ...], ...]
 
     def over(self, watermark_us: int | None) -> bool:
@@ -55,7 +62,7 @@ class Tracker:
     def __init__(self, shelf: Shelf, track: Track | None) -> None:
         self._shelf = shelf
         self.track = track
-        self._new_rows = [0] * shelf.inputs
+        self._new_rows = [0] * len(shelf.layouts)
 
     @property
     def ranges(self) -> tuple[HashRange, ...]:
@@ -75,22 +82,23 @@ class Tracker:
             for piece in slices(self._shelf.filled(stream, cut_layers(layers, ranges)))
             if piece.run.max_time is not None
         ]
-        none: tuple[tuple[Layer, ...], ...] = ((),) * self._shelf.inputs
+        none: tuple[tuple[Layer, ...], ...] = ((),) * len(self._shelf.layouts)
         self.track = Track(move, tuple(sorted(groups)), max(ends, default=None), none)
 
     def segments(self, stream: int) -> list[Segment]:
         """The new rows of a stream."""
         return self._shelf.opened(stream, self.track.streams[stream]) if self.track else []
 
-    def add(self, stream: int, data: RunData) -> None:
-        """Takes sorted new rows."""
+    def add(self, stream: int, data: RunData) -> Segment:
+        """Takes sorted new rows, or such that are made of new rows alone, and opens them."""
         assert self.track is not None
-        layer = Layer(0, (self._shelf.write(stream, data.batch),))
-        self._put(stream, (*self.track.streams[stream], layer))
+        piece = self._shelf.write(stream, data.batch)
+        self._put(stream, (*self.track.streams[stream], Layer(0, (piece,))))
         self._new_rows[stream] += data.rows
+        return self._shelf.segment(stream, piece)
 
     def taken(self) -> tuple[tuple[Layer, ...], ...]:
-        """Ends the track: for each input stream, the layers of its new rows."""
+        """Ends the track: for each stream, the layers of its new rows."""
         streams = self.track.streams if self.track else ()
         self.track = None
         return streams
@@ -100,15 +108,10 @@ class Tracker:
         if self.track is not None:
             self._put(stream, left(self.track.streams[stream]))
 
-    def compact(self) -> int:
-        """Does this batch's share of merging; returns the rows it rewrote."""
-        done = 0
+    def compact(self, merged: Merge) -> None:
+        """Does this batch's share of merging."""
         for stream, layers in enumerate(self.track.streams if self.track else ()):
-            merging = Compactor(self._shelf, stream, layers, None)
-            merging.run(self._new_rows[stream])
-            self._put(stream, merging.layers)
-            done += merging.merged_rows
-        return done
+            self._put(stream, merged(stream, layers, self._new_rows[stream]))
 
     def _put(self, stream: int, layers: tuple[Layer, ...]) -> None:
         assert self.track is not None
