@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row
+from states import check_states
 from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
@@ -28,13 +29,14 @@ TRACKED = [
     Joined([4, 9, 6]),
     Treed([7, 7, 7], parse("((s0 s1) s2)")),
     Treed([6, 9, 6, 8], parse("((s0 s1) (s2 s3))")),
+    Treed([8, 5, 7, 6], parse("(((s0 s1) s2) s3)")),
     Windowed(True, None, 6),
     Windowed(False, None, 6),
     Deduped(6, True),
 ]
 OTHER_SHAPES = {
     3: [parse(text) for text in ("(s0 (s1 s2))", "(s0 s1 s2)", "((s0 s2) s1)")],
-    4: [parse(text) for text in ("(((s0 s1) s2) s3)", "((s0 s2) (s1 s3))", "(s0 s1 s2 s3)")],
+    4: [parse(text) for text in ("(((s0 s1) s3) s2)", "((s0 s2) (s1 s3))", "(s0 s1 s2 s3)")],
 }
 
 
@@ -216,6 +218,8 @@ def test_any_mix_of_both_protocols_gives_the_batch_query(subject, data, lateness
         cluster = Cluster(folder, subject, lateness, 3)
         for name, *given_ in steps:
             getattr(cluster, name)(*given_)
+            if name == "batch" and isinstance(subject, Treed):
+                check_states(cluster)
         cluster.clean_up()
         subject.check(cluster)
         assert cluster.late == cluster.late_seen

@@ -28,6 +28,7 @@ from spillway.state.moving import Departure
 from spillway.state.run import Run, Slice
 from spillway.state.shipping import parcels
 from spillway.state.spool import Spool
+from spillway.state.tracks import Track
 
 GROUPS = 4
 LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)
@@ -132,6 +133,20 @@ def test_what_is_on_disk_and_what_departs_is_matched_too() -> None:
     assert decode_manifest(new.encode(), "m").gaps == new.gaps
 
 
+def test_what_a_track_has_is_matched_too() -> None:
+    old = replace(
+        manifest(("A+B", "C+D"), groups=range(2)),
+        track=Track(9, (1,), 70, tuple(layer(f"t{at}") for at in range(4))),
+    )
+    new = arranged(old, ("B+C", "A+B"))
+    assert new.track == Track(9, (1,), 70, (*old.track.streams[:2], (), old.track.streams[2]))
+    assert new.gaps == (group_ranges(range(2), GROUPS), ())
+    assert decode_manifest(new.encode(), "m").track == new.track
+    assert "t3" in old.runs()
+    assert "t3" not in new.runs()
+    assert arranged(new, ()).track.streams == old.track.streams[:2]
+
+
 def test_states_that_the_receiver_does_not_have_are_not_sent() -> None:
     """Neither in parcels, nor in what moves by name, nor in what is on disk."""
     layers = tuple(layer(name) for name in ("a", "b", "ab", "bc"))
@@ -199,6 +214,22 @@ def test_parts_that_become_one_have_the_gaps_of_both_and_no_rows_in_them() -> No
     assert whole.gaps == ((LOW,),)
     assert len(whole.streams[0]) == 2
     assert [piece.range for piece in whole.streams[1][0].slices] == [HIGH]
+
+
+def test_tracks_from_before_they_had_made_streams_are_read() -> None:
+    """Made streams had gaps there, so what is new of them is nothing."""
+    tracked = group_ranges([1], GROUPS)
+    old = replace(
+        manifest(("A+B",)),
+        gaps=(tracked,),
+        track=Track(9, (1,), 70, (layer("t0"), layer("t1"))),
+    )
+    found = json.loads(unsealed(old.encode()) or b"")
+    assert len(found["track"][3]) == 2
+    read = decode_manifest(sealed(json.dumps(found | {"format": 5}).encode()), "m")
+    assert read.track == replace(old.track, streams=(*old.track.streams, ()))
+    assert read.gaps == (tracked,)
+    assert arranged(read, ("B+C",)).track == read.track
 
 
 @pytest.mark.parametrize("format_", [2, 3])
