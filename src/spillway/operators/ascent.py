@@ -13,7 +13,7 @@ Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So on
     state
 
 Combinations are made in pieces of bounded size. A piece is sorted, kept, and at once joined upwards, so
-a pass holds one piece per level, however many combinations a hot key has.
+a pass holds one piece of each kind per level, however many combinations a hot key has.
 
 On a parallel track (state/tracks.py) rows are of two kinds, old ones and new ones. The passes are the
 same: a combination is old if one of its children is, which the segments say that these come from, and
