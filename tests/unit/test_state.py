@@ -16,7 +16,7 @@ from spillway.routing.routing import HashRange, Routing
 from spillway.state import memory, staging
 from spillway.state.compaction import FAN, FUEL, LEAST_FUEL_ROWS
 from spillway.state.layers import SOURCE, Layer, side_by_side
-from spillway.state.manifest import combine, decode_manifest, empty_manifest
+from spillway.state.manifest import FORMAT, combine, decode_manifest, empty_manifest
 from spillway.state.run import Run, RunData, Slice
 from spillway.state.shelf import StreamLayout
 from spillway.state.slot import SlotState
@@ -121,7 +121,8 @@ def test_damaged_and_newer_manifests_are_refused() -> None:
         decode_manifest(data[:-2], "m")
     from spillway.kernels.checksum import checksum
 
-    body = data.partition(b"\n")[2].replace(b'"format":5', b'"format":9')
+    known, newer = (f'"format":{number}'.encode() for number in (FORMAT, FORMAT + 1))
+    body = data.partition(b"\n")[2].replace(known, newer)
     with pytest.raises(StateError, match="written by a newer version"):
         decode_manifest(f"{checksum(body):016x}\n".encode() + body, "m")
 
