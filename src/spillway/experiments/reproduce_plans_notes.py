@@ -28,12 +28,11 @@ PLANS_NOTES: dict[str, str] = {
         "has ended in this run: both together have more tuples than local optimisation alone."
     ),
     "plans-real": (
-        "With MSLB it is as the paper says, but for the tuples in the system: while state moves both "
-        "slots are slower, so that local optimisation alone, which moves nothing, has about as few on "
-        "average; at its peak it has more. A parallel track relieves its sender only when the rows "
-        "from before have left the window, which takes a slot that needs almost three seconds for one "
-        "of the streams longer than the run: until then both slots have the new rows, and the sender "
-        "no less work."
+        "Both together give the most results with either protocol, and with MSLB there are fewest "
+        "tuples in the system too. With PTLB there are not: until the rows from before the move have "
+        "left the window, both slots have the new rows of the groups on the track. For the same reason "
+        "a track gives little by itself here: a sender that needs more than two seconds for one of the "
+        "streams takes longer than the run until it is relieved."
     ),
     "plans-11": (
         "At this rate the window makes less difference, as in the paper: with 45 and 60 s all four "
