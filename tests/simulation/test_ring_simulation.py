@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from spillway.errors import SettingsError
 from spillway.policies.ring import response_s
 from spillway.simulator.arrivals import poisson_times
-from spillway.simulator.ring import Rows, _wrong, held_by_slot, simulate_ring
+from spillway.simulator.ring import simulate_ring
 from spillway.simulator.ring_flow import DONE, MOMENT, RESULTS, ring_run
+from spillway.simulator.ring_rows import Rows, held_by_slot, wrong_rows
 from spillway.simulator.ring_scenario import RingScenario
 from spillway.simulator.segments import Jobs, copied, finished, jobs, kept
 from spillway.simulator.slices import placed
@@ -43,6 +44,17 @@ def test_every_row_meets_its_whole_window_in_every_distribution(scenario: RingSc
     assert found.totals["rows"] > 0
 
 
+@pytest.mark.parametrize("network", ["links", "shared"])
+@pytest.mark.parametrize("interleave", [1, 3, 50])
+def test_every_row_meets_its_whole_window_over_any_network(network: str, interleave: int) -> None:
+    """Bytes take time, and change nothing else: rows are small enough for all to be done."""
+    sent = SHORT.changed(interleave=interleave, row_bytes=3_000)
+    packets, found = simulate_ring(sent), simulate_ring(sent.changed(network=network))
+    assert found.violations == ()
+    assert found.totals["response_s"] > packets.totals["response_s"]
+    assert found.totals["rows_waiting"] <= 3
+
+
 def arrived(scenario: RingScenario) -> list[np.ndarray]:
     rng = np.random.default_rng(scenario.seed)
     return [poisson_times(scenario.rates, scenario.seconds, rng) for _ in range(scenario.streams)]
@@ -62,13 +74,18 @@ def test_no_row_is_stored_twice_wherever_slices_go(scenario: RingScenario) -> No
 def test_row_that_misses_a_slot_is_a_violation() -> None:
     met, found = np.array([[3, 2]]), np.zeros((1, 4))
     found[0, DONE] = 1.0
-    assert _wrong(met, found, np.array([[3, 2, 1, 1]])) == ()
-    [told] = _wrong(met, found, np.array([[2, 2, 1, 1]]))
+    assert wrong_rows(met, found, np.array([[3, 2, 1, 1]])) == ()
+    [told] = wrong_rows(met, found, np.array([[2, 2, 1, 1]]))
     assert told.startswith("1 rows did not meet their windows: row 0 compared [2 2] pairs")
 
 
-def one_row(slots: int, streams: int = 2, there: int = 6) -> tuple[float, float]:
-    """When a single row of the first stream is done, and when its results are there, on average."""
+def one_row(
+    slots: int, streams: int = 2, there: int = 6, row_s: float = 0.0, *, shared: bool = False
+) -> tuple[float, float]:
+    """When a single row of the first stream is done, and when its results are there, on average.
+
+    `row_s` is the time of its bytes on a link, which all slots share or not.
+    """
     low, high = np.zeros((1, streams), np.int64), np.full((1, streams), there)
     held = np.zeros((1, streams, there + 1, slots), np.int64)
     for number in range(1, there + 1):
@@ -86,7 +103,8 @@ def one_row(slots: int, streams: int = 2, there: int = 6) -> tuple[float, float]
         held,
         np.array([[s for s in range(streams) if s != i] for i in range(streams)]),
         1.0,
-        np.array([1.0, 0.01, 0.1, 0.0]),
+        np.array([1.0, 0.01, 0.1, 0.0, row_s]),
+        np.arange(slots) * (not shared),
         1,
         1000.0,
         0,
@@ -110,6 +128,42 @@ def test_ring_is_done_when_end_is_back_behind_all_work() -> None:
     assert one_row(1)[0] == pytest.approx(6.01 + 0.11)
     assert one_row(3)[0] == pytest.approx(2.12 + 0.01 + 2 * 0.11)
     assert one_row(3, streams=3)[0] > 2 * one_row(3)[0]
+
+
+def test_whole_rows_are_on_their_way_for_as_long_as_their_bytes_take() -> None:
+    """The second slot begins 0.5 s later, and the third 1 s."""
+    _, shared = one_row(3, row_s=0.5)
+    assert shared == pytest.approx(0.01 + 2 + (0 + 0.61 + 1.22) / 3)
+
+
+def test_combination_carries_a_row_more_and_waits_for_the_link() -> None:
+    """Two slots have three rows of each stream, so three combinations begin in each of them.
+
+    Those of the first are made at 3.01 s, and six rows take 3 s: at 6.11 s they are at the second. The
+    row itself was there at 0.61 s, and what it found, at 3.62 s, is back at 6.72 s. In either slot three
+    combinations take 9.03 s, first those of the other slot; in the second END is between them.
+    """
+    _, took = one_row(2, streams=3, row_s=0.5)
+    there, back = 6.11 + 9.03, 6.72 + 9.03
+    assert took == pytest.approx((there + back + (back + 9.03) + (there + 0.01 + 9.03)) / 4)
+
+
+def test_slots_that_share_a_network_wait_for_each_other() -> None:
+    """As above, but the six rows of the second slot begin when those of the first are there, at 6.01 s.
+
+    So they are back 3 s later, at 9.11 s. What passes on follows behind: the first slot's combinations
+    at 12.11 s, the second's at 15.11 s, when the slots that they come to are not done yet.
+    """
+    _, took = one_row(2, streams=3, row_s=0.5, shared=True)
+    there, back = 6.11 + 9.03, 9.11 + 9.03
+    assert took == pytest.approx(
+        (there + back + (back + 9.03) + (there + 0.01 + 9.03)) / 4, abs=0.02
+    )
+
+
+def test_end_overtakes_no_bytes() -> None:
+    """Two slots of three pairs: the row is in the second at 5.11 s, done at 8.12 s, END behind it."""
+    assert one_row(2, row_s=5.0)[0] == pytest.approx(8.12 + 0.01 + 0.11)
 
 
 def test_free_ring_responds_about_as_the_cost_model_says() -> None:
@@ -202,6 +256,24 @@ def test_slot_takes_copies_as_they_come() -> None:
         ({"distribution": "hash"}, "distribution='hash' is not one of 'psp', 'atr', 'ctr'"),
         ({"distribution": "ctr", "copies": 9}, "9 copies need 18 slots, there are 9"),
         ({"interleave": 0}, "no ring of 9 slots, 3 streams, 0 at a time"),
+        ({"network": "hub"}, "network='hub' is not one of 'packets', 'links', 'shared'"),
+        (
+            {"network": "links", "distribution": "atr"},
+            "network='links' is simulated with PSP alone, row by row",
+        ),
+        ({"cores": 2}, "2 cores for all slots are simulated in batches alone"),
+        (
+            {"batch_s": 2.0, "adjustment": "passive"},
+            "no batches of 2 s with adjustment='passive' on None cores",
+        ),
+        (
+            {"batch_s": 2.0, "cores": 0},
+            "no batches of 2 s with adjustment='none' on 0 cores",
+        ),
+        (
+            {"batch_s": 2.0, "distribution": "ctr", "slots": 2, "copies": 3},
+            "2 slots and 128 groups cannot hold 3 copies",
+        ),
     ],
 )
 def test_scenario_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:

@@ -2,9 +2,9 @@
 
 Three ways to share it are simulated on the same rows: PSP, where slices are on a ring and every row
 goes round (simulator/ring_flow.py); CTR, where every row is in several slots and each step goes to a
-cover of them; and ATR, where a slot has a segment of time for itself (simulator/segments.py). What
-must be true of a run is checked when it is done: every row met its whole window in every step, no pair
-twice.
+cover of them; and ATR, where a slot has a segment of time for itself (simulator/segments.py). In
+micro-batches, as a query has them, all three are in simulator/ring_batches.py. What must be true of a
+run is checked when it is done: every row met its whole window in every step, no pair twice.
 
 Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state is
 counted once, where the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint
@@ -15,16 +15,17 @@ costs nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from spillway.policies.slicing import ATR, CTR
 from spillway.simulator.arrivals import poisson_times
 from spillway.simulator.outcome import Outcome
+from spillway.simulator.ring_batches import batches
 from spillway.simulator.ring_flow import BEGUN, DONE, RESULTS, hops_run, ring_run
+from spillway.simulator.ring_rows import Rows, held_by_slot, order_of, wrong_rows
 from spillway.simulator.ring_scenario import RingScenario
-from spillway.simulator.segments import finished, jobs, kept, window
+from spillway.simulator.segments import finished, jobs, kept, lost
 from spillway.simulator.slices import Placement, fixed, placed
 from spillway.state.groups import Floats, Ints
 
@@ -45,54 +46,11 @@ def simulate_ring(scenario: RingScenario) -> RingResult:
     """
     rng = np.random.default_rng([scenario.seed, 0])
     times = [poisson_times(scenario.rates, scenario.seconds, rng) for _ in range(scenario.streams)]
+    if scenario.batch_s is not None:
+        return _in_batches(scenario, times, rng)
     if scenario.distribution == ATR:
         return _segments(scenario, times, rng)
     return _slices(scenario, Rows.of(scenario, times), times)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """All rows of a run by time, and the windows that they meet."""
-
-    comes_s: Floats
-    source: Ints
-    #: By row and stream: the first row that is met, and one after the last.
-    low: Ints
-    high: Ints
-
-    @classmethod
-    def of(cls, scenario: RingScenario, times: list[Floats]) -> Rows:
-        """The rows of some streams."""
-        comes = np.concatenate(times)
-        source = np.repeat(np.arange(len(times)), [len(one) for one in times])
-        by_time = np.argsort(comes, kind="stable")
-        comes, source = comes[by_time], source[by_time]
-        ranges = [window(one, comes, scenario.window_s) for one in times]
-        low, high = (np.stack([r[side] for r in ranges], axis=1) for side in (0, 1))
-        return cls(comes, source, low, high)
-
-    def met(self, order: Ints) -> Ints:
-        """By row and step, the rows of the next stream in its window."""
-        streams = order[self.source]
-        return np.take_along_axis(self.high - self.low, streams, axis=1)
-
-
-def held_by_slot(place: Placement, times: list[Floats], slots: int) -> Ints:
-    """By epoch, stream and number, how many of the first rows each slot has."""
-    longest = max(len(one) for one in times)
-    held = np.zeros((len(place.homes), len(times), longest + 1, slots), np.int64)
-    for epoch, home in enumerate(place.homes):
-        for stream, one in enumerate(times):
-            at = home[place.bucket(one)]
-            held[epoch, stream, np.arange(1, len(one) + 1), at] = 1
-            np.cumsum(held[epoch, stream], axis=0, out=held[epoch, stream])
-    return held
-
-
-def _order(scenario: RingScenario) -> Ints:
-    """By stream, the streams that its rows probe, as the policy says."""
-    sources = scenario.sources(scenario.rate)
-    return np.array([[int(step.stream) for step in source.steps] for source in sources], np.int64)
 
 
 def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResult:
@@ -100,9 +58,9 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
     ctr = scenario.distribution == CTR
     place = fixed(scenario, scenario.slots // scenario.copies) if ctr else placed(scenario, times)
     slots = int(place.ring.max())
-    held, order = held_by_slot(place, times, slots), _order(scenario)
+    held, order = held_by_slot(place, times, slots), order_of(scenario)
     keep_s = scenario.insert_s + scenario.purge_s
-    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s])
+    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s])
     samples = int(np.ceil(scenario.seconds / scenario.sample_s))
     by_sample, busy_s = np.zeros((samples + 1, 2)), np.zeros(slots)
     if ctr:
@@ -136,6 +94,7 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
             order,
             scenario.part,
             costs,
+            np.arange(slots) * (scenario.network != "shared"),
             scenario.interleave,
             scenario.seconds,
             scenario.seed,
@@ -143,10 +102,9 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
             scenario.sample_s,
             busy_s,
         )
-    copies = scenario.copies if ctr else 1
-    seconds = _seconds(scenario)
+    copies, seconds = scenario.copies if ctr else 1, _seconds(scenario)
     state, fullest, ring = _kept(rows, place, held, found, seconds)
-    violations = _wrong(rows.met(order), found, pairs)
+    violations = wrong_rows(rows.met(order), found, pairs)
     return _result(
         scenario,
         by_sample,
@@ -193,20 +151,6 @@ def _kept(
     return by_slot.sum(axis=1), by_slot.max(axis=1), ring
 
 
-def _wrong(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
-    """Rows that are done must have met their windows, all that came to each step and no pair twice."""
-    steps, done = met.shape[1], found[:, DONE] > 0
-    compared, coming = pairs[done, :steps], pairs[done, steps:]
-    wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))
-    if not len(wrong):
-        return ()
-    first = wrong[0]
-    return (
-        f"{len(wrong)} rows did not meet their windows: row {first} compared {compared[first]} pairs, "
-        f"{coming[first]} came to {met[done][first]} rows",
-    )
-
-
 def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
     """ATR."""
     todo = jobs(scenario, times, rng)
@@ -222,9 +166,7 @@ def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Genera
     late = todo.results * (done - todo.comes_s)
     np.add.at(by_sample[:, 1], sample, late[ends])
     busy = np.bincount(todo.slot[ends], todo.work_s[ends], minlength=scenario.slots)
-    met = Rows.of(scenario, times).met(_order(scenario))[:, 0]
-    lost = int(met.sum() - todo.pairs[:, 0].sum())
-    violations = (f"{lost} pairs of first steps were not compared, or twice",) if lost else ()
+    violations = lost(todo, Rows.of(scenario, times).met(order_of(scenario)))
     return _result(
         scenario,
         by_sample,
@@ -268,4 +210,35 @@ def _result(
             **{name: round(value, 6) for name, value in totals.items()},
         },
         violations,
+    )
+
+
+def _in_batches(
+    scenario: RingScenario, times: list[Floats], rng: np.random.Generator
+) -> RingResult:
+    """Any of them, in micro-batches: a point of a series is a batch, and its response all its time."""
+    found = batches(scenario, times, rng)
+    series = {
+        "second": found.until_s,
+        "response_s": found.took_s,
+        "rows": found.kept.sum(axis=1),
+        "fullest_rows": found.kept.max(axis=1),
+        "slots": np.full(len(found.until_s), scenario.slots),
+        "pairs": found.pairs,
+    }
+    late_s = float((found.results * found.took_s).sum())
+    totals = {
+        "response_s": late_s / max(float(found.results.sum()), 1e-300),
+        "rows": float(series["rows"].mean()),
+        "results": float(found.results.sum()),
+        "pairs": float(found.pairs.sum()),
+        "moves": 0.0,
+        "rows_waiting": 0.0,
+        "utilisation": float(found.busy_s.sum(axis=0).max() / max(found.took_s.sum(), 1e-300)),
+    }
+    return RingResult(
+        scenario,
+        {name: tuple(round(float(v), 9) for v in values) for name, values in series.items()},
+        {name: round(value, 9) for name, value in totals.items()},
+        found.violations,
     )

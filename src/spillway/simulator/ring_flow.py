@@ -10,6 +10,10 @@ which it comes, passes it on, and only then probes its own slices with it. So
 The END message follows behind: when it has come back to the head for the last time, all slots are done
 with the row, and the ring takes the next one. `interleave` rows are in the ring at most.
 
+Where slots pass on whole rows, links carry one message after the other, in the order in which they are
+sent: it is at the next slot T_n after all rows of all its combinations, k + 1 rows each in step k. END
+has no bytes, and waits for what was sent before it.
+
 Matches are drawn at random: "probabilistic join probing" (8.2). In the last step they are expected
 ones, so that few results do not make a response uncertain.
 """
@@ -43,6 +47,7 @@ def ring_run(
     order: Ints,
     part: float,
     costs: Floats,
+    links: Ints,
     interleave: int,
     until_s: float,
     seed: int,
@@ -64,7 +69,8 @@ def ring_run(
         held: By epoch, stream and number, how many of the first rows each slot has.
         order: The streams that each stream's rows probe.
         part: The part of pairs that match.
-        costs: T_j, T_s, T_n, and T_i with T_p.
+        costs: T_j, T_s, T_n, T_i with T_p, and how long a link has a row; 0: rows go as packets come.
+        links: On which link each slot sends.
         interleave: Rows in the ring at a time.
         until_s: Results that come later do not count.
         seed: Of the matches.
@@ -77,13 +83,15 @@ def ring_run(
         how many combinations came.
     """
     np.random.seed(seed)
-    pair_s, send_s, hop_s, keep_s = costs
-    rows, steps = len(comes_s), order.shape[1]
+    pair_s, send_s, hop_s, keep_s, link_s = costs
+    rows, steps, places = len(comes_s), order.shape[1], busy_s.shape[0]
     found = np.zeros((rows, 4))
     pairs = np.zeros((rows, 2 * steps), np.int64)
-    free = np.zeros(busy_s.shape[0])
+    free, carried = np.zeros(places), np.zeros(places)
     # When it comes, a number so that equal times have an order, row, step, where it was made, where it
-    # is, slots still to visit, and how many combinations it has; -1 is END.
+    # is, slots still to visit, and how many combinations it has; -1 is END. Beyond the slots are the
+    # places where what they sent waits for a link.
+    on_way_s = 0.0 if link_s > 0 else hop_s
     heap = [(0.0, 0, 0, 0, 0, 0, 0, 0)]
     heap.pop()
     number = 0
@@ -104,12 +112,20 @@ def ring_run(
             return found, pairs
         came_s, _, row, step, made, slot, left, count = heapq.heappop(heap)
         ring = slots[row]
+        after = slot % places + 1 if slot % places + 1 < ring else 0
+        if slot >= places:
+            link = links[slot - places]
+            carried[link] = max(came_s, carried[link]) + max(0, count) * (step + 1) * link_s
+            there_s = carried[link] + hop_s
+            heapq.heappush(heap, (there_s, number, row, step, made, after, left, count))
+            number += 1
+            continue
+        to = slot + places if link_s > 0 else after
         begin_s = max(came_s, free[slot])
         passed_s = begin_s + send_s * max(1, count)
-        after = slot + 1 if slot + 1 < ring else 0
         if left > 1:
             heapq.heappush(
-                heap, (passed_s + hop_s, number, row, step, made, after, left - 1, count)
+                heap, (passed_s + on_way_s, number, row, step, made, to, left - 1, count)
             )
             number += 1
         done_s = passed_s
@@ -135,17 +151,17 @@ def ring_run(
                 if matched > 0:
                     pairs[row, steps + step + 1] += matched
                     heapq.heappush(
-                        heap, (done_s + hop_s, number, row, step + 1, slot, after, ring, matched)
+                        heap, (done_s + on_way_s, number, row, step + 1, slot, to, ring, matched)
                     )
                     number += 1
             if step == 0 and left == ring:
                 pairs[row, steps] = 1
                 # The first END goes behind the row itself.
-                heapq.heappush(heap, (done_s + hop_s, number, row, 1, slot, after, ring, -1))
+                heapq.heappush(heap, (done_s + on_way_s, number, row, 1, slot, to, ring, -1))
                 number += 1
         elif left == 1:
             if step < steps:
-                heapq.heappush(heap, (done_s + hop_s, number, row, step + 1, slot, after, ring, -1))
+                heapq.heappush(heap, (done_s + on_way_s, number, row, step + 1, slot, to, ring, -1))
                 number += 1
             else:
                 found[row, DONE] = done_s
@@ -179,7 +195,7 @@ def hops_run(
     is given are those of `ring_run`.
     """
     np.random.seed(seed)
-    pair_s, send_s, hop_s, keep_s = costs
+    pair_s, send_s, hop_s, keep_s = costs[0], costs[1], costs[2], costs[3]
     rows, steps, slots = len(comes_s), order.shape[1], held.shape[3]
     found = np.zeros((rows, 4))
     pairs = np.zeros((rows, 2 * steps), np.int64)

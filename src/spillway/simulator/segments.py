@@ -141,3 +141,9 @@ def kept(todo: Jobs, done_s: Floats, slot: int, window_s: float, samples: Floats
     at = todo.comes_s[mine]
     first = np.searchsorted(at, at[np.maximum(last, 0)] - window_s, side="right")
     return np.where(last >= 0, last + 1 - first, 0)
+
+
+def lost(todo: Jobs, met: Ints) -> tuple[str, ...]:
+    """What is wrong: pairs of first steps that were not compared, or twice; `met` is by row and step."""
+    missing = int(met[:, 0].sum() - todo.pairs[:, 0].sum())
+    return (f"{missing} pairs of first steps were not compared, or twice",) if missing else ()

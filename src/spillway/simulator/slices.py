@@ -51,9 +51,18 @@ class Placement:
 
 def fixed(scenario: RingScenario, slots: int) -> Placement:
     """Slices go round some slots, and nothing changes."""
-    buckets = _buckets(scenario)
-    homes = (np.arange(buckets) % scenario.groups) % slots
-    return _still(scenario, homes, np.full(buckets, slots))
+    return still(scenario, (np.arange(scenario.groups) % slots)[None, :], slots)
+
+
+def still(scenario: RingScenario, tables: Ints, slots: int) -> Placement:
+    """Slices are where tables say, each of which rows may see; nothing changes.
+
+    A table has the slot of each slice of a period, which is twice a window.
+    """
+    width_s = 2 * scenario.window_s / tables.shape[1]
+    buckets = int(np.ceil(scenario.seconds / width_s)) + 1
+    homes, zero = tables[:, np.arange(buckets) % tables.shape[1]], np.zeros(1)
+    return Placement(width_s, zero, homes, np.full(buckets, slots), zero, 0, ())
 
 
 def placed(scenario: RingScenario, times: Sequence[Floats]) -> Placement:
@@ -69,11 +78,6 @@ def _width_s(scenario: RingScenario) -> float:
 
 def _buckets(scenario: RingScenario) -> int:
     return int(np.ceil(scenario.seconds / _width_s(scenario))) + 1
-
-
-def _still(scenario: RingScenario, homes: Ints, ring: Ints) -> Placement:
-    zero = np.zeros(1)
-    return Placement(_width_s(scenario), zero, homes[None, :], ring, zero, 0, ())
 
 
 class _Placer:
