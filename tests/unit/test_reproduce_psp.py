@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from spillway.experiments.reproduce_flux import document
 from spillway.experiments.reproduce_page import load, rendered
 from spillway.experiments.reproduce_psp import PSP_FIGURES
 from spillway.experiments.reproduce_psp_rate import AGGRESSIVE, FIXED, PASSIVE, SMOOTHED
-from spillway.experiments.reproduce_psp_ring import SELECTIVITIES, line
+from spillway.experiments.reproduce_psp_ring import SELECTIVITIES, SETTING, TRIED, line, tried
 from spillway.experiments.reproduce_psp_rivals import COPIES, SEGMENTS_S, copies, segment
-from spillway.experiments.reproduce_psp_terms import LENGTHS, PSP, rows_of_windows
+from spillway.experiments.reproduce_psp_terms import LENGTHS, PSP, Setting, ring, rows_of_windows
 from spillway.simulator.ring import RingResult
 from spillway.simulator.ring_scenario import RingScenario
 
@@ -68,6 +69,74 @@ def valley(best: int, slope: float = 0.05) -> Callable[[int], float]:
 )
 def test_psp_8a_asks_for_a_best_length(times: Callable[[float, int], float], holds: bool) -> None:
     assert held("psp-8a", rings(times)) is holds
+
+
+def others(best: Callable[[Setting, float], int], late: float = 0.0) -> Lines:
+    """Runs of all other settings, with given best lengths, and so many rows that wait in the end."""
+    lines = {}
+    for setting in TRIED:
+        for s in SELECTIVITIES:
+            times = valley(best(setting, s))
+            some = {n: made(response_s=times(n)) for n in LENGTHS}
+            waiting = {n: {**one.totals, "rows_waiting": late} for n, one in some.items()}
+            lines[tried(setting, s)] = {
+                n: replace(one, totals=waiting[n]) for n, one in some.items()
+            }
+    return {name: by_n for name, by_n in lines.items() if name not in map(line, SELECTIVITIES)}
+
+
+def with_waiting(lines: Lines) -> Lines:
+    return {
+        name: {
+            n: replace(one, totals={**one.totals, "rows_waiting": 0.0}) for n, one in by_n.items()
+        }
+        for name, by_n in lines.items()
+    }
+
+
+def test_psp_8a_tells_of_other_settings_and_is_judged_by_its_own_lines() -> None:
+    same = with_waiting(rings(lambda s, n: (1 + s) * valley(13)(n)))
+    shorter = others(lambda one, s: 8 if one.network == "shared" and s < 0.5 else 7)
+    found = document(PSP_FIGURES["psp-8a"], same, shorter)
+    assert not found["holds"]
+    assert list(found["series"]) == [line(s) for s in SELECTIVITIES]
+    told = found["measured"]["tried"]
+    assert [one["network"] for one in told if one["longer_with_smaller_selectivity"]] == [
+        "shared"
+    ] * 6
+    assert told[TRIED.index(SETTING)]["best_slots"] == {"0.05": 13, "0.1": 13, "0.5": 13}
+    page = rendered([found])
+    assert (
+        "in 0 of 6 where they go packet by packet, in 0 of 6 where they go whole over links, "
+        "in 6 of 6 where they go whole over one network"
+    ) in page
+    assert "| whole over one network | 5,000 | 4 | 8 | 8 | 7 | yes |" in page
+
+
+def test_rings_that_fall_behind_count_for_nothing() -> None:
+    same = with_waiting(rings(lambda s, n: (1 + s) * valley(13)(n)))
+    behind = others(lambda _, s: 8 if s < 0.5 else 7, late=151.0)
+    page = rendered([document(PSP_FIGURES["psp-8a"], same, behind)])
+    assert "in 0 of 1 where they go packet by packet, in 0 of 0 where" in page
+    assert "| whole over links | 20,000 | 4 | 8 | 8 | 7 | no |" in page
+
+
+def test_check_that_failed_beside_the_lines_counts() -> None:
+    lines = with_waiting(rings(lambda s, n: (1 + s) * valley(15 if s < 0.5 else 14)(n)))
+    beside = dict(others(lambda _, s: 8))
+    name, by_n = next(iter(beside.items()))
+    beside[name] = {**by_n, 4: replace(by_n[4], violations=("a row missed its window",))}
+    assert document(PSP_FIGURES["psp-8a"], lines)["holds"]
+    assert not document(PSP_FIGURES["psp-8a"], lines, beside)["holds"]
+
+
+def test_setting_of_the_lines_is_the_ring_of_all_figures() -> None:
+    assert SETTING in TRIED
+    assert SETTING.ring(9, 0.5) == ring(9, 0.5)
+    small = Setting("small", "links", 4).ring(9)
+    assert (small.pair_s, small.row_bytes, small.link_s) == pytest.approx((15e-6, 15_000, 120e-6))
+    beside = PSP_FIGURES["psp-8a"].beside()
+    assert len(beside) == (len(TRIED) - 1) * len(SELECTIVITIES)
 
 
 @pytest.mark.parametrize(("part", "holds"), [(1.01, True), (1.1, False), (0.9, False)])

@@ -46,13 +46,17 @@ def documents_of(
         return known[key]
 
     for figure in figures:
-        results = {
-            line: {
-                x: ran(one, f"simulating {figure.name}: {line}, {x:g}") for x, one in by_x.items()
+        results, beside = (
+            {
+                line: {
+                    x: ran(one, f"simulating {figure.name}: {line}, {x:g}")
+                    for x, one in by_x.items()
+                }
+                for line, by_x in some.items()
             }
-            for line, by_x in figure.runs().items()
-        }
-        yield document(figure, results)
+            for some in (figure.runs(), figure.beside())
+        )
+        yield document(figure, results, beside)
 
 
 def simulated(scenario: Scenario | JoinScenario) -> Result:
@@ -61,12 +65,14 @@ def simulated(scenario: Scenario | JoinScenario) -> Result:
 
 
 def document(
-    figure: SimulatedFigure[S, R], results: Mapping[str, Mapping[float, R]]
+    figure: SimulatedFigure[S, R],
+    results: Mapping[str, Mapping[float, R]],
+    beside: Mapping[str, Mapping[float, R]] | None = None,
 ) -> dict[str, Any]:
     """The figure as plain data; no claim holds where a check of a run failed."""
-    points = figure.points(results)
-    measured, borne_out = figure.judge(points, results)
-    wrong = [w for by_x in results.values() for found in by_x.values() for w in found.violations]
+    points, every = figure.points(results), {**results, **(beside or {})}
+    measured, borne_out = figure.judge(points, every)
+    wrong = [w for by_x in every.values() for found in by_x.values() for w in found.violations]
     return {
         "figure": figure.name,
         "claim": figure.claim,

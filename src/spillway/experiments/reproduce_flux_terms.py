@@ -78,6 +78,8 @@ class SimulatedFigure(Generic[S, R]):
     names: Mapping[float, str] = field(default_factory=dict)
     #: Brings points that cannot be compared to a common measure.
     scaled: Callable[[Points], Points] = lambda points: points
+    #: Runs that no line shows; the judge gets them with the others.
+    beside: Callable[[], Mapping[str, Mapping[float, S]]] = dict
 
     def points(self, results: Mapping[str, Mapping[float, R]]) -> Points:
         """The lines, from their runs."""

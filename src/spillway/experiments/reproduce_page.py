@@ -26,7 +26,7 @@ from spillway.experiments.reproduce_flux_page import (
 from spillway.experiments.reproduce_flux_real import FLUX_REAL
 from spillway.experiments.reproduce_plans_real import PLANS_REAL
 from spillway.experiments.reproduce_psp import PSP_FIGURES
-from spillway.experiments.reproduce_psp_page import PSP_HEAD, PSP_REAL_HEAD
+from spillway.experiments.reproduce_psp_page import PSP_REAL_HEAD, psp_head
 from spillway.experiments.reproduce_psp_real import PSP_REAL
 from spillway.experiments.reproduce_spec import FIGURES
 from spillway.experiments.reproduce_terms import GROUPS, MEMORY_PART, MINUTES, ROWS_PER_MINUTE
@@ -98,7 +98,7 @@ def rendered(documents: Sequence[Mapping[str, Any]]) -> str:
         (PLANS_REAL_HEAD, [*PLANS_REAL]),
         (PLANS_HEAD, [*PLANS]),
         (PSP_REAL_HEAD, [*PSP_REAL]),
-        (PSP_HEAD, [*PSP_FIGURES]),
+        (psp_head(known), [*PSP_FIGURES]),
     ):
         if shown := [name for name in figures if name in known]:
             parts += [head, _summary(known, shown)]

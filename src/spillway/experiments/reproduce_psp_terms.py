@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from spillway.experiments.reproduce_flux_terms import SimulatedFigure
 from spillway.simulator.ring import RingResult
 from spillway.simulator.ring_scenario import RingScenario
+from spillway.workloads.images import PIXELS
 
 PspFigure = SimulatedFigure[RingScenario, RingResult]
 PspRuns = Mapping[str, Mapping[float, RingScenario]]
@@ -25,6 +27,40 @@ NOISE = 0.03
 def ring(slots: int, found: float = 0.1) -> RingScenario:
     """A ring as in 8.2: one row at a time, and nothing changes."""
     return RingScenario("psp", slots=slots, found=found, groups=_SLICES * slots)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Of which images a ring is, how they get to the next slot, and how many are in it at a time."""
+
+    size: str = "middle"
+    network: str = "packets"
+    interleave: int = 1
+
+    @property
+    def name(self) -> str:
+        """What it is called.
+
+        Example:
+            >>> Setting("small", "links", 4).name
+            'small, links, 4 at a time'
+        """
+        return f"{self.size}, {self.network}, {self.interleave} at a time"
+
+    def ring(self, slots: int, found: float = 0.1) -> RingScenario:
+        """A ring as in 8.2: what a pair costs is in proportion to the pixels."""
+        free, times = ring(slots, found), PIXELS[self.size] / PIXELS["middle"]
+        return free.changed(
+            pair_s=free.pair_s * times,
+            row_bytes=round(free.row_bytes * times),
+            network=self.network,
+            interleave=self.interleave,
+        )
+
+
+def arriving(scenario: RingScenario) -> float:
+    """Rows of all streams that come in a second."""
+    return scenario.streams * scenario.rate
 
 
 def milliseconds(found: RingResult) -> float:
