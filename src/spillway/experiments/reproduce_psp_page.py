@@ -79,9 +79,9 @@ def _tried(tried: Sequence[Mapping[str, Any]]) -> str:
         counts.append(f"in {longer} of {len(mine)} where they go {told}")
     lines = [
         "The paper does not say how rows got from node to node, of which images its lines are, and "
-        "whether several rows were in the ring. Of the settings below whose best rings keep up, a smaller "
-        f"selectivity has a longer best ring {', '.join(counts)}. Where the bytes of whole rows take "
-        "time on a link of its own to the next slot, a result still waits for one row and one "
+        "whether several rows were in the ring. Of the settings below whose best rings keep up, a "
+        f"smaller selectivity has a longer best ring {', '.join(counts)}. Where the bytes of whole rows "
+        "take time on a link of its own to the next slot, a result still waits for one row and one "
         "combination to come round, whatever the selectivity. A network that all slots share carries "
         "each combination once for every slot: there more matches fill it sooner, the longer the ring.",
         "",

@@ -47,7 +47,7 @@ def simulate_ring(scenario: RingScenario) -> RingResult:
     rng = np.random.default_rng([scenario.seed, 0])
     times = [poisson_times(scenario.rates, scenario.seconds, rng) for _ in range(scenario.streams)]
     if scenario.batch_s is not None:
-        return _in_batches(scenario, times, rng)
+        return _batched(scenario, times, rng)
     if scenario.distribution == ATR:
         return _segments(scenario, times, rng)
     return _slices(scenario, Rows.of(scenario, times), times)
@@ -213,9 +213,7 @@ def _result(
     )
 
 
-def _in_batches(
-    scenario: RingScenario, times: list[Floats], rng: np.random.Generator
-) -> RingResult:
+def _batched(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
     """Any of them, in micro-batches: a point of a series is a batch, and its response all its time."""
     found = batches(scenario, times, rng)
     series = {
