@@ -35,7 +35,7 @@ format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff check --fix .
 
 test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: test ## Exactly what the CI runs
 
