@@ -45,7 +45,7 @@ def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result
     Example:
         >>> found = simulate(Scenario(seconds=1, slots=4, groups=64, noise=False))
         >>> round(found.totals["rows_processed"] / 1000)
-        87
+        88
     """
     return Simulation(preset(scenario) if isinstance(scenario, str) else scenario).run(tell)
 
