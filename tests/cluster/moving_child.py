@@ -55,8 +55,8 @@ def _plan_by_slot(plans: Sequence[str]) -> None:
     """Every slot joins in a shape of its own, and keeps it; without plans all do the n-way join."""
     if plans:
         shapes = tuple(parse(plan) for plan in plans)
-        stage.shapes_of = lambda *_: shapes  # type: ignore[assignment]
-        stage.reshape = lambda state, *_: state  # type: ignore[assignment]
+        stage.shapes_of = lambda *_: shapes
+        stage.reshape = lambda state, *_: state
 
 
 def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
@@ -68,7 +68,7 @@ def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
             raise RuntimeError("lost in transit")
         return carried(self, move, *rest)
 
-    Mover._carried = lost  # type: ignore[method-assign]
+    Mover._carried = lost
 
 
 def main(given: str, root: str, placed: str) -> None:
@@ -115,7 +115,7 @@ def main(given: str, root: str, placed: str) -> None:
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
-    rules = Rules(Scripted(), interval_batches=1, protocols=protocols)  # type: ignore[arg-type]
+    rules = Rules(Scripted(), interval_batches=1, protocols=protocols)
     query._loop.stage.rules = rules
     # Slots that have lost their executors may come to one place, where nothing would be sent.
     query._loop.stage.always_sends = found.get("share", "executor") == "executor"

@@ -60,7 +60,7 @@ def main(kind: str, root: str, ready: str, adapt: str) -> None:
     """
     settings = json.loads(adapt)
     if "ring" in settings:
-        stage.model_now = hops_alone  # type: ignore[assignment]
+        stage.model_now = hops_alone
     loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
     conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)

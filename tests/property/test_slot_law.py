@@ -422,6 +422,6 @@ def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
         added: tuple[str, ...]
         dropped: tuple[str, ...]
 
-    once, gone = shared.updated([Answer((), ("r",))])  # type: ignore[list-item]
+    once, gone = shared.updated([Answer((), ("r",))])
     assert gone == ()
-    assert once.updated([Answer(("s",), ("r",))])[1] == ("r",)  # type: ignore[list-item]
+    assert once.updated([Answer(("s",), ("r",))])[1] == ("r",)

@@ -278,7 +278,7 @@ def test_slot_takes_copies_as_they_come() -> None:
 )
 def test_scenario_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        RingScenario(**changes)  # type: ignore[arg-type]
+        RingScenario(**changes)
     assert refused.value.message == told
 
 

@@ -251,7 +251,7 @@ def test_slots_come_and_go_under_any_plan(spark: SparkSession, tmp_path: Path) -
     for times, slots in enumerate((4, 1), start=1):
         query.scale(slots=slots)
         feed(scenario, 6, far="bc", seed=slots)
-        until(query, lambda times=times: len(happened(query, Scaled)) == times)  # type: ignore[misc]
+        until(query, lambda times=times: len(happened(query, Scaled)) == times)
     query.processAllAvailable()
     query.stop()
     scenario.check(joined(scenario, None))

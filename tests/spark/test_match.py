@@ -279,7 +279,7 @@ def test_column_is_refused_with_the_text_to_write_instead(
     with pytest.raises(
         sw.PlanError, match=r"not Column<'.*a\.x.*'>\n  hint: .*match\(\"a\.x < b\.x\"\)"
     ):
-        scenario.join().match(F.col("a.x") < F.col("b.x"))  # type: ignore[arg-type]
+        scenario.join().match(F.col("a.x") < F.col("b.x"))
 
 
 def test_condition_of_a_session_without_ansi_mode_is_refused(

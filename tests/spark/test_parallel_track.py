@@ -188,7 +188,8 @@ def test_slots_that_go_are_drained_by_parallel_tracks(spark: SparkSession, tmp_p
     scenario.check_files(slots=1)
 
 
-def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+def moved_by_auto(spark: SparkSession, tmp_path: Path) -> tuple[Query, list[str]]:
+    """A run in which the protocol is chosen, and why that of each move was."""
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, 1, 10)
     how = {name: value for name, value in OFTEN.items() if name != "moves"}
@@ -196,8 +197,13 @@ def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: 
     scenario.check(windowed(scenario))
     asked = [event for event in query.events if type(event) is STEPS[0]]
     assert asked
+    return query, [event.reason for event in asked]
+
+
+def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    _, reasons = moved_by_auto(spark, tmp_path)
     # Slots of one process have one memory: nothing needs to be sent.
-    assert all("moving state 0.00 s" in event.reason for event in asked)
+    assert all("moving state 0.00 s" in reason for reason in reasons)
 
 
 def test_auto_takes_a_track_where_state_is_dear_to_send(
@@ -205,14 +211,8 @@ def test_auto_takes_a_track_where_state_is_dear_to_send(
 ) -> None:
     monkeypatch.setattr(SlotRecord, "place", lambda record, _: f"host {record.slot}")
     monkeypatch.setattr("spillway.policies.protocols.LEAST_SENT_S", 1e6)
-    scenario = Scenario(spark, tmp_path, a=A, b=B)
-    skewed(scenario, 1, 10)
-    how = {name: value for name, value in OFTEN.items() if name != "moves"}
-    query = scenario.run(windowed(scenario), slots=3, strategy="auto", **how)
-    scenario.check(windowed(scenario))
-    asked = [event for event in query.events if type(event) is STEPS[0]]
-    assert asked
-    assert all(" s < moving state 10000" in event.reason for event in asked)
+    query, reasons = moved_by_auto(spark, tmp_path)
+    assert all(" s < moving state 10000" in reason for reason in reasons)
     assert happened(query, DuplicationAsked)
 
 

@@ -58,7 +58,7 @@ def test_batch_frame_is_no_stream(scenario: Scenario) -> None:
 
 def test_thing_that_is_no_frame_is_no_stream(scenario: Scenario) -> None:
     orders = scenario.streams["orders"].stream()
-    message, _, hint = refusal(PlanError, lambda: join(orders=orders, payments="payments"))  # type: ignore[arg-type]
+    message, _, hint = refusal(PlanError, lambda: join(orders=orders, payments="payments"))
     assert message == "stream payments is a str, not a streaming DataFrame"
     assert hint == "pass what spark.readStream...load() returns"
 

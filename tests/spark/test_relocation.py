@@ -188,7 +188,7 @@ def test_scale_refuses_what_cannot_be(spark: SparkSession, tmp_path: Path) -> No
         with pytest.raises(SettingsError, match=f"{slots} slots cannot share 16 groups"):
             query.scale(slots=slots)
     with pytest.raises(SettingsError, match="'two' is not a whole number"):
-        query.scale(slots="two")  # type: ignore[arg-type]
+        query.scale(slots="two")
     query.stop()
     with pytest.raises(QueryError, match="has ended, so it cannot be scaled"):
         query.scale(slots=2)

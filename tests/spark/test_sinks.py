@@ -281,7 +281,7 @@ def test_missing_class_of_spark_is_told() -> None:
         _jvm = type("View", (), {"a.B": object()})()
 
     with pytest.raises(SpillwayError, match=r"does not know Spark 9\.9"):
-        find_class(Session(), ["a.B"])  # type: ignore[arg-type]
+        find_class(Session(), ["a.B"])
 
 
 def test_console_shows_header_and_rows(
@@ -354,8 +354,8 @@ def test_table_is_created_and_then_appended_to_by_name(
         (SinkSpec("rate", {}), "'rate' is a source to read from"),
         (SinkSpec("noop", {}, partition_by=("k",)), "partitionBy(k) has no meaning for the sink"),
         (SinkSpec("console", {}, partition_by=("k",)), "partitionBy(k) has no meaning"),
-        (SinkSpec(None, {}, foreach_batch=7), "expects a function, not int 7"),  # type: ignore[arg-type]
-        (SinkSpec(None, {}, foreach_batch=lambda df: None), "takes (df)"),  # type: ignore[arg-type, misc]
+        (SinkSpec(None, {}, foreach_batch=7), "expects a function, not int 7"),
+        (SinkSpec(None, {}, foreach_batch=lambda df: None), "takes (df)"),
         (SinkSpec("parquet", {}, path="nofs://host/out"), "'nofs://host/out' cannot be reached"),
         (SinkSpec(None, {}, table="a b"), "toTable('a b'): the table cannot be looked up"),
         (SinkSpec(None, {}, table="no_schema.t"), "Table no_schema.t cannot be created"),

@@ -14,7 +14,7 @@ def record(slot: int, memory: int = 0, **values: object) -> SlotRecord:
     none = (0, 0)
     return SlotRecord(
         *(0, slot, f"manifests/{slot}", none, none, 0, (None, None), none, (memory, 0), none, "w"),
-        **values,  # type: ignore[arg-type]
+        **values,
     )
 
 

@@ -163,7 +163,7 @@ def opened(location: Path) -> tuple[Checkpoint, Committed]:
 def logged(location: Path, **changes: object) -> None:
     """One more commit, of which only that is different."""
     checkpoint, state = opened(location)
-    checkpoint.log.append(replace(state, round=state.round + 1, **changes))  # type: ignore[arg-type]
+    checkpoint.log.append(replace(state, round=state.round + 1, **changes))
 
 
 def receive(location: Path, root: Path) -> str:

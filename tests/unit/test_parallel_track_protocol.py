@@ -70,7 +70,7 @@ def in_phase(phase: Phase) -> ParallelTrack:
 def answer(slot: int, **more: object) -> SlotRecord:
     none = (0, 0)
     fixed = (7, slot, "m", none, none, 0, (None, None), none, none, none, "w")
-    return SlotRecord(*fixed, **more)  # type: ignore[arg-type]
+    return SlotRecord(*fixed, **more)
 
 
 @pytest.mark.parametrize("phase", Phase)

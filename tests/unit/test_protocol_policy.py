@@ -44,7 +44,7 @@ MOVE = Move(0, 1, 40 * MB, "M_least/M_max = 0.40 < 0.80")
 
 
 def slot(number: int, held: int, **more: object) -> SlotView:
-    return SlotView(number, held, 0, None, 8, 0, place=f"host{number}", **more)  # type: ignore[arg-type]
+    return SlotView(number, held, 0, None, 8, 0, place=f"host{number}", **more)
 
 
 def view(busy_s: float, **more: object) -> ClusterView:

@@ -236,7 +236,7 @@ def _line_names(figure: Figure, measured: dict[str, Any]) -> list[str]:
     return [
         f"{variant.name}-M{slot}"
         for variant in figure.variants
-        for slot in range(1, 1 + variant.adapt["slots"])  # type: ignore[operator]
+        for slot in range(1, 1 + variant.adapt["slots"])
     ]
 
 

@@ -333,8 +333,8 @@ def commit_batch(
     clock_s = state.clock_s + seconds
     messages = answers(plan.moves, records)
     moves, heard = delivered(plan.moves, messages, clock_s)
-    ended_well = [(one, move) for one, move in heard if not _wished_for(state, move, records)]
-    followers = following(ended_well, state.moves_begun, clock_s)
+    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
+    followers = following(may_follow, state.moves_begun, clock_s)
     moves = begun(moves, followers)
     told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
     told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
@@ -380,8 +380,8 @@ def wishes(state: Committed, slot: int, record: SlotRecord) -> bool:
     return slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
 
 
-def _wished_for(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
-    """Whether a slot of a move would rather have another shape than the rest of the groups moved."""
+def _gives_way(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
+    """Whether the rest of a move waits, since one of its slots would have another shape first."""
     return any(wishes(state, slot, records[slot]) for slot in move.slots)
 
 
