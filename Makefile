@@ -51,7 +51,7 @@ reproduce: setup ## Make the papers' figures again, and docs/reproduction.md
 	@$(BIN)/spillway reproduce --out bench/reproduction --page docs/reproduction.md $(ARGS)
 
 tables: setup ## Write the README's table from bench/results, and the diagrams of moves
-	@$(BIN)/python -m spillway.experiments.tables bench/results README.md
+	@$(BIN)/python -m spillway_lab.bench.tables bench/results README.md
 	@$(BIN)/python -m spillway.protocols.diagram docs/architecture.md
 
 clean: ## Remove caches and build results (.venv stays)

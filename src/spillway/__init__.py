@@ -8,71 +8,92 @@ joined = (sw.join(orders=orders, payments=payments)
 query = (joined.writeStream.format("parquet")
             .option("checkpointLocation", "ck")
             .start("out"))
+
+A public name is imported when it is first used, so that `import spillway` takes milliseconds and
+`spillway doctor` runs where pyspark is missing.
 """
 
-from spillway.errors import (
-    EnvironmentMissing,
-    PlanError,
-    QueryError,
-    SettingsError,
-    SpillwayError,
-    StateError,
-)
-from spillway.operators.conditions import predicate, scalar
-from spillway.simulator.scenario import Scenario
-from spillway.simulator.simulation import simulate
-from spillway.spark.aggregations import (
-    Aggregation,
-    approx_quantile,
-    avg,
-    count,
-    first,
-    function,
-    last,
-    max,
-    min,
-    stddev,
-    sum,
-    variance,
-)
-from spillway.spark.dedup import Dedup
-from spillway.spark.groupby import GroupBy
-from spillway.spark.join import Join, join
-from spillway.spark.query import Query
-from spillway.spark.stream import Stream, stream
-from spillway.spark.windowed import WindowedGroupBy
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from spillway.version import VERSION as __version__
 
-__all__ = [
-    "Aggregation",
-    "Dedup",
-    "EnvironmentMissing",
-    "GroupBy",
-    "Join",
-    "PlanError",
-    "Query",
-    "QueryError",
-    "Scenario",
-    "SettingsError",
-    "SpillwayError",
-    "StateError",
-    "Stream",
-    "WindowedGroupBy",
-    "__version__",
-    "approx_quantile",
-    "avg",
-    "count",
-    "first",
-    "function",
-    "join",
-    "last",
-    "max",
-    "min",
-    "predicate",
-    "scalar",
-    "simulate",
-    "stddev",
-    "stream",
-    "sum",
-    "variance",
-]
+if TYPE_CHECKING:
+    from spillway.errors import EnvironmentMissing as EnvironmentMissing
+    from spillway.errors import PlanError as PlanError
+    from spillway.errors import QueryError as QueryError
+    from spillway.errors import SettingsError as SettingsError
+    from spillway.errors import SpillwayError as SpillwayError
+    from spillway.errors import StateError as StateError
+    from spillway.operators.predicates.conditions import predicate as predicate
+    from spillway.operators.predicates.conditions import scalar as scalar
+    from spillway.spark.api.aggregations import Aggregation as Aggregation
+    from spillway.spark.api.aggregations import approx_quantile as approx_quantile
+    from spillway.spark.api.aggregations import avg as avg
+    from spillway.spark.api.aggregations import count as count
+    from spillway.spark.api.aggregations import first as first
+    from spillway.spark.api.aggregations import function as function
+    from spillway.spark.api.aggregations import last as last
+    from spillway.spark.api.aggregations import max as max
+    from spillway.spark.api.aggregations import min as min
+    from spillway.spark.api.aggregations import stddev as stddev
+    from spillway.spark.api.aggregations import sum as sum
+    from spillway.spark.api.aggregations import variance as variance
+    from spillway.spark.api.dedup import Dedup as Dedup
+    from spillway.spark.api.groupby import GroupBy as GroupBy
+    from spillway.spark.api.join import Join as Join
+    from spillway.spark.api.join import join as join
+    from spillway.spark.api.query import Query as Query
+    from spillway.spark.api.session import local_session as local_session
+    from spillway.spark.api.stream import Stream as Stream
+    from spillway.spark.api.stream import stream as stream
+    from spillway.spark.api.windowed import WindowedGroupBy as WindowedGroupBy
+
+#: The module that each public name is in.
+_HOMES = {
+    "errors": (
+        "EnvironmentMissing",
+        "PlanError",
+        "QueryError",
+        "SettingsError",
+        "SpillwayError",
+        "StateError",
+    ),
+    "operators.predicates.conditions": ("predicate", "scalar"),
+    "spark.api.aggregations": (
+        "Aggregation",
+        "approx_quantile",
+        "avg",
+        "count",
+        "first",
+        "function",
+        "last",
+        "max",
+        "min",
+        "stddev",
+        "sum",
+        "variance",
+    ),
+    "spark.api.dedup": ("Dedup",),
+    "spark.api.groupby": ("GroupBy",),
+    "spark.api.join": ("Join", "join"),
+    "spark.api.query": ("Query",),
+    "spark.api.session": ("local_session",),
+    "spark.api.stream": ("Stream", "stream"),
+    "spark.api.windowed": ("WindowedGroupBy",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - names are computed
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'spillway' has no attribute {name!r}")
+    value = getattr(import_module(f"spillway.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

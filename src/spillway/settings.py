@@ -14,33 +14,33 @@ _UNITS = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
-#: Which groups leave memory first; see spillway/policies/spill.py.
+#: Which groups leave memory first; see spillway/policies/local/controller.py.
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
 
-#: How groups live on disk; see spillway/operators/control.py and spillway/operators/rotation.py.
+#: How groups live on disk; see spillway/slot/control.py and spillway/slot/rotation.py.
 SPILL_MODES = ("generations", "rotation")
 
-#: How slots share memory; see spillway/policies/strategy.py.
+#: How slots share memory; see spillway/policies/cluster/strategy.py.
 STRATEGIES = (
     *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
     *("flux-load", "flux-memory", "flux-hybrid"),
 )
 
-#: How a join without equal keys is spread over slots; see spillway/spark/matching.py.
+#: How a join without equal keys is spread over slots; see spillway/spark/api/matching.py.
 DISTRIBUTIONS = ("psp", "atr", "ctr")
 
 #: How the slots of such a join come and go; see spillway/coordinator/smoothing.py.
 AGGRESSIVE, PASSIVE = "aggressive", "passive"
 
-#: How groups move; see spillway/policies/protocols.py.
+#: How groups move; see spillway/policies/cluster/protocols.py.
 MSLB, PTLB = "mslb", "ptlb"
 
-#: The value of a setting that is found while the query runs, see spillway/policies/tuning.py, or when it
-#: is first started, see spillway/spark/distribution.py.
+#: The value of a setting that is found while the query runs, see spillway/policies/cluster/tuning.py,
+#: or when it is first started, see spillway/spark/api/distribution.py.
 AUTO = "auto"
 MOVES = (MSLB, PTLB, AUTO)
 ADJUSTMENTS = (AGGRESSIVE, PASSIVE, AUTO)
-#: Who says how many slots there are; see spillway/policies/length.py.
+#: Who says how many slots there are; see spillway/policies/ring/length.py.
 FIXED = "fixed"
 RINGS = (FIXED, AUTO)
 

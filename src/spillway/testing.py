@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampNTZType
 
 from spillway.errors import PlanError
-from spillway.spark.lanes import stored_as
+from spillway.spark.runtime.lanes import stored_as
 
 #: Modification time of the first file of a stream; each later one is a second younger, which every
 #: filesystem can tell apart. Spark's file source takes files in this order.

@@ -25,10 +25,10 @@ from inputs import Input
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spillway.operators.faults import Fault, Faults
-from spillway.spark.anchors import Anchors
-from spillway.spark.query import Query
-from spillway.spark.session import local_session
+from spillway.faults import Fault, Faults
+from spillway.spark.api.query import Query
+from spillway.spark.api.session import local_session
+from spillway.spark.runtime.anchors import Anchors
 
 SLOTS, FEWER_SLOTS = 6, 4
 QUIET, WORKER_DIES, STOP, FILES = 4, 8, 10, 15

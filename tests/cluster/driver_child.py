@@ -12,8 +12,8 @@ from pathlib import Path
 
 from inputs import Input
 
-from spillway.spark import loop
-from spillway.spark.session import local_session
+from spillway.spark.api.session import local_session
+from spillway.spark.runtime import loop
 
 #: Short lives gain nothing from the JVM's second compiler.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."

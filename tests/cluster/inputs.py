@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import spillway as sw
-from spillway.spark.join import Join
+from spillway.spark.api.join import Join
 
 _START_US = 1_700_000_000_000_000
 _MINUTE_US = 60_000_000

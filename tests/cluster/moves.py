@@ -17,8 +17,8 @@ import pytest
 from inputs import Input, assert_same_rows, written
 from processes import Child, local_roots, wait_until
 
-from spillway.coordinator.log import Log
-from spillway.state.tiers import DurableTier
+from spillway.checkpoint.log import Log
+from spillway.state.runs.tiers import DurableTier
 
 STEPS, TRACK_STEPS = range(1, 9), range(1, 6)
 #: When a move is taken back, or a parallel track given up.

@@ -19,18 +19,18 @@ from typing import Any, Literal
 from cluster_child import Report
 from inputs import Input
 
+from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import Rules
-from spillway.coordinator.log import Log
+from spillway.faults import Fault, Faults, StepFault
 from spillway.metrics.view import NORMAL, ClusterView
-from spillway.operators.faults import Fault, Faults, StepFault
 from spillway.plan.shape import parse
-from spillway.policies.protocols import Protocols
-from spillway.policies.strategy import Move
+from spillway.policies.cluster.protocols import Protocols
+from spillway.policies.cluster.strategy import Move
 from spillway.protocols.move import GroupMove
-from spillway.spark import stage
-from spillway.spark.mover import Mover
-from spillway.spark.session import local_session
-from spillway.state.tiers import DurableTier
+from spillway.spark.api.session import local_session
+from spillway.spark.runtime import stage
+from spillway.spark.runtime.mover import Mover
+from spillway.state.runs.tiers import DurableTier
 
 SLOTS = 3
 

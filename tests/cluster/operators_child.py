@@ -13,10 +13,10 @@ from inputs import SCHEMAS
 from pyspark.sql import DataFrame, SparkSession
 
 import spillway as sw
-from spillway.policies.ring import HopCosts, ProbeStep, Source
-from spillway.spark import loop, stage
-from spillway.spark.result import Result
-from spillway.spark.session import local_session
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source
+from spillway.spark.api.result import Result
+from spillway.spark.api.session import local_session
+from spillway.spark.runtime import loop, stage
 
 
 def query_of(kind: str, spark: SparkSession, root: str) -> Result:

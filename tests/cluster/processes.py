@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from spillway.settings import Adapt
-from spillway.spark.home import Places
+from spillway.spark.runtime.home import Places
 
 HERE = Path(__file__).parent
 

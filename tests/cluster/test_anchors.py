@@ -10,8 +10,8 @@ import pytest
 from cluster_child import QUIET, SLOTS
 
 from conftest import ClusterRun
-from spillway.spark.anchors import check_settings
-from spillway.spark.session import ANCHORING
+from spillway.spark.api.session import ANCHORING
+from spillway.spark.runtime.anchors import check_settings
 
 
 def test_slots_stay_on_their_executors_from_the_second_batch_on(run: ClusterRun) -> None:

@@ -18,9 +18,9 @@ import pytest
 from inputs import Input, assert_same_rows, batch_of, written
 from processes import Child, local_roots, wait_until
 
-from spillway.coordinator.log import Log
+from spillway.checkpoint.log import Log
 from spillway.metrics.events import Reshaped
-from spillway.state.tiers import DurableTier
+from spillway.state.runs.tiers import DurableTier
 
 #: Kills of the query, each aim once, and where everything is tried.
 KILLS, SOAK_KILLS = 4, 12

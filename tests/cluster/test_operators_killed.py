@@ -19,10 +19,10 @@ import pytest
 from inputs import Input, assert_same_rows, batch_of
 from processes import Child, local_roots, wait_until
 
+from spillway.checkpoint.log import Log
 from spillway.coordinator.coordinator import Committed
-from spillway.coordinator.log import Log
 from spillway.metrics.events import Event, GroupsChosen, Scaled, Spilled
-from spillway.state.tiers import DurableTier
+from spillway.state.runs.tiers import DurableTier
 
 #: Kills of each query, and where everything is tried.
 KILLS, SOAK_KILLS = 1, 3

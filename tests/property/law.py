@@ -16,8 +16,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.log import Mark, next_round_of
 from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, resume, tire
-from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     BatchPlan,
     Note,
@@ -27,29 +28,28 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.log import Mark, next_round_of
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
 from spillway.operators.base import Operator, StreamColumns
-from spillway.operators.control import Limits
-from spillway.operators.gate import Budget
-from spillway.operators.slot import SlotJob, run_slot
-from spillway.operators.tree import TreeOperator
+from spillway.operators.equi.tree import TreeOperator
 from spillway.plan.shape import Shape
-from spillway.policies.shaping import TREE, Shaping, SlotShape
-from spillway.policies.spill import SpillPolicy
-from spillway.policies.strategy import ForceSpill, Move, Strategy
+from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
+from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
+from spillway.slot.control import Limits
+from spillway.slot.gate import Budget
+from spillway.slot.run import SlotJob, run_slot
+from spillway.state.layout.moving import of_move
 from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
-from spillway.state.moving import of_move
-from spillway.state.shipping import laid_out, packed, parcels, unpacked
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import LocalTier
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import LocalTier
+from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
 
 GROUPS = 8
 ATTEMPTS = itertools.count()

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from law import Cluster
 
-from spillway.operators.intermediate import Stored
-from spillway.operators.tree import TreeOperator
-from spillway.state.gaps import Gaps, Ranges
-from spillway.state.layers import Layer
-from spillway.state.merging import Segment
-from spillway.state.store import Store
+from spillway.operators.equi.intermediate import Stored
+from spillway.operators.equi.tree import TreeOperator
+from spillway.state.layout.gaps import Gaps, Ranges
+from spillway.state.layout.layers import Layer
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.store import Store
 
 Stacks = Sequence[Sequence[Layer]]
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from law import Cluster, Row
 
-from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import StreamColumns
-from spillway.operators.dedup import DedupOperator
-from spillway.operators.groupby import GroupByOperator
-from spillway.operators.join import JoinOperator
-from spillway.operators.tree import TreeOperator
-from spillway.operators.windowed import LastRows, WindowedOperator, Within
-from spillway.operators.windows import PythonAggregate
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.dedup import DedupOperator
+from spillway.operators.grouping.groupby import GroupByOperator
+from spillway.operators.grouping.windowed import LastRows, WindowedOperator, Within
+from spillway.operators.grouping.windows import PythonAggregate
 from spillway.plan.shape import Shape, parse
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.plan.shape import Shape, flat, left_deep
-from spillway.policies import plans
-from spillway.policies.plans import Costs, Estimate, JoinRates, StreamRates, cheapest
+from spillway.policies.shape import costs as plans
+from spillway.policies.shape.costs import Costs, Estimate, JoinRates, StreamRates, cheapest
 
 
 def family(streams: tuple[str, ...]) -> Iterator[Shape | str]:

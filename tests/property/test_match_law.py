@@ -13,9 +13,9 @@ from law import Cluster, Row
 from subjects import Joined
 from test_slot_law import MEMORIES, histories, small
 
-from spillway.operators.conditions import predicate
-from spillway.operators.join import JoinOperator
-from spillway.operators.predicates import bound
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.conditions import predicate
+from spillway.operators.predicates.predicate import bound
 from spillway.routing.segments import Segments
 
 COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint"}

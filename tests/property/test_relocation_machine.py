@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from spillway.checkpoint.log import _from_json, _note_from_json, _note_to_json, _to_json
 from spillway.coordinator.adaptation import begin, give_up, resume
 from spillway.coordinator.coordinator import (
     BatchPlan,
@@ -34,7 +35,6 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.log import _from_json, _note_from_json, _note_to_json, _to_json
 from spillway.ids import SlotId
 from spillway.metrics.events import (
     STEPS,
@@ -46,7 +46,14 @@ from spillway.metrics.events import (
     TrackGivenUp,
 )
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.operators.orders import (
+from spillway.policies.cluster.strategy import Move
+from spillway.protocols.engine import busy
+from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
+from spillway.protocols.relocation import MOST_FAILURES
+from spillway.routing.routing import Routing
+from spillway.slot.orders import (
     Arrive,
     Choose,
     Delete,
@@ -58,13 +65,6 @@ from spillway.operators.orders import (
     Shadow,
     TakeBack,
 )
-from spillway.policies.strategy import Move
-from spillway.protocols.engine import busy
-from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
-from spillway.protocols.move import GroupMove, Phase
-from spillway.protocols.parallel_track import ParallelTrack
-from spillway.protocols.relocation import MOST_FAILURES
-from spillway.routing.routing import Routing
 
 GROUPS, STREAMS = 12, 2
 SENT = (Phase.SENDING, Phase.RECEIVING)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.policies import probing
-from spillway.policies.probing import Predicate, Stream, next_step, probe_orders
-from spillway.policies.ring import (
+from spillway.policies.ring import probing
+from spillway.policies.ring.model import (
     HopCosts,
     ProbeStep,
     Source,
@@ -18,7 +17,8 @@ from spillway.policies.ring import (
     response_s,
     turning_lengths,
 )
-from spillway.policies.slicing import smoothed
+from spillway.policies.ring.probing import Predicate, Stream, next_step, probe_orders
+from spillway.policies.ring.slicing import smoothed
 
 PARTS = st.floats(1e-4, 1.0)
 SECONDS = st.floats(1e-8, 1e-3)

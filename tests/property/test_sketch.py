@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from spillway.kernels.grouping import by_group
 from spillway.kernels.sketch import K, sketch_quantile
-from spillway.operators.partials import Rows
-from spillway.operators.sketches import Sketch, sketch_arrays
+from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.sketches import Sketch, sketch_arrays
 
 SKETCH = Sketch(0)
 

@@ -25,15 +25,15 @@ from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
-from spillway.operators.combinations import manifest_in
-from spillway.operators.conditions import predicate
-from spillway.operators.predicates import bound
-from spillway.operators.rounds import completed, first_round, later_round
-from spillway.operators.sliced import VISITING_ROWS, Probing, SlicedJoin
-from spillway.policies.spill import SpillPolicy
+from spillway.operators.predicates.conditions import predicate
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta.combinations import manifest_in
+from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
+from spillway.policies.local.controller import SpillPolicy
 from spillway.routing.slices import Slicing
 from spillway.settings import VICTIMS
-from spillway.spark.visits import probing_of
+from spillway.slot.visits import completed, first_round, later_round
+from spillway.spark.runtime.visits import probing_of
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())
@@ -172,7 +172,7 @@ class SlicedCluster(Cluster):
 
     @property
     def gaps(self) -> dict[int, float]:
-        """None: groups that take turns are refused, as rows that wait are (spark/matching.py)."""
+        """None: groups that take turns are refused, as rows that wait are (spark/api/matching.py)."""
         return {}
 
     def batch(self, rows, dies, lost=False, budget=None):

@@ -25,24 +25,20 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.coordinator import References
-from spillway.operators import (
-    ascent,
-    control,
-    groupby,
-    predicates,
-    rounds,
-    sliced,
-    tree,
-    visit,
-    windowed,
-    windows,
-)
-from spillway.operators.gate import Budget
+from spillway.operators.equi import ascent, tree
+from spillway.operators.grouping import groupby, windowed, windows
+from spillway.operators.predicates import predicate as predicates
+from spillway.operators.theta import sliced, visit
 from spillway.plan.shape import parse
-from spillway.policies.spill import SpillPolicy
+from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
-from spillway.state import compaction, memory, merging, parts, shelf, shipping, staging
+from spillway.slot import control
+from spillway.slot import visits as rounds
+from spillway.slot.gate import Budget
+from spillway.state.layout import compaction, shelf
+from spillway.state.runs import merging
+from spillway.state.slot import memory, parts, shipping, staging
 
 #: Limits of one slot, from none to one that a single row exceeds.
 MEMORIES = [None, 2000, 600, 200, 10]

@@ -18,11 +18,11 @@ from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
 from spillway.coordinator.adaptation import Rules
-from spillway.operators.gate import Budget
 from spillway.plan.shape import parse
-from spillway.policies.protocols import LEAST_TRACK_S, Protocols
-from spillway.policies.strategy import Strategy
+from spillway.policies.cluster.protocols import LEAST_TRACK_S, Protocols
+from spillway.policies.cluster.strategy import Strategy
 from spillway.protocols.move import Phase
+from spillway.slot.gate import Budget
 
 TRACKED = [
     Joined([5, 5]),

@@ -12,11 +12,11 @@ from states import check_states
 from subjects import Treed
 from test_slot_law import small
 
-from spillway.operators.gate import Budget
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
 from spillway.protocols.move import Phase
 from spillway.routing.routing import group_ranges
-from spillway.state.gaps import gaps_inside
+from spillway.slot.gate import Budget
+from spillway.state.layout.gaps import gaps_inside
 from spillway.state.manifest import Manifest
 
 SUBJECTS = [

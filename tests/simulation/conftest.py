@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillway.simulator.scenario import Scenario
+from spillway_lab.simulator.cluster.scenario import Scenario
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spillway.settings import STRATEGIES
-from spillway.simulator.scenario import (
+from spillway_lab.simulator.cluster.scenario import (
     EXCHANGES,
     MB,
     SHAPES,
@@ -18,7 +18,7 @@ from spillway.simulator.scenario import (
     Scenario,
     Workload,
 )
-from spillway.simulator.simulation import simulate
+from spillway_lab.simulator.cluster.simulation import simulate
 
 disturbances = st.builds(
     Disturbance,

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from spillway.cli.main import app
-from spillway.simulator import calibration
-from spillway.simulator.calibration import Calibration, calibrate
-from spillway.simulator.scenario import Scenario
+from spillway_lab.simulator.cluster import calibration
+from spillway_lab.simulator.cluster.calibration import Calibration, calibrate
+from spillway_lab.simulator.cluster.scenario import Scenario
 
 MEASURED = Calibration(2e-6, 1e-7, 24.5, 3e8, 2e9, 1000, 5)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spillway.simulator.scenario import MB, Disturbance, Workload
-from spillway.simulator.simulation import Simulation
+from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Workload
+from spillway_lab.simulator.cluster.simulation import Simulation
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spillway.cli.main import app
-from spillway.simulator.checkers import Checker
+from spillway_lab.simulator.cluster.checkers import Checker
 
 SHORT = ["simulate", "baseline", "--seconds", "2", "--slots", "4", "--groups", "64"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.simulator.calibration import Calibration
-from spillway.simulator.counterpart import (
+from spillway_lab.simulator.cluster.calibration import Calibration
+from spillway_lab.simulator.cluster.counterpart import (
     Batch,
     Comparison,
     Measured,
@@ -19,7 +19,7 @@ from spillway.simulator.counterpart import (
     scenario_of,
     with_own_costs,
 )
-from spillway.simulator.simulation import simulate
+from spillway_lab.simulator.cluster.simulation import simulate
 
 KNOWN = Calibration(2e-6, 1e-7, 24.5, 3e8, 2e9, 1000, 5)
 RUN = RealRun(3, 48, 300_000, fixed_s=0.2, exchange_s=1e-6, row_s=5e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spillway.simulator import flow
+from spillway_lab.simulator.cluster import flow
 
 SLOTS, GROUPS = 5, 40
 

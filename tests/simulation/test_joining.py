@@ -11,13 +11,13 @@ from spillway.coordinator import adaptation, coordinator, reshaping
 from spillway.errors import SettingsError
 from spillway.metrics.events import DuplicationAsked, GroupsDeleted, GroupsReactivated, Reshaped
 from spillway.plan.shape import parse
-from spillway.policies.plans import Estimate, JoinRates, StreamRates
-from spillway.simulator import join_control
-from spillway.simulator.combinations import Combinations
-from spillway.simulator.join_scenario import JoinScenario
-from spillway.simulator.join_simulation import simulate_join
-from spillway.simulator.joining import Joining, served
-from spillway.simulator.simulation import Result
+from spillway.policies.shape.costs import Estimate, JoinRates, StreamRates
+from spillway_lab.simulator.cluster.simulation import Result
+from spillway_lab.simulator.join import control as join_control
+from spillway_lab.simulator.join.combinations import Combinations
+from spillway_lab.simulator.join.joining import Joining, served
+from spillway_lab.simulator.join.scenario import JoinScenario
+from spillway_lab.simulator.join.simulation import simulate_join
 
 SHAPES = ("((A B) C)", "((A C) B)", "(A (B C))")
 SLOWED = ((0.0, (100.0, 100.0, 100.0)), (8.0, (100.0, 5.0, 5.0)))

@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-import spillway.simulator
+import spillway
+import spillway_lab.simulator
 from spillway.coordinator import adaptation, coordinator
-from spillway.policies import spill, strategy
+from spillway.policies.cluster import strategy
+from spillway.policies.local import controller as spill
 from spillway.protocols import engine, relocation
-from spillway.simulator import control, network
-from spillway.simulator.presets import preset
-from spillway.simulator.simulation import simulate
+from spillway_lab.simulator import network
+from spillway_lab.simulator.cluster import control
+from spillway_lab.simulator.cluster.presets import preset
+from spillway_lab.simulator.cluster.simulation import simulate
 
-FOLDER = Path(spillway.simulator.__file__).parent
-CORE = FOLDER.parent
+FOLDER = Path(spillway_lab.simulator.__file__).parent
+CORE = Path(spillway.__file__).parent
 
 
 def defined(path: Path) -> set[str]:
@@ -35,15 +38,15 @@ def public(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("folder", ["policies", "protocols"])
 def test_no_policy_and_no_protocol_is_defined_again(folder):
-    theirs = {name for path in (CORE / folder).glob("*.py") for name in public(path)} - {"main"}
+    theirs = {name for path in (CORE / folder).rglob("*.py") for name in public(path)} - {"main"}
     assert len(theirs) > 10
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         again = {name.lstrip("_") for name in defined(path)} & theirs
         assert again <= {"busy"}, f"{path.name} defines {sorted(again)}"
 
 
 def test_no_module_of_the_simulator_decides_or_pairs():
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         words = {word for name in defined(path) for word in name.lower().strip("_").split("_")}
         assert not words & {"decide", "decision", "pair", "pairs", "policy", "strategy", "victims"}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.simulator.ring import simulate_ring
-from spillway.simulator.ring_batches import makespan
-from spillway.simulator.ring_scenario import RingScenario
+from spillway_lab.simulator.ring.batches import makespan
+from spillway_lab.simulator.ring.scenario import RingScenario
+from spillway_lab.simulator.ring.simulation import simulate_ring
 
 #: Work is comparing pairs, and all of it is pairs: a row costs nothing on its way.
 PAIRS = RingScenario(

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.errors import SettingsError
-from spillway.policies.ring import response_s
-from spillway.simulator.arrivals import poisson_times
-from spillway.simulator.ring import simulate_ring
-from spillway.simulator.ring_flow import DONE, MOMENT, RESULTS, ring_run
-from spillway.simulator.ring_rows import Rows, held_by_slot, wrong_rows
-from spillway.simulator.ring_scenario import RingScenario
-from spillway.simulator.segments import Jobs, copied, finished, jobs, kept
-from spillway.simulator.slices import placed
+from spillway.policies.ring.model import response_s
+from spillway_lab.simulator.ring.arrivals import poisson_times
+from spillway_lab.simulator.ring.flow import DONE, MOMENT, RESULTS, ring_run
+from spillway_lab.simulator.ring.rows import Rows, held_by_slot, wrong_rows
+from spillway_lab.simulator.ring.scenario import RingScenario
+from spillway_lab.simulator.ring.segments import Jobs, copied, finished, jobs, kept
+from spillway_lab.simulator.ring.simulation import simulate_ring
+from spillway_lab.simulator.ring.slices import placed
 
 SHORT = RingScenario(seconds=30.0, window_s=4.0, rate=20.0, found=0.5, most=12, sample_s=1.0)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from spillway.metrics.events import Reloaded, Spilled
-from spillway.policies import rotation
-from spillway.simulator.scenario import MB, Disturbance, Workload
-from spillway.simulator.simulation import Simulation, simulate
+from spillway.policies.local import rotation
+from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Workload
+from spillway_lab.simulator.cluster.simulation import Simulation, simulate
 
 #: Groups of 6 MB, 16 at each of the four slots.
 SIX = Workload(history_rows=6 * MB // 80)

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.simulator.presets import PRESETS, preset
-from spillway.simulator.scenario import Disturbance, Exchange, Machine, Scenario, Workload
-from spillway.simulator.workload import (
+from spillway_lab.simulator.cluster.presets import PRESETS, preset
+from spillway_lab.simulator.cluster.scenario import (
+    Disturbance,
+    Exchange,
+    Machine,
+    Scenario,
+    Workload,
+)
+from spillway_lab.simulator.cluster.workload import (
     cpu_left,
     group_shares,
     hottest_slot,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from spillway.metrics.events import STEPS, MoveEvent, Spilled
-from spillway.operators.orders import Force
-from spillway.simulator.presets import EXTERNAL, preset
-from spillway.simulator.scenario import MB, Disturbance, Exchange, Machine, Workload
-from spillway.simulator.simulation import Simulation, simulate
+from spillway.slot.orders import Force
+from spillway_lab.simulator.cluster.presets import EXTERNAL, preset
+from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Exchange, Machine, Workload
+from spillway_lab.simulator.cluster.simulation import Simulation, simulate
 
 LAZY = {"strategy": "lazy-disk", "relocation_interval": "2 seconds"}
 

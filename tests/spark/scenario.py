@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spillway import Join, Query, join
-from spillway.coordinator.checkpoint import Checkpoint
-from spillway.operators.faults import Fault, Faults
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.faults import Fault, Faults
 from spillway.testing import FileStream, assert_same_rows, oracle
 
 #: No query of these tests takes longer, unless it hangs.

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import spillway as sw
 from spillway import GroupBy, PlanError, Query
 from spillway.metrics.events import Spilled
-from spillway.spark.stage import Stage
+from spillway.spark.runtime.stage import Stage
 from spillway.testing import FileStream, assert_same_rows, oracle
 
 BANKS = ("bank1", "bank2", "bank3")

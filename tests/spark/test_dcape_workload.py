@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from spillway.errors import SettingsError
 from spillway.routing.groups import group_of
 from spillway.testing import assert_same_rows
-from spillway.workloads.dcape import Dcape
+from spillway_lab.workloads.dcape import Dcape
 
 
 def two_batches(spark: SparkSession, stream: DataFrame, place: Path) -> DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spillway.workloads.banks import BANKS
+from spillway_lab.workloads.banks import BANKS
 
 FIGURES = {"rows_per_s", "batch_p50_s", "batch_p99_s", "state_rows"}
 ENGINES = {"spillway", "identity", "spark-memory", "spark-rocksdb"}

@@ -16,8 +16,8 @@ from scenario import Scenario
 
 from spillway import join
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.join import JoinOperator
-from spillway.state.run import RunData
+from spillway.operators.equi.join import JoinOperator
+from spillway.state.runs.run import RunData
 from spillway.testing import assert_same_rows
 
 # --- keys that are even, skewed, duplicated, NULL; streams that are empty or silent ---------------

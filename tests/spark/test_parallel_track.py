@@ -16,7 +16,7 @@ from test_windowed import Readings
 
 import spillway as sw
 from spillway import Join, Query
-from spillway.coordinator.checkpoint import Checkpoint
+from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.errors import SettingsError
 from spillway.metrics.events import (
     STEPS,
@@ -210,7 +210,7 @@ def test_auto_takes_a_track_where_state_is_dear_to_send(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SlotRecord, "place", lambda record, _: f"host {record.slot}")
-    monkeypatch.setattr("spillway.policies.protocols.LEAST_SENT_S", 1e6)
+    monkeypatch.setattr("spillway.policies.cluster.protocols.LEAST_SENT_S", 1e6)
     query, reasons = moved_by_auto(spark, tmp_path)
     assert all(" s < moving state 10000" in reason for reason in reasons)
     assert happened(query, DuplicationAsked)

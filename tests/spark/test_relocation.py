@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 from spillway import Query
-from spillway.coordinator.checkpoint import Checkpoint
+from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.errors import QueryError, SettingsError
+from spillway.faults import Fault
 from spillway.metrics.events import (
     STEPS,
     Event,
@@ -26,10 +27,9 @@ from spillway.metrics.events import (
     Scaled,
     SendingFailed,
 )
-from spillway.operators.faults import Fault
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
-from spillway.spark.stage import Stage
+from spillway.spark.runtime.stage import Stage
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60

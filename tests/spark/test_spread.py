@@ -15,15 +15,16 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 import spillway as sw
-from spillway.coordinator.checkpoint import Checkpoint
+from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.metrics.events import Scaled
 from spillway.operators.base import MATCHED
-from spillway.operators.probing import Measured
-from spillway.operators.trial import tried
-from spillway.policies.ring import HopCosts, ProbeStep, Source
-from spillway.spark import distribution, stage
-from spillway.spark.lanes import micros
-from spillway.spark.stage import Stage
+from spillway.operators.predicates.probing import Measured
+from spillway.operators.predicates.trial import tried
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source
+from spillway.spark.api import distribution
+from spillway.spark.runtime import stage
+from spillway.spark.runtime.lanes import micros
+from spillway.spark.runtime.stage import Stage
 from spillway.testing import assert_same_rows
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 from spillway import Query
-from spillway.coordinator.checkpoint import Checkpoint
+from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.metrics.events import Reloaded, Spilled
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import spillway as sw
 from spillway import PlanError, Query, WindowedGroupBy
 from spillway.metrics.events import Spilled
-from spillway.spark.stream import Grouped
+from spillway.spark.api.stream import Grouped
 from spillway.testing import FileStream, assert_same_rows
 
 START = datetime(2026, 1, 1)

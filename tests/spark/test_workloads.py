@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spillway.experiments.demo_check import check_result, joined, on_time
 from spillway.testing import assert_same_rows
-from spillway.workloads.banks import BANKS, LATE_ONE_IN, Banks
-from spillway.workloads.drift import FACTOR, Drift
-from spillway.workloads.pairs import PAYLOAD_CHARACTERS, Pairs
+from spillway_lab.demo.check import check_result, joined, on_time
+from spillway_lab.workloads.banks import BANKS, LATE_ONE_IN, Banks
+from spillway_lab.workloads.drift import FACTOR, Drift
+from spillway_lab.workloads.pairs import PAYLOAD_CHARACTERS, Pairs
 
 
 def two_batches(spark: SparkSession, stream: DataFrame, place: Path) -> DataFrame:

@@ -13,13 +13,13 @@ import pyarrow as pa
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator, StreamColumns
-from spillway.operators.control import Limits
-from spillway.operators.orders import Order
-from spillway.operators.slot import SlotJob, run_slot
-from spillway.policies.spill import SpillPolicy
+from spillway.policies.local.controller import SpillPolicy
+from spillway.slot.control import Limits
+from spillway.slot.orders import Order
+from spillway.slot.run import SlotJob, run_slot
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier
 
 NAMES = "ABCD"
 

@@ -26,14 +26,13 @@ from spillway.metrics.events import (
 )
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
-from spillway.operators.orders import Choose, Force
 from spillway.plan.shape import parse
-from spillway.policies.collection import Collection
-from spillway.policies.flux import Thresholds
-from spillway.policies.proposal import Wish
-from spillway.policies.rounds import Progress, Rounds
-from spillway.policies.shaping import SlotShape
-from spillway.policies.strategy import ForceSpill, Move, Strategy
+from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.flux import Thresholds
+from spillway.policies.cluster.rounds import Progress, Rounds
+from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
+from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (
     ReceivePartitions,
     SendPartitions,
@@ -41,6 +40,7 @@ from spillway.protocols.messages import (
 from spillway.protocols.move import Phase
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
+from spillway.slot.orders import Choose, Force
 
 EVERY_BATCH = Rules(Strategy("lazy-disk"), interval_batches=1)
 

@@ -10,9 +10,9 @@ import pytest
 
 from spillway.errors import PlanError, QueryError
 from spillway.kernels.grouping import by_group
-from spillway.operators.aggregates import Aggregate
-from spillway.operators.partials import Rows
-from spillway.operators.windows import PythonAggregate, Windows, over_windows
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.windows import PythonAggregate, Windows, over_windows
 
 NAN = float("nan")
 DOUBLE = pa.float64()

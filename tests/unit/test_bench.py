@@ -11,16 +11,16 @@ import pytest
 
 from spillway.cli.main import app
 from spillway.errors import SettingsError
-from spillway.experiments import bench
-from spillway.experiments.bench_figures import (
+from spillway_lab.bench import runs as bench
+from spillway_lab.bench.figures import (
     case_document,
     engine_figures,
     nearest_rank,
     plans_document,
 )
-from spillway.experiments.bench_spec import BenchSettings, EngineOrder
-from spillway.experiments.settle import free_bytes
-from spillway.workloads.pairs import Pairs
+from spillway_lab.bench.settle import free_bytes
+from spillway_lab.bench.spec import BenchSettings, EngineOrder
+from spillway_lab.workloads.pairs import Pairs
 
 KEYS = {"rows_per_s", "batch_p50_s", "batch_p99_s", "state_rows"}
 

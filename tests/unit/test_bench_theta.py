@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway.experiments import bench_theta
-from spillway.experiments.bench_figures import theta_document
-from spillway.experiments.bench_theta import WINDOW, _pairs, _times_ms, _window_rows
-from spillway.experiments.tables import table
-from spillway.workloads.scenes import Scenes
+from spillway_lab.bench import theta as bench_theta
+from spillway_lab.bench.figures import theta_document
+from spillway_lab.bench.tables import table
+from spillway_lab.bench.theta import WINDOW, _pairs, _times_ms, _window_rows
+from spillway_lab.workloads.scenes import Scenes
 
 
 def run(pairs: int, seconds: float, cpu_s: float, **more: Any) -> dict[str, Any]:

@@ -10,20 +10,20 @@ import pyarrow.compute as pc
 import pytest
 
 from spillway.errors import PlanError, QueryError
-from spillway.operators.banded import in_band, ordered
 from spillway.operators.base import OperatorStats
-from spillway.operators.columns import Rows
-from spillway.operators.conditions import predicate, scalar
-from spillway.operators.evaluation import holds
-from spillway.operators.held import Held
-from spillway.operators.predicates import Predicate, bound, judged
-from spillway.operators.probing import Measured, in_order, together
-from spillway.plan.bands import Band, answered, bands_of
-from spillway.plan.expression import Column, parse
-from spillway.plan.kinds import kind_of
-from spillway.plan.typed import SqlCondition, typed
-from spillway.policies.probing import Stream, orders_of, sources_of
-from spillway.state.run import RunData
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.conditions import predicate, scalar
+from spillway.operators.predicates.evaluation import holds
+from spillway.operators.predicates.predicate import Predicate, bound, judged
+from spillway.operators.predicates.probing import Measured, in_order, together
+from spillway.operators.theta.banded import in_band, ordered
+from spillway.plan.sql.bands import Band, answered, bands_of
+from spillway.plan.sql.expression import Column, parse
+from spillway.plan.sql.kinds import kind_of
+from spillway.plan.sql.typed import SqlCondition, typed
+from spillway.policies.ring.probing import Stream, orders_of, sources_of
+from spillway.slot.held import Held
+from spillway.state.runs.run import RunData
 
 SIDE = {"x": "bigint", "y": "double", "s": "string"}
 COLUMNS = {"a": SIDE, "b": SIDE}

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.log import Log, Mark, record_text
 from spillway.coordinator.adaptation import rescale
-from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import (
     Committed,
     Sample,
@@ -18,19 +19,18 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.log import Log, Mark, record_text
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
-from spillway.operators.gate import Budget
-from spillway.operators.orders import Pick
-from spillway.policies.account import Account
-from spillway.policies.collection import Collection
-from spillway.policies.rounds import Progress
-from spillway.policies.tuning import Tuner
+from spillway.policies.cluster.account import Account
+from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.rounds import Progress
+from spillway.policies.cluster.tuning import Tuner
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
-from spillway.state.tiers import DurableTier
+from spillway.slot.gate import Budget
+from spillway.slot.orders import Pick
+from spillway.state.runs.tiers import DurableTier
 
 
 def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, None)) -> SlotRecord:

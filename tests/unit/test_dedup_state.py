@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.base import OperatorStats, StreamColumns, sort_input
-from spillway.operators.dedup import DedupOperator
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.operators.grouping.dedup import DedupOperator
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 #: Key, time and content.
 Click = tuple[int | None, int, str]

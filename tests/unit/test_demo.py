@@ -10,10 +10,10 @@ import pytest
 
 from spillway.cli.main import app
 from spillway.coordinator.coordinator import Committed
-from spillway.experiments import demo
-from spillway.experiments.demo_check import Verdict, watermarks
 from spillway.routing.routing import Routing
-from spillway.workloads.banks import BANKS, LATENESS_S, Banks
+from spillway_lab.demo import banks as demo
+from spillway_lab.demo.check import Verdict, watermarks
+from spillway_lab.workloads.banks import BANKS, LATENESS_S, Banks
 
 SECOND_US = 1_000_000
 ENTRY = {

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.base import StreamColumns
-from spillway.operators.predicates import bound
-from spillway.operators.sliced import SlicedJoin
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta.sliced import SlicedJoin
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
-from spillway.spark.distribution import chosen, kept
-from spillway.spark.sampling import FirstRows
+from spillway.spark.api.distribution import chosen, kept
+from spillway.spark.api.sampling import FirstRows
 
 WINDOW_US = 10_000_000
 AUTO = Adapt(distribute="auto")

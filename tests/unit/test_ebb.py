@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.policies.plans import JoinRates, StreamRates, cheapest
-from spillway.workloads.ebb import NAMES, Ebb
+from spillway.policies.shape.costs import JoinRates, StreamRates, cheapest
+from spillway_lab.workloads.ebb import NAMES, Ebb
 
 EBB = Ebb(rate=4_000.0, seconds=9.0, partners=12.0, results=0.5)
 

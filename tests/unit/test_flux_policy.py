@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
-from spillway.operators.orders import LOAD, SIZE, Pick
-from spillway.policies.collection import collection_s
-from spillway.policies.decision import Move
-from spillway.policies.flux import Thresholds, load_moves
-from spillway.policies.picking import picked
-from spillway.policies.strategy import Strategy
-from spillway.state.groups import GroupTable
+from spillway.policies.cluster.collection import collection_s
+from spillway.policies.cluster.decision import Move
+from spillway.policies.cluster.flux import Thresholds, load_moves
+from spillway.policies.cluster.strategy import Strategy
+from spillway.policies.local.picking import picked
+from spillway.slot.orders import LOAD, SIZE, Pick
 
 MB = 10**6
 FLUX = ["flux-load", "flux-memory", "flux-hybrid"]

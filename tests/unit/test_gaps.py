@@ -10,11 +10,12 @@ import pytest
 
 from spillway.ids import HASH_END, NO_VERSION, SlotId
 from spillway.kernels.checksum import sealed, unsealed
+from spillway.metrics.groups import GroupTable
 from spillway.routing.routing import HashRange, Routing, group_ranges
-from spillway.state.gaps import all_gaps, both, either, patched, without
-from spillway.state.generations import Generation, united
-from spillway.state.groups import GroupTable
-from spillway.state.layers import Layer
+from spillway.state.layout.gaps import all_gaps, both, either, patched, without
+from spillway.state.layout.generations import Generation, united
+from spillway.state.layout.layers import Layer
+from spillway.state.layout.moving import Departure
 from spillway.state.manifest import (
     Manifest,
     arranged,
@@ -23,12 +24,11 @@ from spillway.state.manifest import (
     matched,
     part_manifest,
 )
-from spillway.state.merging import WHOLE
-from spillway.state.moving import Departure
-from spillway.state.run import Run, Slice
-from spillway.state.shipping import parcels
-from spillway.state.spool import Spool
-from spillway.state.tracks import Track
+from spillway.state.runs.merging import WHOLE
+from spillway.state.runs.run import Run, Slice
+from spillway.state.slot.shipping import parcels
+from spillway.state.slot.spool import Spool
+from spillway.state.slot.tracks import Track
 
 GROUPS = 4
 LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)

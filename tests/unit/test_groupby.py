@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.aggregates import Aggregate
 from spillway.operators.base import Operator, StreamColumns
-from spillway.operators.groupby import GroupByOperator
-from spillway.operators.slot import SlotJob, run_slot
-from spillway.policies.spill import SpillPolicy
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.groupby import GroupByOperator
+from spillway.policies.local.controller import SpillPolicy
 from spillway.routing.routing import HashRange
-from spillway.state import compaction
-from spillway.state.layers import Layer
+from spillway.slot.run import SlotJob, run_slot
+from spillway.state.layout import compaction
+from spillway.state.layout.layers import Layer
 from spillway.state.manifest import empty_manifest, read_manifest
-from spillway.state.run import Run, Slice
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier
+from spillway.state.runs.run import Run, Slice
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier
 
 KEYED = StreamColumns("s", ("k", "v"), (0, 1), (0,))
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.operators.columns import Rows
-from spillway.workloads.images import Chance, Images, alike
-from spillway.workloads.pixels import difference
+from spillway.operators.predicates.columns import Rows
+from spillway_lab.workloads.images import Chance, Images, alike
+from spillway_lab.workloads.pixels import difference
 
 SMALL = Images(streams=2, rate=20.0, seconds=4.0, scenes=4)
 

@@ -10,13 +10,13 @@ import pytest
 
 from spillway.errors import QueryError
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.columns import Rows
-from spillway.operators.conditions import predicate
-from spillway.operators.join import JoinOperator
-from spillway.operators.predicates import Predicate, bound, due, with_implied
-from spillway.operators.probing import Measured
-from spillway.operators.sliced import SlicedJoin
-from spillway.policies.probing import Stream, orders_of, sources_of
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.conditions import predicate
+from spillway.operators.predicates.predicate import Predicate, bound, due, with_implied
+from spillway.operators.predicates.probing import Measured
+from spillway.operators.theta.sliced import SlicedJoin
+from spillway.policies.ring.probing import Stream, orders_of, sources_of
 from spillway.routing.slices import Slicing
 
 NAMES = ("x", "y", "s", "t")

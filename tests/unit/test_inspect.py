@@ -14,31 +14,31 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.log import Log, Mark
 from spillway.cli.main import app
 from spillway.coordinator.adaptation import begin, rescale, resume
-from spillway.coordinator.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import Committed, commit_batch, new_note, plan_batch
-from spillway.coordinator.inspection import inspect_checkpoint
-from spillway.coordinator.log import Log, Mark
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
+from spillway.inspect.inspection import inspect_checkpoint
 from spillway.metrics.events import ForceSpilled, GroupsReceived, MoveAsked, Scaled, Spilled
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
-from spillway.operators.join import JoinOperator
-from spillway.operators.slot import SlotJob, run_slot
+from spillway.operators.equi.join import JoinOperator
 from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
-from spillway.policies.spill import SpillPolicy
-from spillway.policies.strategy import Move
+from spillway.policies.cluster.strategy import Move
+from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
+from spillway.slot.run import SlotJob, run_slot
 from spillway.state.manifest import empty_manifest, part_manifest
-from spillway.state.shipping import laid_out, packed, parcels, unpacked
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import LocalTier
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import LocalTier
+from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
 
 GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
 SECOND_US = 1_000_000

@@ -2,7 +2,7 @@
 
 A layer is a module or package directly under `spillway`. It imports only itself and the layers that
 stand before it in `ORDER`; imports under TYPE_CHECKING or inside functions count the same. The root
-module `spillway` shows the public names of the layers up to `api`, and stands right after it.
+module `spillway` shows the public names of the layers up to `testing`, and stands right after it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,28 @@ ORDER = [
     "errors",
     "doctor",
     "ids",
-    "clock",
     "duration",
     "settings",
+    "faults",
     "kernels",
     "routing",
+    "metrics",
     "state",
     "plan",
-    "metrics",
     "operators",
+    "slot",
     "policies",
     "protocols",
     "coordinator",
+    "checkpoint",
+    "inspect",
     "spark",
-    "simulator",
-    "workloads",
-    "experiments",
     "dashboard",
     "testing",
-    "api",
     ROOT,
     "cli",
 ]
-MAY_IMPORT_PYSPARK = {"spark", "workloads", "experiments", "testing", "api", "cli"}
-#: Two shells around the same core.
-STRANGERS = [{"spark", "simulator"}]
+MAY_IMPORT_PYSPARK = {"spark", "testing", "cli"}
 
 
 def broken_layers(source: Path) -> list[str]:
@@ -67,11 +64,11 @@ def broken_rule(importer: str, imported: list[str]) -> str | None:
     """What is wrong with `importer` importing that dotted name, if anything."""
     if imported[0] == "pyspark" and importer not in MAY_IMPORT_PYSPARK:
         return f"{importer} may not import pyspark"
+    if imported[0] == "spillway_lab":
+        return "the product may not import the laboratory"
     if imported[0] != ROOT:
         return None
     layer = layer_of(imported)
-    if {importer, layer} in STRANGERS:
-        return f"{importer} and {layer} never import each other"
     if ORDER.index(layer) > ORDER.index(importer):
         return f"{importer} may not import {layer}, which stands after it"
     return None
@@ -121,7 +118,7 @@ def test_the_source_is_really_read():
 @pytest.mark.parametrize(
     "text",
     [
-        "import spillway.spark.query",
+        "import spillway.spark.api.query",
         "from spillway.spark import query",
         "from spillway import spark",
         "from ..spark.query import Query",
@@ -132,8 +129,8 @@ def test_the_source_is_really_read():
 )
 def test_import_of_a_later_layer_is_found_in_every_form(tree, text):
     line = text.count("\n") + 1
-    wrong = f"state/run.py:{line}: state may not import spark, which stands after it"
-    assert tree("state/run.py", text) == [wrong]
+    wrong = f"state/runs/run.py:{line}: state may not import spark, which stands after it"
+    assert tree("state/runs/run.py", text) == [wrong]
 
 
 @pytest.mark.parametrize(
@@ -147,25 +144,27 @@ def test_import_of_a_later_layer_is_found_in_every_form(tree, text):
     ],
 )
 def test_import_of_an_earlier_layer_or_of_itself_is_fine(tree, text):
-    assert tree("state/run.py", text) == []
+    assert tree("state/runs/run.py", text) == []
 
 
 def test_pyspark_is_for_the_shells_only(tree):
-    assert tree("spark/query.py", "from pyspark.sql import DataFrame") == []
-    wrong = "policies/spill.py:1: policies may not import pyspark"
-    assert tree("policies/spill.py", "import pyspark.sql.functions as F") == [wrong]
+    assert tree("spark/api/query.py", "from pyspark.sql import DataFrame") == []
+    wrong = "policies/local/controller.py:1: policies may not import pyspark"
+    assert tree("policies/local/controller.py", "import pyspark.sql.functions as F") == [wrong]
 
 
-def test_spark_and_simulator_never_import_each_other(tree):
-    wrong = "simulator/slots.py:1: simulator and spark never import each other"
-    assert tree("simulator/slots.py", "from spillway.spark import task") == [wrong]
+def test_the_product_never_imports_the_laboratory(tree):
+    wrong = "cli/demo.py:1: the product may not import the laboratory"
+    assert tree("cli/demo.py", "from spillway_lab.demo import banks") == [wrong]
 
 
 def test_public_names_of_the_root_are_for_the_layers_after_it(tree):
-    assert tree("__init__.py", "from spillway.api import join") == []
-    assert tree("cli/demo.py", "import spillway as sw\nfrom spillway import join") == []
-    wrong = "state/run.py:1: state may not import spillway, which stands after it"
-    assert tree("state/run.py", "from spillway import join") == [wrong]
+    assert tree("__init__.py", "from spillway.spark.api.join import join") == []
+    assert (
+        tree("spillway_lab/cli/demo.py", "import spillway as sw\nfrom spillway import join") == []
+    )
+    wrong = "state/runs/run.py:1: state may not import spillway, which stands after it"
+    assert tree("state/runs/run.py", "from spillway import join") == [wrong]
 
 
 def test_package_without_a_place_is_refused(tree):

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from spillway.policies.length import BEHIND, PATIENCE, Length
-from spillway.policies.ring import (
+from spillway.policies.ring.length import BEHIND, PATIENCE, Length
+from spillway.policies.ring.model import (
     HopCosts,
     ProbeStep,
     Source,
@@ -19,7 +19,7 @@ from spillway.policies.ring import (
     response_s,
     utilisation,
 )
-from spillway.policies.slicing import RingRules
+from spillway.policies.ring.slicing import RingRules
 
 COSTS = HopCosts(send_s=1e-6, hop_s=0.01)
 RULES = RingRules(most=3, behind=BEHIND)

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import QueryError
-from spillway.operators.banded import in_band, ordered
-from spillway.operators.columns import Rows
-from spillway.operators.evaluation import holds
-from spillway.operators.predicates import bound
-from spillway.plan.bands import Band, bands_of
-from spillway.plan.expression import Column, parse
-from spillway.plan.kinds import kind_of
-from spillway.plan.typed import SqlCondition, typed
-from spillway.state.run import RunData
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.evaluation import holds
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta.banded import in_band, ordered
+from spillway.plan.sql.bands import Band, bands_of
+from spillway.plan.sql.expression import Column, parse
+from spillway.plan.sql.kinds import kind_of
+from spillway.plan.sql.typed import SqlCondition, typed
+from spillway.state.runs.run import RunData
 
 ARROW = {
     "tinyint": pa.int8(),

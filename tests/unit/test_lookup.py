@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.operators.lookup import Spans, candidates
-from spillway.state.merging import Segment
-from spillway.state.run import HASH_COLUMN, RunData
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import HASH_COLUMN, RunData
 
 HASHES = st.lists(st.integers(0, 40), max_size=12).map(
     lambda some: np.array(sorted(some), np.uint32)

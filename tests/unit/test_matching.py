@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
-from spillway.operators.conditions import predicate
-from spillway.spark.matching import predicates_of
+from spillway.operators.predicates.conditions import predicate
+from spillway.spark.api.matching import predicates_of
 
 
 def frames(**settings: str) -> dict[str, Any]:

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators import banded
-from spillway.operators.banded import Orders
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.combinations import combinations
-from spillway.operators.predicates import bound
-from spillway.operators.visit import Visit
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta import banded
+from spillway.operators.theta.banded import Orders
+from spillway.operators.theta.combinations import combinations
+from spillway.operators.theta.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 ROWS = 100
 #: A position and a number for each row.

@@ -19,16 +19,6 @@ from spillway.metrics.events import (
     event_from_json,
 )
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.operators.orders import (
-    Choose,
-    Delete,
-    Duplicate,
-    Pick,
-    Rejoin,
-    Shadow,
-    order_from_json,
-    order_to_json,
-)
 from spillway.protocols.engine import PROTOCOLS, begun, delivered, following, move_from_json
 from spillway.protocols.messages import (
     AllOldPurged,
@@ -44,6 +34,16 @@ from spillway.protocols.parallel_track import SAYS, TRANSITIONS, ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 from spillway.settings import MOVES
+from spillway.slot.orders import (
+    Choose,
+    Delete,
+    Duplicate,
+    Pick,
+    Rejoin,
+    Shadow,
+    order_from_json,
+    order_to_json,
+)
 
 MOVE = ParallelTrack(4, 0, 1, 100, 2, False, "M_least/M_max = 0.40 < 0.80")
 PHASES = [*SAYS, Phase.ENDED]

@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators import visit as visits
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.combinations import Combinations, combinations
-from spillway.operators.predicates import bound
-from spillway.operators.visit import Visit
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta import visit as visits
+from spillway.operators.theta.combinations import Combinations, combinations
+from spillway.operators.theta.visit import Visit
 from spillway.routing.routing import group_ranges
 from spillway.routing.slices import Slicing, slicing_for
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 WINDOW_US, GROUPS, ROWS, VISITORS = 1_000_000, 64, 2000, 100
 NAMES = ("x", "t", "id")

@@ -9,8 +9,8 @@ import pytest
 
 from spillway.errors import QueryError
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
-from spillway.policies.decision import megabytes
-from spillway.policies.plans import (
+from spillway.policies.cluster.decision import megabytes
+from spillway.policies.shape.costs import (
     Costs,
     Estimate,
     JoinRates,
@@ -18,7 +18,7 @@ from spillway.policies.plans import (
     cheapest,
     pair_selectivities,
 )
-from spillway.policies.proposal import ShapeRules, Wish, propose
+from spillway.policies.shape.proposal import ShapeRules, Wish, propose
 
 RULES = ShapeRules(margin=0.2, evaluations=2)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spillway.policies import probing
-from spillway.policies.probing import MOST_STREAMS, Predicate, Stream, next_step, probe_orders
+from spillway.policies.ring import probing
+from spillway.policies.ring.probing import MOST_STREAMS, Predicate, Stream, next_step, probe_orders
 
 
 def orders(streams: list[Stream], predicates: list[Predicate]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, tire
 from spillway.coordinator.coordinator import (
     Committed,
@@ -15,28 +16,27 @@ from spillway.coordinator.coordinator import (
     initial,
     plan_batch,
 )
-from spillway.coordinator.log import Log
 from spillway.errors import SettingsError
 from spillway.metrics.events import TrackGivenUp
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import ClusterView, SlotView
-from spillway.operators.orders import LOAD, SIZE, Pick
-from spillway.policies.decision import Move
-from spillway.policies.flux import Thresholds, load_moves
-from spillway.policies.protocols import (
+from spillway.policies.cluster.decision import Move
+from spillway.policies.cluster.flux import Thresholds, load_moves
+from spillway.policies.cluster.protocols import (
     LEAST_SENT_S,
     MADE_BYTES_S,
     SENT_BYTES_S,
     Protocols,
     sending_s,
 )
-from spillway.policies.strategy import Strategy
+from spillway.policies.cluster.strategy import Strategy
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
-from spillway.state.tiers import DurableTier
+from spillway.slot.orders import LOAD, SIZE, Pick
+from spillway.state.runs.tiers import DurableTier
 
 MB = 10**6
 #: A tenth of what the sender has.

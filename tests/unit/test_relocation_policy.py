@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.policies.relocation import movers
-from spillway.state.groups import GroupTable
+from spillway.metrics.groups import GroupTable
+from spillway.policies.local.relocation import movers
 
 
 def table(size: list[int], **columns: list[float]) -> GroupTable:

@@ -9,7 +9,6 @@ import pytest
 
 from spillway.errors import QueryError
 from spillway.metrics.events import STEPS
-from spillway.operators.orders import Pick
 from spillway.protocols.engine import begun, busy, delivered
 from spillway.protocols.messages import (
     AllOldPurged,
@@ -31,6 +30,7 @@ from spillway.protocols.messages import (
 )
 from spillway.protocols.move import Phase
 from spillway.protocols.relocation import MOST_FAILURES, SAYS, TRANSITIONS, Relocation
+from spillway.slot.orders import Pick
 
 MOVE = Relocation(4, 0, 1, 100, 2, False, "M_least/M_max = 0.40 < 0.80")
 

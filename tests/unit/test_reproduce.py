@@ -11,15 +11,16 @@ import pytest
 
 from spillway.cli.main import app
 from spillway.errors import EnvironmentMissing
-from spillway.experiments import reproduce, reproduce_figures
-from spillway.experiments.reproduce_flux_page import SHOWN
-from spillway.experiments.reproduce_page import load, rendered, write_page
-from spillway.experiments.reproduce_results import Results
-from spillway.experiments.reproduce_runs import Run
-from spillway.experiments.reproduce_spec import FIGURES
-from spillway.experiments.reproduce_spec_spill import LESS, MORE
-from spillway.experiments.reproduce_terms import ALL_MEMORY, Figure
-from spillway.experiments.reproduce_verdicts import document
+from spillway_lab.reproduce import figures as reproduce
+from spillway_lab.reproduce import plots as reproduce_figures
+from spillway_lab.reproduce.dcape.spill import LESS, MORE
+from spillway_lab.reproduce.flux.page import SHOWN
+from spillway_lab.reproduce.page import load, rendered, write_page
+from spillway_lab.reproduce.results import Results
+from spillway_lab.reproduce.runs import Run
+from spillway_lab.reproduce.spec import FIGURES
+from spillway_lab.reproduce.terms import ALL_MEMORY, Figure
+from spillway_lab.reproduce.verdicts import document
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 250

@@ -8,19 +8,19 @@ from typing import Any, cast
 import pytest
 
 from spillway.errors import QueryError
-from spillway.experiments import reproduce_runs
-from spillway.experiments.reproduce_page import rendered
-from spillway.experiments.reproduce_results import Results
-from spillway.experiments.reproduce_runs import Run
-from spillway.experiments.reproduce_spec import FIGURES
-from spillway.experiments.reproduce_spec_relocation import LAZY, WITH, WITHOUT
-from spillway.experiments.reproduce_spec_strategy import ACTIVE
-from spillway.experiments.reproduce_terms import ALL_MEMORY, Feed, Variant, tau
-from spillway.experiments.reproduce_verdicts import document
-from spillway.policies.strategy import Strategy
+from spillway.policies.cluster.strategy import Strategy
 from spillway.settings import Adapt
-from spillway.spark.query import Query
-from spillway.workloads.dcape import Dcape
+from spillway.spark.api.query import Query
+from spillway_lab.reproduce import runs as reproduce_runs
+from spillway_lab.reproduce.dcape.relocation import LAZY, WITH, WITHOUT
+from spillway_lab.reproduce.dcape.strategy import ACTIVE
+from spillway_lab.reproduce.page import rendered
+from spillway_lab.reproduce.results import Results
+from spillway_lab.reproduce.runs import Run
+from spillway_lab.reproduce.spec import FIGURES
+from spillway_lab.reproduce.terms import ALL_MEMORY, Feed, Variant, tau
+from spillway_lab.reproduce.verdicts import document
+from spillway_lab.workloads.dcape import Dcape
 
 TOTAL = 1000
 LIMIT = 250

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from spillway.cli.main import app
-from spillway.experiments import reproduce, reproduce_flux
-from spillway.experiments.reproduce_flux import FLUX as FLUX_FIGURES
-from spillway.experiments.reproduce_flux import SIMULATED, document
-from spillway.experiments.reproduce_flux_exchange import BUFFERS, EXCHANGE, FLUX, UNLOADED
-from spillway.experiments.reproduce_flux_load import DELTAS_MS, LOADED, allowed
-from spillway.experiments.reproduce_flux_memory import PERTURBED
-from spillway.experiments.reproduce_flux_tuning import AUTO, FAST, HEAVY, parts
-from spillway.experiments.reproduce_page import load, rendered
-from spillway.simulator.scenario import Scenario
-from spillway.simulator.series import NAMES
-from spillway.simulator.simulation import Result
+from spillway_lab.reproduce import figures as reproduce
+from spillway_lab.reproduce.flux import figures as reproduce_flux
+from spillway_lab.reproduce.flux.exchange import BUFFERS, EXCHANGE, FLUX, UNLOADED
+from spillway_lab.reproduce.flux.figures import FLUX as FLUX_FIGURES
+from spillway_lab.reproduce.flux.figures import SIMULATED, document
+from spillway_lab.reproduce.flux.load import DELTAS_MS, LOADED, allowed
+from spillway_lab.reproduce.flux.memory import PERTURBED
+from spillway_lab.reproduce.flux.tuning import AUTO, FAST, HEAVY, parts
+from spillway_lab.reproduce.page import load, rendered
+from spillway_lab.simulator.cluster.scenario import Scenario
+from spillway_lab.simulator.cluster.series import NAMES
+from spillway_lab.simulator.cluster.simulation import Result
 
 ROOT = Path(__file__).parents[2]
 

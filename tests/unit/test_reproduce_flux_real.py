@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spillway.experiments.disturbed import ROWS, Measured, Recorded
-from spillway.experiments.reproduce_flux_real import (
+from spillway_lab.reproduce.disturbed import ROWS, Measured, Recorded
+from spillway_lab.reproduce.flux.real import (
     BALANCED,
     BUFFERED,
     CLAIM,
@@ -20,8 +20,8 @@ from spillway.experiments.reproduce_flux_real import (
     judged,
     words,
 )
-from spillway.experiments.reproduce_page import rendered
-from spillway.simulator.calibration import Calibration
+from spillway_lab.reproduce.page import rendered
+from spillway_lab.simulator.cluster.calibration import Calibration
 
 KNOWN = Calibration(2e-6, 1e-7, 24.5, 3e8, 2e9, 1000, 5)
 EVEN = (ROWS // 4, ROWS // 4, ROWS // 2)

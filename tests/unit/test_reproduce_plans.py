@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from spillway.experiments.reproduce_flux import PLANS, document
-from spillway.experiments.reproduce_page import rendered
-from spillway.experiments.reproduce_plans import CHANGE_S, HERE, OTHERS, lines
-from spillway.experiments.reproduce_plans_moves import (
+from spillway.metrics.events import DuplicationAsked, Event, GroupsDeleted
+from spillway_lab.reproduce.flux.figures import PLANS, document
+from spillway_lab.reproduce.page import rendered
+from spillway_lab.reproduce.plans.moves import (
     CALIBRATED,
     FAST,
     ONE_WINDOW,
@@ -17,9 +17,9 @@ from spillway.experiments.reproduce_plans_moves import (
     WINDOWS_S,
     lengths,
 )
-from spillway.metrics.events import DuplicationAsked, Event, GroupsDeleted
-from spillway.simulator.join_scenario import JoinScenario
-from spillway.simulator.simulation import Result
+from spillway_lab.reproduce.plans.optimisation import CHANGE_S, HERE, OTHERS, lines
+from spillway_lab.simulator.cluster.simulation import Result
+from spillway_lab.simulator.join.scenario import JoinScenario
 
 
 def made(

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from spillway.experiments.paced import Batch, Offer, Paced, Rows, so_far
-from spillway.experiments.reproduce_plans import LM, NONE
-from spillway.experiments.reproduce_plans_real import (
+from spillway.metrics.events import (
+    DuplicationAsked,
+    GroupsChosen,
+    GroupsDeleted,
+    GroupsReactivated,
+    MoveAsked,
+    Reshaped,
+)
+from spillway_lab.reproduce.paced import Batch, Offer, Paced, Rows, so_far
+from spillway_lab.reproduce.plans.optimisation import LM, NONE
+from spillway_lab.reproduce.plans.real import (
     CHANGE_S,
     LINES,
     SECONDS,
@@ -20,15 +28,7 @@ from spillway.experiments.reproduce_plans_real import (
     judged,
     words,
 )
-from spillway.metrics.events import (
-    DuplicationAsked,
-    GroupsChosen,
-    GroupsDeleted,
-    GroupsReactivated,
-    MoveAsked,
-    Reshaped,
-)
-from spillway.workloads.ebb import Ebb
+from spillway_lab.workloads.ebb import Ebb
 
 #: Results a second, and tuples, of each setting.
 MADE = {

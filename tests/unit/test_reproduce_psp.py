@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from spillway.cli.main import app
-from spillway.experiments import reproduce, reproduce_psp
-from spillway.experiments.reproduce_flux import document
-from spillway.experiments.reproduce_page import load, rendered
-from spillway.experiments.reproduce_psp import PSP_FIGURES
-from spillway.experiments.reproduce_psp_rate import AGGRESSIVE, FIXED, PASSIVE, SMOOTHED
-from spillway.experiments.reproduce_psp_ring import SELECTIVITIES, SETTING, TRIED, line, tried
-from spillway.experiments.reproduce_psp_rivals import COPIES, SEGMENTS_S, copies, segment
-from spillway.experiments.reproduce_psp_terms import LENGTHS, PSP, Setting, ring, rows_of_windows
-from spillway.simulator.ring import RingResult
-from spillway.simulator.ring_scenario import RingScenario
+from spillway_lab.reproduce import figures as reproduce
+from spillway_lab.reproduce.flux.figures import document
+from spillway_lab.reproduce.page import load, rendered
+from spillway_lab.reproduce.psp import figures as reproduce_psp
+from spillway_lab.reproduce.psp.figures import PSP_FIGURES
+from spillway_lab.reproduce.psp.rate import AGGRESSIVE, FIXED, PASSIVE, SMOOTHED
+from spillway_lab.reproduce.psp.ring import SELECTIVITIES, SETTING, TRIED, line, tried
+from spillway_lab.reproduce.psp.rivals import COPIES, SEGMENTS_S, copies, segment
+from spillway_lab.reproduce.psp.terms import LENGTHS, PSP, Setting, ring, rows_of_windows
+from spillway_lab.simulator.ring.scenario import RingScenario
+from spillway_lab.simulator.ring.simulation import RingResult
 
 ROOT = Path(__file__).parents[2]
 Lines = Mapping[str, Mapping[float, RingResult]]

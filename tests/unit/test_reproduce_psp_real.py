@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spillway.experiments.reproduce_page import rendered
-from spillway.experiments.reproduce_psp_judged import (
+from spillway_lab.reproduce.page import rendered
+from spillway_lab.reproduce.psp.judged import (
     ATR,
     BATCH_S,
     COPIES,
@@ -26,10 +26,10 @@ from spillway.experiments.reproduce_psp_judged import (
     spread,
     words,
 )
-from spillway.experiments.reproduce_psp_real import batch_of, expected, window_rows
-from spillway.simulator.ring import simulate_ring
-from spillway.simulator.ring_counterpart import RingBatch, RingCosts, scenario_of
-from spillway.workloads.images import PIXELS, Images, alike
+from spillway_lab.reproduce.psp.real import batch_of, expected, window_rows
+from spillway_lab.simulator.ring.counterpart import RingBatch, RingCosts, scenario_of
+from spillway_lab.simulator.ring.simulation import simulate_ring
+from spillway_lab.workloads.images import PIXELS, Images, alike
 
 MIDDLE, LARGE = SIZES["middle"], SIZES["large"]
 WINDOW = {PSP: 100, ATR: 100, CTR: 100, MIDDLE: 70, LARGE: 50}

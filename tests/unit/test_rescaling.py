@@ -23,9 +23,9 @@ from spillway.metrics.events import (
 )
 from spillway.metrics.record import Chosen
 from spillway.plan.shape import parse
-from spillway.policies.proposal import Wish
-from spillway.policies.shaping import SlotShape
-from spillway.policies.strategy import Move, Strategy
+from spillway.policies.cluster.strategy import Move, Strategy
+from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (
     Received,
     ReceivePartitions,

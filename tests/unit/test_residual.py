@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators import predicates
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.join import JoinOperator
-from spillway.operators.predicates import bound
-from spillway.operators.probing import Measured, probe_order
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates import predicate as predicates
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.probing import Measured, probe_order
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 NAMES = ("k", "t", "x", "image")
 TYPES = ("bigint", "timestamp", "double", "binary")

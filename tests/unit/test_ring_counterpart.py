@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.errors import SettingsError, SpillwayError
-from spillway.simulator.ring import RingResult, simulate_ring
-from spillway.simulator.ring_counterpart import (
+from spillway_lab.simulator.ring.counterpart import (
     RealRing,
     RingBatch,
     RingComparison,
@@ -18,8 +17,9 @@ from spillway.simulator.ring_counterpart import (
     costs_of,
     scenario_of,
 )
-from spillway.simulator.ring_scenario import RingScenario
-from spillway.workloads.images import Images
+from spillway_lab.simulator.ring.scenario import RingScenario
+from spillway_lab.simulator.ring.simulation import RingResult, simulate_ring
+from spillway_lab.workloads.images import Images
 
 ONE = RealRing(32.0, 150, 10.0, 2.0, batches=12, first=6)
 COSTS = RingCosts(pair_s=9e-6, send_s=5e-5, insert_s=2e-5, fixed_s=0.7)

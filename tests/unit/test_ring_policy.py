@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.policies.ring import (
+from spillway.policies.ring.model import (
     HopCosts,
     ProbeStep,
     Source,

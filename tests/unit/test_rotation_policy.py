@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spillway.metrics.events import Reloaded
 from spillway.metrics.record import SlotRecord
-from spillway.operators.turns import Turn, Waiting
-from spillway.policies.rotation import Gaps, Rotation
+from spillway.policies.local.rotation import Gaps, Rotation
+from spillway.slot.turns import Turn, Waiting
 
 
 def waiting(*rows: tuple[int, bool, float, int, float]) -> Waiting:

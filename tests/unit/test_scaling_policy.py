@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
-from spillway.policies.relocation import movers
-from spillway.policies.scaling import drained, filled, scaling_moves
-from spillway.policies.strategy import Move
-from spillway.state.groups import GroupTable
+from spillway.policies.cluster.scaling import drained, filled, scaling_moves
+from spillway.policies.cluster.strategy import Move
+from spillway.policies.local.relocation import movers
 
 
 def view(*memory: int, **columns: list) -> ClusterView:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spillway.checkpoint.log import Log, Mark
 from spillway.cli.inspect import _event
 from spillway.coordinator.coordinator import (
     Committed,
@@ -18,24 +19,23 @@ from spillway.coordinator.coordinator import (
     plan_batch,
     plan_round,
 )
-from spillway.coordinator.explanation import shape_report
-from spillway.coordinator.log import Log, Mark
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId
+from spillway.inspect.explanation import shape_report
 from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import flat, left_deep, parse
-from spillway.policies.plans import cheapest
-from spillway.policies.proposal import Wish
-from spillway.policies.shaping import Shaping, SlotShape
+from spillway.policies.shape.costs import cheapest
+from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.shaping import Shaping, SlotShape
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import HashRange, Routing
 from spillway.state.manifest import empty_manifest
-from spillway.state.tiers import DurableTier
+from spillway.state.runs.tiers import DurableTier
 
 NAMES = ("a", "b", "c")
 AUTO, TREE, NWAY = (Shaping(NAMES, kind) for kind in ("auto", "tree", "nway"))

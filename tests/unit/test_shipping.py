@@ -14,15 +14,15 @@ import pytest
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.groups import group_of
 from spillway.routing.routing import group_ranges
-from spillway.state import shipping
+from spillway.state.layout.moving import Departure
+from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest import empty_manifest
-from spillway.state.moving import Departure
-from spillway.state.run import RunData
-from spillway.state.shelf import StreamLayout
-from spillway.state.shipping import Parcel, laid_out, packed, parcels, unpacked
-from spillway.state.slot import SlotState
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier
+from spillway.state.runs.run import RunData
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.slot import shipping
+from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpacked
+from spillway.state.slot.state import SlotState
 
 GROUPS, STREAMS = 16, 2
 LEFT = (1, 2, 3, 7, 8, 12)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.experiments.similarity import WINDOW_S, SimilaritySpec, combinations, page
-from spillway.workloads.cameras import HEIGHT, NAMES, WIDTH, Cameras, scene, seen
+from spillway_lab.demo.similarity import WINDOW_S, SimilaritySpec, combinations, page
+from spillway_lab.workloads.cameras import HEIGHT, NAMES, WIDTH, Cameras, scene, seen
 
 
 class Rows:
@@ -27,7 +27,7 @@ class Rows:
 
 
 def test_frames_of_one_scene_are_alike_and_others_are_not() -> None:
-    from spillway.workloads.cameras import alike
+    from spillway_lab.workloads.cameras import alike
 
     rng = np.random.default_rng(1)
     same = [seen(scene(3), rng) for _ in range(20)]

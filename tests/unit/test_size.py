@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.state.size import bytes_between
+from spillway.state.runs.size import bytes_between
 
 BATCH = pa.record_batch(
     {

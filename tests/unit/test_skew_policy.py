@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from spillway.metrics.record import SlotRecord
-from spillway.operators.gate import Budget
-from spillway.policies.skew import Pace, Skew, open_groups
+from spillway.policies.local.skew import Pace, Skew, open_groups
+from spillway.slot.gate import Budget
 
 ENDLESS = 1 << 40
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.policies.covering import covers, visited
+from spillway.policies.ring.covering import covers, visited
 from spillway.routing.groups import group_of
 from spillway.routing.segments import Segments
 from spillway.routing.slices import Slicing, interleaved, slicing_for

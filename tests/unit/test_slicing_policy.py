@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.policies.ring import HopCosts, ProbeStep, Source, at_rate, utilisation
-from spillway.policies.slicing import (
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source, at_rate, utilisation
+from spillway.policies.ring.slicing import (
     ATR,
     CTR,
     PSP,

@@ -10,7 +10,7 @@ from spillway.coordinator.adaptation import begin, rescale
 from spillway.coordinator.coordinator import initial
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
-from spillway.policies.decision import Move
+from spillway.policies.cluster.decision import Move
 from spillway.routing.routing import Routing
 from spillway.routing.slices import Slicing, interleaved
 

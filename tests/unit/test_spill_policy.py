@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from spillway.errors import SettingsError
-from spillway.policies.spill import SpillPolicy
+from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable
+from spillway.policies.local.controller import SpillPolicy
 from spillway.settings import VICTIMS, Adapt
-from spillway.state.groups import GroupNews, GroupSizes, GroupTable
 
 
 def table(**columns: list[float]) -> GroupTable:

@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import PlanError, QueryError
-from spillway.operators.banded import in_all, in_band, ordered
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.columns import Rows
-from spillway.operators.combinations import combinations
-from spillway.operators.conditions import scalar
-from spillway.operators.evaluation import holds
-from spillway.operators.predicates import bound
-from spillway.operators.visit import Visit
-from spillway.plan.bands import Band, answered, bands_of
-from spillway.plan.expression import Column
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.conditions import scalar
+from spillway.operators.predicates.evaluation import holds
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta.banded import in_all, in_band, ordered
+from spillway.operators.theta.combinations import combinations
+from spillway.operators.theta.visit import Visit
+from spillway.plan.sql.bands import Band, answered, bands_of
+from spillway.plan.sql.expression import Column
 from spillway.routing.slices import Slicing
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 NEW_YEAR = dt.datetime(2024, 1, 1)
 VALUES = {

@@ -13,15 +13,15 @@ import pytest
 from spillway.errors import StateError
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.routing import HashRange, Routing
-from spillway.state import memory, staging
-from spillway.state.compaction import FAN, FUEL, LEAST_FUEL_ROWS
-from spillway.state.layers import SOURCE, Layer, side_by_side
+from spillway.state.layout.compaction import FAN, FUEL, LEAST_FUEL_ROWS
+from spillway.state.layout.layers import SOURCE, Layer, side_by_side
+from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest import FORMAT, combine, decode_manifest, empty_manifest
-from spillway.state.run import Run, RunData, Slice
-from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier, open_filesystem
+from spillway.state.runs.run import Run, RunData, Slice
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier, open_filesystem
+from spillway.state.slot import memory, staging
+from spillway.state.slot.state import SlotState
 
 LAYOUT = StreamLayout("a")
 
@@ -189,7 +189,7 @@ def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store
 
 
 def test_file_is_not_stamped_where_the_boot_is_not_known(store, monkeypatch) -> None:
-    monkeypatch.setattr("spillway.state.tiers._boot", lambda: None)
+    monkeypatch.setattr("spillway.state.runs.tiers._boot", lambda: None)
     _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
     run = next(iter(manifest.runs().values()))
     again = store()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.metrics.view import CLASSES, NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
-from spillway.policies.strategy import ForceSpill, Move, Strategy
+from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
 from spillway.settings import STRATEGIES
 
 MB = 10**6

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spillway.experiments.tables import load, rendered, table
+from spillway_lab.bench.tables import load, rendered, table
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,9 @@ import pytest
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.operators.base import OperatorStats, Results
 from spillway.operators.intake import Intake
-from spillway.operators.orders import (
+from spillway.policies.local.controller import SpillPolicy
+from spillway.routing.groups import group_of
+from spillway.slot.orders import (
     Arrive,
     Choose,
     Depart,
@@ -26,16 +28,14 @@ from spillway.operators.orders import (
     order_from_json,
     order_to_json,
 )
-from spillway.operators.transit import Transit
-from spillway.policies.spill import SpillPolicy
-from spillway.routing.groups import group_of
+from spillway.slot.transit import Transit
+from spillway.state.layout.moving import of_move
+from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest import Manifest, empty_manifest, part_manifest
-from spillway.state.moving import of_move
-from spillway.state.run import RunData
-from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier
+from spillway.state.runs.run import RunData
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.slot.state import SlotState
 
 GROUPS, MOVE = 8, 3
 #: One row per group and stream has this many hashes between it and the next.

@@ -13,19 +13,20 @@ import pytest
 from one_slot import NAMES, Slot, streams
 
 from spillway.errors import QueryError
-from spillway.operators import ascent, control
-from spillway.operators import tree as tree_module
-from spillway.operators.control import Limits
-from spillway.operators.filling import Budget, Filling
-from spillway.operators.intermediate import combined_stored
-from spillway.operators.join import JoinOperator
-from spillway.operators.tree import TreeOperator
+from spillway.operators.equi import ascent
+from spillway.operators.equi import tree as tree_module
+from spillway.operators.equi.filling import Budget, Filling
+from spillway.operators.equi.intermediate import combined_stored
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.equi.tree import TreeOperator
 from spillway.plan.shape import flat, parse
-from spillway.policies.plans import join_rates
+from spillway.policies.shape.costs import join_rates
 from spillway.routing.routing import HashRange, group_ranges, outside
-from spillway.state.generations import cut_layers
-from spillway.state.merging import Segment
-from spillway.state.run import RunData
+from spillway.slot import control
+from spillway.slot.control import Limits
+from spillway.state.layout.generations import cut_layers
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
 
 
 @pytest.fixture

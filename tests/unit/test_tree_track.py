@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from one_slot import NAMES, Rows, Slot, streams
 
-from spillway.operators.join import JoinOperator
-from spillway.operators.orders import Delete, Duplicate, Order, Rejoin
-from spillway.operators.tree import TreeOperator
+from spillway.operators.equi.join import JoinOperator
+from spillway.operators.equi.tree import TreeOperator
 from spillway.plan.shape import flat, parse
+from spillway.slot.orders import Delete, Duplicate, Order, Rejoin
 
 TRACK = Duplicate(7, (0, 2, 3, 5, 6))
 SHAPES = [flat(NAMES), parse("((A B) (C D))"), parse("(((A D) B) C)"), parse("((A B D) C)")]

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators import predicates as timed
-from spillway.operators.conditions import predicate
-from spillway.operators.predicates import Predicate, bound
-from spillway.operators.probing import GUESSED_SELECTIVITY
-from spillway.operators.trial import BUDGET_S, MOST_PAIRS, tried
-from spillway.policies.probing import Stream
+from spillway.operators.predicates import predicate as timed
+from spillway.operators.predicates.conditions import predicate
+from spillway.operators.predicates.predicate import Predicate, bound
+from spillway.operators.predicates.probing import GUESSED_SELECTIVITY
+from spillway.operators.predicates.trial import BUDGET_S, MOST_PAIRS, tried
+from spillway.policies.ring.probing import Stream
 
 COLUMNS = {name: {"x": "bigint"} for name in "abc"}
 

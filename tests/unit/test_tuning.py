@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import ClusterView, SlotView
-from spillway.policies.account import Account
-from spillway.policies.collection import Collection
-from spillway.policies.decision import ForceSpill, Move
-from spillway.policies.picking import picked
-from spillway.policies.rounds import Progress, Rounds
-from spillway.policies.strategy import Strategy
-from spillway.policies.tuning import (
+from spillway.policies.cluster.account import Account
+from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.decision import ForceSpill, Move
+from spillway.policies.cluster.rounds import Progress, Rounds
+from spillway.policies.cluster.strategy import Strategy
+from spillway.policies.cluster.tuning import (
     CALM_S,
     LEAST_S,
     MOST_S,
@@ -27,7 +27,7 @@ from spillway.policies.tuning import (
     most_bad_rounds,
     most_moves,
 )
-from spillway.state.groups import GroupTable
+from spillway.policies.local.picking import picked
 
 
 def view(*busy_s: float, span_s: float = 1.0, rows: int = 10_000) -> ClusterView:

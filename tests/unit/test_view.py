@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import (
     CLASSES,
     RELOCATING,
@@ -18,7 +19,6 @@ from spillway.metrics.view import (
     classes_of,
     profile,
 )
-from spillway.state.groups import GroupTable
 
 
 def table(size: list[int], produced: list[int], average: list[float] | None = None) -> GroupTable:

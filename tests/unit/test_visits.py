@@ -11,19 +11,19 @@ import pytest
 
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
-from spillway.operators import sliced as sliced_module
 from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
-from spillway.operators.combinations import of_batch, of_rows
-from spillway.operators.predicates import bound
-from spillway.operators.sliced import Probing, SlicedJoin
-from spillway.operators.visit import Visit
+from spillway.operators.predicates.predicate import bound
+from spillway.operators.theta import sliced as sliced_module
+from spillway.operators.theta.combinations import of_batch, of_rows
+from spillway.operators.theta.sliced import Probing, SlicedJoin
+from spillway.operators.theta.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.spark.visits import explained_visits, most_rate, probing_of, sources_now
+from spillway.spark.runtime.visits import explained_visits, most_rate, probing_of, sources_now
 from spillway.state.manifest import empty_manifest
-from spillway.state.run import RunData
-from spillway.state.slot import SlotState
-from spillway.state.store import OpenRuns, Store
-from spillway.state.tiers import DurableTier, LocalTier
+from spillway.state.runs.run import RunData
+from spillway.state.runs.store import OpenRuns, Store
+from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.slot.state import SlotState
 
 NAMES = ("x", "t", "image")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.binary())

@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spillway.cli.figures import count, size
+from spillway.checkpoint.document import as_document
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.coordinator.coordinator import Scaling
-from spillway.coordinator.document import as_document
-from spillway.coordinator.inspection import Inspection, MovingPart, inspect_stages
+from spillway.inspect.inspection import Inspection, MovingPart, inspect_stages
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import window_from
 from spillway.protocols.move import GroupMove
 from spillway.settings import PTLB
+from spillway_lab.cli.figures import count, size
 
 FOUND_PROBLEMS = 1
 #: Events in the text; `--json` has more.

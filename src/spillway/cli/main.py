@@ -1,18 +1,21 @@
 """The `spillway` command.
 
-A command is a module of this package with a function of the same name: `doctor.py` has `doctor`.
-To add one, add its name to `COMMANDS`; the help lists them in that order. Modules are all imported
-to print the help, so a command imports Spark inside its function, not at the top of its module.
+A command is a function that an entry point of the group `spillway.commands` names; so other packages,
+such as the laboratory, add commands of their own. All commands are imported to print the help, so a
+command imports Spark inside its function, not at the top of its module.
 """
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from collections.abc import Callable
+from importlib import metadata
 from typing import Annotated
 
 import typer
 
-COMMANDS = ("demo", "bench", "reproduce", "simulate", "inspect", "doctor")
+COMMANDS = "spillway.commands"
+#: The order in which the help lists commands; others come after them, by name.
+ORDER = ("demo", "bench", "reproduce", "simulate", "inspect", "doctor")
 
 app = typer.Typer(
     name="spillway",
@@ -53,8 +56,29 @@ def _options(
     pass
 
 
-for _name in COMMANDS:
-    app.command(_name)(getattr(import_module(f"spillway.cli.{_name}"), _name))
+def _place(found: metadata.EntryPoint) -> tuple[int, str]:
+    return (ORDER.index(found.name) if found.name in ORDER else len(ORDER), found.name)
+
+
+def _command(found: metadata.EntryPoint) -> Callable[..., None]:
+    """The function behind an entry point, or one that says what it lacks."""
+    try:
+        loaded: Callable[..., None] = found.load()
+        return loaded
+    except ImportError as problem:
+        missing = problem.name or str(problem)
+
+    def lacking() -> None:
+        typer.echo(f"error: spillway {found.name} needs the module {missing}", err=True)
+        typer.echo("  hint: pip install 'spillway[lab]'", err=True)
+        raise typer.Exit(2)
+
+    lacking.__doc__ = f"Needs {missing}: pip install 'spillway[lab]'."
+    return lacking
+
+
+for _found in sorted(metadata.entry_points(group=COMMANDS), key=_place):
+    app.command(_found.name)(_command(_found))
 
 
 if __name__ == "__main__":

@@ -23,19 +23,19 @@ from spillway.errors import SettingsError
 from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import ClusterView
-from spillway.operators.orders import Force
-from spillway.policies.decision import Decision, ForceSpill, Move
-from spillway.policies.flux import Thresholds
-from spillway.policies.protocols import Protocols
-from spillway.policies.rounds import Progress, Rounds
-from spillway.policies.scaling import filled, scaling_moves
-from spillway.policies.slicing import emptied
-from spillway.policies.strategy import Strategy
+from spillway.policies.cluster.decision import Decision, ForceSpill, Move
+from spillway.policies.cluster.flux import Thresholds
+from spillway.policies.cluster.protocols import Protocols
+from spillway.policies.cluster.rounds import Progress, Rounds
+from spillway.policies.cluster.scaling import filled, scaling_moves
+from spillway.policies.cluster.strategy import Strategy
+from spillway.policies.ring.slicing import emptied
 from spillway.protocols.engine import PROTOCOLS, begun, delivered
 from spillway.protocols.messages import ComputePartitionsToMove, GivenUp, Message
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.settings import Adapt, parse_bytes
+from spillway.slot.orders import Force
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ from spillway.coordinator.moves import announced, answers, copied, orders_of, ro
 from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord
-from spillway.operators.gate import Budget
-from spillway.operators.orders import Force, Order
 from spillway.plan.shape import Shape
-from spillway.policies.rounds import Progress
-from spillway.policies.shaping import SlotShape
+from spillway.policies.cluster.rounds import Progress
+from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.engine import begun, busy, delivered, following
 from spillway.protocols.messages import ComputePartitionsToMove
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.routing import Routing
+from spillway.slot.gate import Budget
+from spillway.slot.orders import Force, Order
 
 
 @dataclass(frozen=True)

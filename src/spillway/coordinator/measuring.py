@@ -14,7 +14,7 @@ from typing import TypeVar
 from spillway.coordinator.coordinator import Committed, Sample, wishes
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
-from spillway.policies.rounds import Progress
+from spillway.policies.cluster.rounds import Progress
 from spillway.protocols.engine import busy
 
 _Number = TypeVar("_Number", int, float)

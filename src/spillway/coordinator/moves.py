@@ -32,20 +32,6 @@ from spillway.metrics.events import (
     TrackGivenUp,
 )
 from spillway.metrics.record import SlotRecord
-from spillway.operators.orders import (
-    Arrive,
-    Choose,
-    Delete,
-    Depart,
-    Duplicate,
-    Force,
-    Leave,
-    Order,
-    Park,
-    Rejoin,
-    Shadow,
-    TakeBack,
-)
 from spillway.protocols.messages import (
     AllOldPurged,
     ComputePartitionsToMove,
@@ -65,6 +51,20 @@ from spillway.protocols.messages import (
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.routing import Routing
+from spillway.slot.orders import (
+    Arrive,
+    Choose,
+    Delete,
+    Depart,
+    Duplicate,
+    Force,
+    Leave,
+    Order,
+    Park,
+    Rejoin,
+    Shadow,
+    TakeBack,
+)
 
 _EVENTS: dict[type[Message], type[MoveEvent]] = {
     ComputePartitionsToMove: MoveAsked,

@@ -25,9 +25,9 @@ from spillway.coordinator.coordinator import BatchPlan, Committed
 from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
-from spillway.policies.plans import search_steps
-from spillway.policies.proposal import Reshape, Wish
-from spillway.policies.shaping import NWAY, Shaping, SlotShape
+from spillway.policies.shape.costs import search_steps
+from spillway.policies.shape.proposal import Reshape, Wish
+from spillway.policies.shape.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.parallel_track import ParallelTrack
 

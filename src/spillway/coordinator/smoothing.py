@@ -9,12 +9,13 @@ A passive change of the number of slots is the same over another number of slots
 than slices to come: where streams have other windows, few groups are to come in all of them at a time.
 From the next batch on new slots build the slices of their share of the groups, and slots that are to go
 build none, whether there are rows in these groups or not. The rows stay where they are, and visitors
-find them there (policies/covering.py): routing only says where new rows are stored. So a slot that is to
-go need not wait for a turn of the slices, however late rows come and however far apart streams are: its
-newest row leaves the window when the watermark, which is the lateness behind the slowest stream, has
-passed it by the window. With streams that keep step that is a window and a lateness of their time after
-the change, half a turn of the slices; with a stream that rests it takes for ever. A new slot has its
-share of the rows after as long. `coordinator/adaptation.py` lets slots go that have no row left.
+find them there (policies/ring/covering.py): routing only says where new rows are stored. So a slot that
+is to go need not wait for a turn of the slices, however late rows come and however far apart streams
+are: its newest row leaves the window when the watermark, which is the lateness behind the slowest
+stream, has passed it by the window. With streams that keep step that is a window and a lateness of
+their time after the change, half a turn of the slices; with a stream that rests it takes for ever. A
+new slot has its share of the rows after as long. `coordinator/adaptation.py` lets slots go that have no
+row left.
 
 Where slices are stored more than once (CTR) their copies stay where the routing has them.
 """
@@ -27,7 +28,7 @@ from dataclasses import replace
 
 from spillway.coordinator.coordinator import Committed
 from spillway.metrics.record import SlotRecord
-from spillway.policies.slicing import smoothed
+from spillway.policies.ring.slicing import smoothed
 from spillway.routing.slices import Slicing
 
 #: Slices that are placed ahead for each slot; a quarter of all at most, since half of them may be live.

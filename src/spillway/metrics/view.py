@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spillway.state.groups import GroupTable, Ints
+from spillway.metrics.groups import GroupTable, Ints
 
 #: Class 0 has productivity 0; class c from 1 on has [2**(c - 24), 2**(c - 23)) outputs per byte, and
 #: the first and the last of those also what lies beyond them.

@@ -13,8 +13,8 @@ made later. New rows are processed as they come, with what is in memory, and cle
 between the parts.
 
 *Cumulative* (group-by, dedup): a result needs everything that came before. A batch is processed when
-all its rows are there (state/staging.py). While a group has a part on disk its new rows are only kept,
-as a younger part, and their results wait until the parts meet. So of the parts of a group
+all its rows are there (state/slot/staging.py). While a group has a part on disk its new rows are only
+kept, as a younger part, and their results wait until the parts meet. So of the parts of a group
 
     the results of the oldest are made, and those of all younger parts are still to be made,
 
@@ -35,11 +35,11 @@ from spillway.kernels.order import order_by_stream_and_hash
 from spillway.kernels.probe import count_groups
 from spillway.routing.groups import group_of
 from spillway.routing.routing import HashRange
-from spillway.state.gaps import Gaps
-from spillway.state.merging import Segment, merged
-from spillway.state.run import HASH_COLUMN, RunData, as_numpy
-from spillway.state.shelf import StreamLayout
-from spillway.state.slot import SlotState
+from spillway.state.layout.gaps import Gaps
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment, merged
+from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+from spillway.state.slot.state import SlotState
 
 #: Weight of older batches in the measured selectivities; and in those that are sampled, of which a
 #: slot must know soon that they have changed: after three batches seven eighths are of the new ones.
@@ -153,14 +153,14 @@ def _nowhere(stream: int, rows: RunData) -> Segment:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What becomes of rows that an operator makes for streams of its own (state/gaps.py)."""
+    """What becomes of rows that an operator makes for streams of its own (state/layout/gaps.py)."""
 
     keep: Keep
     #: For each made stream, where there is none, and none is to be made.
     gaps: Gaps
     #: Bytes that are kept at a time, so that memory is looked at between them.
     piece_bytes: int
-    #: Takes rows that are made of new rows of a parallel track alone (state/tracks.py).
+    #: Takes rows that are made of new rows of a parallel track alone (state/slot/tracks.py).
     beside: Keep = _nowhere
 
 
@@ -212,7 +212,7 @@ class Operator(Protocol):
 
     @property
     def untracked(self) -> str:
-        """Why groups cannot be moved by a parallel track; "" if they can (state/tracks.py)."""
+        """Why groups cannot be moved by a parallel track; "" if they can (state/slot/tracks.py)."""
         ...
 
     def crossing(
@@ -296,8 +296,8 @@ class Cumulative(Undivided):
     def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:  # noqa: ARG002
         """What is kept of new rows, as they are stored, for which another slot answers.
 
-        They are for rows that come when no older ones count any more (state/tracks.py). `old` is what
-        has been kept before.
+        They are for rows that come when no older ones count any more (state/slot/tracks.py). `old` is
+        what has been kept before.
         """
         return delta
 
@@ -350,9 +350,9 @@ def sort_input(
 ) -> Sorted:
     """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
 
-    The exchanged rows have the stream's number, the hash, and then the lanes (see spark/lanes.py). Rows
-    with hashes in `copied` are not counted: another slot has them too; nor are those that are there
-    again.
+    The exchanged rows have the stream's number, the hash, and then the lanes (see
+    spark/runtime/lanes.py). Rows with hashes in `copied` are not counted: another slot has them too;
+    nor are those that are there again.
     """
     if not batches:
         empty = tuple(empty_rows() for _ in streams)

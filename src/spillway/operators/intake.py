@@ -2,10 +2,10 @@
 
 An additive operator gets rows as they come; a cumulative one gets them when the batch is whole, without
 the rows of groups that have a part on disk (operators/base.py). `Intake` is the one place that knows
-the difference for new rows; the other, for cleanup, is operators/control.py.
+the difference for new rows; the other, for cleanup, is slot/control.py.
 
-Of groups in a parallel track (state/tracks.py) an additive operator makes here, at the sender, only what
-needs an old row: what has none is made where the new rows are alone.
+Of groups in a parallel track (state/slot/tracks.py) an additive operator makes here, at the sender,
+only what needs an old row: what has none is made where the new rows are alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from spillway.operators.base import (
     empty_rows,
 )
 from spillway.routing.routing import HashRange, group_ranges, outside
-from spillway.state.merging import Segment, inside, merged
-from spillway.state.run import RunData
-from spillway.state.slot import SlotState
+from spillway.state.runs.merging import Segment, inside, merged
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
 
 Deltas = Sequence[RunData]
 

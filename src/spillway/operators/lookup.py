@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.equality import same_keys
 from spillway.kernels.probe import expand, match_ranges, match_sorted
-from spillway.state.merging import Segment
+from spillway.state.runs.merging import Segment
 
 Positions = NDArray[Any]
 #: Rows of a segment for each probing row up to which both are gone through side by side, if most

@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 from spillway.errors import QueryError
-from spillway.operators.orders import Pick
 from spillway.protocols.messages import Message, PartitionsToMove
+from spillway.slot.orders import Pick
 
 
 class Phase(str, Enum):

@@ -1,7 +1,7 @@
 """Manifests: the state of one slot at one version, as a list of slices.
 
-A stream's state in memory is a list of layers (state/layers.py); what was moved out of memory is a list
-of generations (state/generations.py), which have layers too.
+A stream's state in memory is a list of layers (state/layout/layers.py); what was moved out of memory is
+a list of generations (state/layout/generations.py), which have layers too.
 
 Streams are the input streams and, after them, those that the operator makes, which have names: a state
 that was stored under another plan is matched by them (`arranged`).
@@ -23,17 +23,17 @@ import numpy as np
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
+from spillway.metrics.groups import GroupTable
 from spillway.routing.routing import HashRange, Routing, group_ranges
-from spillway.state.gaps import Gaps, all_gaps, gaps_inside
-from spillway.state.generations import Generation, by_number, cut_layers, taken_out
-from spillway.state.groups import GroupTable
-from spillway.state.layers import Layer, side_by_side
-from spillway.state.merging import WHOLE
-from spillway.state.moving import Departure, Parked
-from spillway.state.run import Run, Slice
-from spillway.state.spool import Spool
-from spillway.state.tiers import DurableTier
-from spillway.state.tracks import Track
+from spillway.state.layout.gaps import Gaps, all_gaps, gaps_inside
+from spillway.state.layout.generations import Generation, by_number, cut_layers, taken_out
+from spillway.state.layout.layers import Layer, side_by_side
+from spillway.state.layout.moving import Departure, Parked
+from spillway.state.runs.merging import WHOLE
+from spillway.state.runs.run import Run, Slice
+from spillway.state.runs.tiers import DurableTier
+from spillway.state.slot.spool import Spool
+from spillway.state.slot.tracks import Track
 
 #: 2 added what moves between slots, 3 rows that wait for a later batch, 4 the names of made streams and
 #: their gaps, 5 a parallel track, 6 its made streams.

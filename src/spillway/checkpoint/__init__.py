@@ -1,0 +1,1 @@
+"""All reading and writing of a checkpoint directory: log, metadata, upkeep."""

@@ -1,0 +1,205 @@
+"""A checkpoint directory: whose it is, what is committed in it, and its upkeep.
+
+    metadata.json     what the query is; written once, by the first start
+    log/              committed batches (checkpoint/log.py)
+    manifests/        the slots' manifests; meaningful only when the log names them
+    runs/             run files; meaningful only when a manifest names them
+    lock              held by the running query where the filesystem is local
+
+Upkeep is bounded: a batch deletes what the batch before last stopped naming. Files of attempts that
+never committed are found once, when the query starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import IO, Any
+
+from spillway.checkpoint.log import Log
+from spillway.coordinator.coordinator import Committed, Note, References, Sample, initial
+from spillway.errors import QueryError, StateError
+from spillway.ids import SlotId
+from spillway.kernels.checksum import sealed, unsealed
+from spillway.plan.join import refuse_other_query
+from spillway.routing.routing import Routing
+from spillway.state.manifest import (
+    Manifest,
+    combine,
+    empty_manifest,
+    newer_format,
+    read_manifest,
+)
+from spillway.state.runs.tiers import DurableTier, not_opened
+
+FORMAT = 1
+#: Log records that are kept for people to read; a restart needs only the last.
+KEEP_LOG = 100
+
+
+class Checkpoint:
+    """The durable side of one query."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self.durable = DurableTier(location)
+        self.log = Log(self.durable)
+        self._lock: IO[str] | None = None
+
+    def acquire(self) -> None:
+        """Makes sure no other query runs on this checkpoint; holds until released or dead."""
+        local = self.durable.local_path()
+        try:
+            if local is None:
+                # Elsewhere the exclusive creation of log records keeps two queries apart.
+                self.durable.names("log")
+                return
+            local.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise not_opened(self.location, problem) from problem
+        handle = open(local / "lock", "a+")  # noqa: SIM115
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip()
+            handle.close()
+            raise QueryError(
+                f"another query is running on the checkpoint at {self.location}",
+                detail=f"it is held by process {holder}" if holder else None,
+                hint="stop that query first, or give this one a checkpointLocation of its own",
+            ) from None
+        handle.truncate(0)
+        handle.write(str(os.getpid()))
+        handle.flush()
+        self._lock = handle
+
+    def release(self) -> None:
+        """Lets another query have the checkpoint."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def metadata(self) -> dict[str, Any] | None:
+        """What the first start wrote, or None in a new checkpoint."""
+        data = self.durable.read("metadata.json")
+        if data is None:
+            return None
+        body = unsealed(data)
+        if body is None:
+            raise StateError(
+                f"the metadata of the checkpoint at {self.location} is damaged",
+                hint="restore the checkpoint directory from a copy",
+            )
+        found: dict[str, Any] = json.loads(body)
+        if found["format"] > FORMAT:
+            raise newer_format(f"the checkpoint at {self.location}", found["format"], FORMAT)
+        return found
+
+    def open(self, fingerprint: dict[str, Any], groups: int, version: str) -> dict[str, Any]:
+        """The metadata, written now if the checkpoint is new, compared if it is not."""
+        found = self.metadata()
+        if found is None:
+            found = {
+                "format": FORMAT,
+                "spillway": version,
+                "query_id": uuid.uuid4().hex,
+                "groups": groups,
+                "query": fingerprint,
+            }
+            body = json.dumps(found, indent=1).encode()
+            self.durable.replace("metadata.json", sealed(body))
+        refuse_other_query(self.location, found["query"], fingerprint)
+        if found["groups"] != groups:
+            raise QueryError(
+                f"the checkpoint at {self.location} has {found['groups']} groups, "
+                f"this query asks for {groups}",
+                hint=f"use .adapt(groups={found['groups']}); the number of slots may change freely",
+            )
+        return found
+
+    def recover(self, streams: int, new: Routing) -> tuple[Committed, References]:
+        """The committed state, in the slots it was in, and the files it refers to.
+
+        A checkpoint that is new begins with the routing given.
+        """
+        state = self.log.latest() or initial(new, streams)
+        manifests = self._manifests(state, streams)
+        note = self.log.open_note(state)
+        self._sweep(state, manifests, note)
+        # What was begun under another routing is repeated under it.
+        if note is None or note.routing == state.routing:
+            return state, _references(manifests)
+        more = note.routing.slots - state.routing.slots
+        if more > 0 and note.routing.table == state.routing.table:
+            # Slots were added, which have nothing yet; what moves between the others goes on.
+            names = (*state.manifests, *(None,) * more)
+            return replace(state, routing=note.routing, manifests=names), _references(manifests)
+        return self.rerouted(state, streams, note.routing)
+
+    def rerouted(
+        self, state: Committed, streams: int, routing: Routing
+    ) -> tuple[Committed, References]:
+        """The same state under another routing, nothing of it copied; nothing may be moving."""
+        olds = self._manifests(state, streams)
+        slots = range(routing.slots)
+        combined = [combine(olds, SlotId(slot), routing, streams) for slot in slots]
+        names: list[str | None] = []
+        for manifest in combined:
+            name = f"manifests/{state.batch:09d}-{manifest.slot}-{uuid.uuid4().hex[:12]}.json"
+            self.durable.write(name, manifest.encode())
+            names.append(name)
+        # What was to be told to slots, or to be filled, was meant for the slots that there were.
+        changed = replace(
+            state,
+            routing=routing,
+            manifests=tuple(names),
+            sample=Sample(
+                state.sample.clock_s,
+                state.sample.batch,
+                state.sample.state_bytes,
+                (0,) * routing.slots,
+            ),
+            forces=(),
+            scaling=None,
+        )
+        return changed, _references(combined)
+
+    def manifest(self, name: str) -> Manifest:
+        """One manifest, refused if it is missing or damaged."""
+        return read_manifest(self.durable, name)
+
+    def discard(self, names: Sequence[str]) -> None:
+        """Deletes files that nothing names any more."""
+        for name in names:
+            self.durable.delete(name)
+
+    def _manifests(self, state: Committed, streams: int) -> list[Manifest]:
+        return [
+            self.manifest(name) if name else empty_manifest(SlotId(slot), streams)
+            for slot, name in enumerate(state.manifests)
+        ]
+
+    def _sweep(self, state: Committed, manifests: list[Manifest], note: Note | None) -> None:
+        """Deletes what attempts left behind that never committed."""
+        parts = [move.part for move in (note.moves if note else ()) if move.part]
+        named = {name for name in (*state.manifests, *parts) if name}
+        known = [*manifests, *(self.manifest(name) for name in parts)]
+        runs = {name for manifest in known for name in manifest.runs()}
+        orphans = [f"manifests/{n}" for n in self.durable.names("manifests")]
+        self.discard([name for name in orphans if name not in named])
+        self.discard([f"runs/{n}" for n in self.durable.names("runs") if n not in runs])
+        for mark in self.log.marks()[:-KEEP_LOG]:
+            self.log.forget(mark)
+
+
+def _references(manifests: Sequence[Manifest]) -> References:
+    counts: dict[str, int] = {}
+    for manifest in manifests:
+        for name in manifest.runs():
+            counts[name] = counts.get(name, 0) + 1
+    return References(counts)

@@ -1,1 +1,0 @@
-"""Whole runs on a real Spark: the demonstration and the benchmark."""

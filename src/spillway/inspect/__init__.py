@@ -1,0 +1,1 @@
+"""What a checkpoint or a query can tell about itself."""

@@ -1,0 +1,370 @@
+"""What a checkpoint holds and whether it is whole, read without its lock and without Spark.
+
+A running query commits while it is read: its janitor deletes files of older versions under the
+reader. So a finding of missing files counts only if the log still ends with the batch that named
+them; otherwise the newer batch is read instead. Nothing is ever written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pyarrow import fs
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import Committed
+from spillway.errors import QueryError, StateError
+from spillway.ids import SlotId
+from spillway.inspect.explanation import ShapeReport, shape_report
+from spillway.kernels.checksum import checksum
+from spillway.metrics.events import Event
+from spillway.metrics.groups import GroupTable
+from spillway.state.layout.layers import Layer
+from spillway.state.manifest import Manifest, empty_manifest
+from spillway.state.runs.run import Run
+from spillway.state.runs.tiers import open_filesystem
+
+#: Groups named for each slot, those with the most results first.
+TOP_GROUPS = 5
+#: Events shown, the newest.
+LAST_EVENTS = 50
+#: Newer batches that are followed before a finding is believed; a batch takes longer than a look.
+_LOOKS = 5
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """One stream's state in one slot: in memory, and on disk."""
+
+    rows: int
+    bytes: int
+    layers: int
+    runs: int
+    disk_rows: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class FrozenPart:
+    """A generation: groups that were moved out of memory together."""
+
+    number: int
+    groups: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class MovingPart:
+    """What a slot has of groups between two slots: groups that have left, or rows that wait."""
+
+    move: int
+    rows: int
+    bytes: int
+    disk_rows: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class BusyGroup:
+    """A group that produced results."""
+
+    group: int
+    rows: int
+    bytes: int
+    outputs: int
+    #: The last batch that brought a row.
+    last_insert: int
+
+
+@dataclass(frozen=True)
+class SlotReport:
+    """One slot, as its manifest has it; `streams` is empty if the manifest cannot be read."""
+
+    slot: int
+    groups: int
+    manifest: str | None
+    streams: Mapping[str, StreamState]
+    top_groups: Sequence[BusyGroup]
+    generations: Sequence[FrozenPart] = ()
+    #: Groups that miss results because they have several parts.
+    pending: int = 0
+    #: Groups that have left for another slot, and rows that wait for groups on their way here.
+    departed: Sequence[MovingPart] = ()
+    parked: Sequence[MovingPart] = ()
+    #: New rows of groups that another slot serves as well.
+    tracked: Sequence[MovingPart] = ()
+    #: Rows that wait for a later batch.
+    spooled_rows: int = 0
+    spooled_bytes: int = 0
+    #: The shape that the slot joins in; None: the n-way join.
+    plan: ShapeReport | None = None
+
+
+@dataclass(frozen=True)
+class Files:
+    """The run files of a checkpoint."""
+
+    named: int = 0
+    named_bytes: int = 0
+    #: Files that no manifest names: of attempts that did not commit, or of a move that is not all
+    #: there yet; what is left of them is swept when the query starts.
+    unnamed: int = 0
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything `spillway inspect` tells."""
+
+    location: str
+    metadata: Mapping[str, Any]
+    committed: Committed | None
+    slots: Sequence[SlotReport] = ()
+    files: Files = field(default_factory=Files)
+    #: What the query did to its state, as far as the log is kept, newest last.
+    events: Sequence[Event] = ()
+    problems: Sequence[str] = ()
+    #: Whether the content of every run was read and compared with its checksum.
+    verified: bool = False
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of the streams."""
+        return [stream["name"] for stream in self.metadata["query"]["streams"]]
+
+
+def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
+    """Looks into a checkpoint: the user's checkpointLocation, or the directory of state in it.
+
+    Raises:
+        QueryError: There is no checkpoint.
+        StateError: Its metadata is damaged, or a newer version wrote it.
+    """
+    checkpoint, metadata = _find(path)
+    looked = _look(checkpoint, metadata, verify)
+    for _ in range(_LOOKS):
+        if not looked.problems or _still_last(checkpoint, looked.committed):
+            break
+        looked = _look(checkpoint, metadata, verify)
+    return looked
+
+
+def inspect_stages(path: str, *, verify: bool = False) -> list[Inspection]:
+    """Looks into the checkpoints of all stages of a query, in the order in which rows pass them."""
+    found = [inspect_checkpoint(path, verify=verify)]
+    first = found[0].location.rstrip("/")
+    # A later stage has its folder beside that of the first, or in it where that was given by name.
+    homes = (first.removesuffix("/spillway"), first)
+    while True:
+        places = (f"{home}/spillway-{len(found) + 1}" for home in homes)
+        later = next((place for place in places if Checkpoint(place).metadata()), None)
+        if later is None:
+            return found
+        found.append(inspect_checkpoint(later, verify=verify))
+
+
+def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
+    for location in (f"{path.rstrip('/')}/spillway", path):
+        checkpoint = Checkpoint(location)
+        metadata = checkpoint.metadata()
+        if metadata is not None:
+            return checkpoint, metadata
+    raise QueryError(
+        f"{path} is not a checkpoint of Spillway",
+        detail="neither it nor a directory 'spillway' in it has a metadata.json",
+        hint="give the checkpointLocation of the query; if the query was started with "
+        ".adapt(durable=...), give that",
+    )
+
+
+def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> Inspection:
+    try:
+        state = checkpoint.log.latest()
+    except StateError as damage:
+        return Inspection(checkpoint.location, metadata, None, problems=[damage.message])
+    if state is None:
+        return Inspection(checkpoint.location, metadata, None, verified=verify)
+    names = [stream["name"] for stream in metadata["query"]["streams"]]
+    problems: list[str] = []
+    manifests = [
+        _manifest(checkpoint, state, slot, problems) for slot in range(len(state.manifests))
+    ]
+    parts = _parts(checkpoint, state, problems)
+    known = [manifest for manifest in (*manifests, *parts) if manifest]
+    runs = {name: run for manifest in known for name, run in manifest.runs().items()}
+    present = _sizes(checkpoint.location)
+    problems += _missing(runs, present)
+    if verify:
+        problems += _damaged(checkpoint, runs, present)
+    return Inspection(
+        checkpoint.location,
+        metadata,
+        state,
+        [_slot(state, slot, manifest, names) for slot, manifest in enumerate(manifests)],
+        Files(
+            len(runs),
+            sum(run.size_bytes for run in runs.values()),
+            len(present.keys() - runs.keys()),
+        ),
+        _events(checkpoint),
+        problems,
+        verify,
+    )
+
+
+def _events(checkpoint: Checkpoint) -> list[Event]:
+    """The last events on record; a record that is gone or damaged has none to tell."""
+    found: list[Event] = []
+    for mark in reversed(checkpoint.log.marks()):
+        try:
+            found = [*checkpoint.log.read(mark).events, *found]
+        except StateError:
+            continue
+        if len(found) >= LAST_EVENTS:
+            break
+    return found[-LAST_EVENTS:]
+
+
+def _still_last(checkpoint: Checkpoint, state: Committed | None) -> bool:
+    marks = checkpoint.log.marks()
+    return state is None or not marks or marks[-1] == (state.batch, state.round)
+
+
+def _manifest(
+    checkpoint: Checkpoint, state: Committed, slot: int, problems: list[str]
+) -> Manifest | None:
+    name = state.manifests[slot]
+    if name is None:
+        return empty_manifest(SlotId(slot), len(state.rows_in))
+    try:
+        return checkpoint.manifest(name)
+    except StateError as damage:
+        problems.append(f"{damage.message} (slot {slot})")
+        return None
+
+
+def _parts(checkpoint: Checkpoint, state: Committed, problems: list[str]) -> list[Manifest]:
+    """What was received for the batch that is under way; only its note names it."""
+    found = []
+    try:
+        note = checkpoint.log.open_note(state)
+        for move in note.moves if note else ():
+            if move.part:
+                found.append(checkpoint.manifest(move.part))
+    except StateError as damage:
+        problems.append(damage.message)
+    return found
+
+
+def _sizes(location: str) -> dict[str, int]:
+    """The run files that are there, with their sizes."""
+    system, root = open_filesystem(location)
+    selector = fs.FileSelector(f"{root}/runs", allow_not_found=True)
+    files = (info for info in system.get_file_info(selector) if info.type == fs.FileType.File)
+    return {info.base_name: info.size for info in files}
+
+
+def _missing(runs: Mapping[str, Run], present: Mapping[str, int]) -> Iterator[str]:
+    for name, run in sorted(runs.items()):
+        if name not in present:
+            yield f"run {name} is missing"
+        elif present[name] != run.size_bytes:
+            yield f"run {name} has {present[name]} bytes instead of {run.size_bytes}"
+
+
+def _damaged(
+    checkpoint: Checkpoint, runs: Mapping[str, Run], present: Mapping[str, int]
+) -> Iterator[str]:
+    for name, run in sorted(runs.items()):
+        if present.get(name) == run.size_bytes:
+            data = checkpoint.durable.read(f"runs/{name}")
+            if data is None or checksum(data) != run.checksum:
+                yield f"run {name} is damaged: its checksum does not fit its content"
+
+
+def _slot(
+    state: Committed, slot: int, manifest: Manifest | None, inputs: Sequence[str]
+) -> SlotReport:
+    groups = len(state.routing.groups_of(SlotId(slot)))
+    if manifest is None:
+        return SlotReport(slot, groups, state.manifests[slot], {}, ())
+    names = (*inputs, *manifest.made)
+    none = (0,) * len(names)
+    totals = [
+        total or none
+        for total in (
+            manifest.state_rows,
+            manifest.state_bytes,
+            manifest.disk_rows,
+            manifest.disk_bytes,
+        )
+    ]
+    sizes = zip(*totals, strict=True)
+    streams = {
+        name: StreamState(rows, size, len(layers), _count_runs(layers), *on_disk)
+        for name, (rows, size, *on_disk), layers in zip(names, sizes, manifest.streams, strict=True)
+    }
+    generations = [
+        FrozenPart(g.number, len(g.groups), sum(map(_count_runs, g.streams)))
+        for g in manifest.generations
+    ]
+    departed, parked, tracked = _moving(manifest)
+    missing = [group for group, _ in state.pending]
+    return SlotReport(
+        slot,
+        groups,
+        state.manifests[slot],
+        streams,
+        _busiest(manifest.groups),
+        generations,
+        int(np.isin(np.flatnonzero(manifest.groups.pending), missing).sum()),
+        departed,
+        parked,
+        tracked,
+        manifest.spool.rows,
+        manifest.spool.bytes,
+        shape_report(state, slot, manifest, len(inputs)),
+    )
+
+
+def _moving(manifest: Manifest) -> tuple[list[MovingPart], ...]:
+    """What the totals of a slot have beyond its groups: the slot takes part in one move at a time.
+
+    Rows that wait are in runs of their own. Groups that departed are slices of runs, whose rows only
+    the runs could tell; what the totals have beyond all else is theirs.
+    """
+    table, waiting = manifest.groups, [_run_rows(part.streams) for part in manifest.parked]
+    sizes = [sum(map(sum, part.sizes)) for part in manifest.departures]
+    rows = sum(manifest.state_rows) - int(table.rows.sum()) - sum(waiting)
+    size = sum(manifest.state_bytes) - int(table.bytes.sum()) - sum(sizes)
+    disk_rows = sum(manifest.disk_rows) - int(table.disk_rows.sum())
+    disk_bytes = sum(manifest.disk_bytes) - int(table.disk_bytes.sum())
+    departed = [
+        MovingPart(part.move, rows, own, disk_rows, disk_bytes)
+        for part, own in zip(manifest.departures, sizes, strict=True)
+    ]
+    own_rows = zip(manifest.parked, waiting, strict=True)
+    parked = [MovingPart(part.move, own, size) for part, own in own_rows]
+    track = manifest.track
+    return departed, parked, [] if track is None else [MovingPart(track.move, rows, size)]
+
+
+def _run_rows(stacks: Sequence[Sequence[Layer]]) -> int:
+    return sum(piece.run.rows for layers in stacks for layer in layers for piece in layer.slices)
+
+
+def _busiest(table: GroupTable) -> list[BusyGroup]:
+    order = np.argsort(-table.outputs, kind="stable")[:TOP_GROUPS]
+    rows = table.rows.sum(axis=0) + table.disk_rows
+    columns = (rows, table.size + table.disk_bytes, table.outputs, table.last_insert)
+    return [
+        BusyGroup(int(group), *(int(column[group]) for column in columns))
+        for group in order
+        if table.outputs[group] > 0
+    ]
+
+
+def _count_runs(layers: Sequence[Layer]) -> int:
+    return len({piece.run.name for layer in layers for piece in layer.slices})

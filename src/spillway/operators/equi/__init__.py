@@ -1,0 +1,1 @@
+"""Joins on equal keys: n-way and as a tree."""

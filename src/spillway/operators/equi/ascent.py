@@ -1,0 +1,228 @@
+"""One pass up a join tree: from what is new of its streams to its results.
+
+With S_j what there is of child j of a node, and D_j what is new of it, the node's new combinations are
+
+    D_i  joined with  (S_j + D_j for every j < i)  and  (S_j for every j > i),   over its children i,
+
+Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So one pass serves three ends:
+
+    a batch        S is the state, and the new rows of the streams are given
+    cleanup        S is two parts of the state, no row is new, and every node has beside what is new
+                   below it the combinations of children of one part with children of the other
+    a missing      S is nothing, and all there is of the states that it is made of is given
+    state
+
+Combinations are made in pieces of bounded size. A piece is sorted, kept, and at once joined upwards, so
+a pass holds one piece of each kind per level, however many combinations a hot key has.
+
+On a parallel track (state/slot/tracks.py) rows are of two kinds, old ones and new ones. The passes are
+the same: a combination is old if one of its children is, which the segments say that these come from,
+and each kind is kept by itself. At the root what is new alone is left out (PLANS 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.equi.intermediate import Stored
+from spillway.operators.equi.term import Block, Side, Term, driven, mixed
+from spillway.plan.shape import Shape
+from spillway.state.runs.merging import Segment, merged
+from spillway.state.runs.run import HASH_COLUMN, RunData
+
+#: Bytes of combinations that are kept as one run, where memory is not short.
+PIECE_BYTES = 32 << 20
+
+#: The kinds of rows of a parallel track. Where there is none, all rows are of the first.
+OLD, NEW = 0, 1
+
+Selectivity = dict[str, tuple[float, float]]
+#: Segments by state.
+Segments = Mapping[str, Sequence[Segment]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The rows of one kind that a pass goes by."""
+
+    #: What there is.
+    there: Segments
+    #: What is new of the states: given, or found and kept.
+    found: dict[str, list[Segment]]
+    #: Takes sorted rows of a state; returns them as they are kept.
+    keep: Callable[[str, RunData], Segment]
+
+    def rows(self, name: str, *, found: bool) -> list[Segment]:
+        """What there is of a state, and what was found of it as well."""
+        return [*self.there.get(name, ()), *(self.found.get(name, ()) if found else ())]
+
+
+class Ascent:
+    """One pass up a tree, from what is new of the streams to the results."""
+
+    def __init__(
+        self,
+        states: Mapping[str, Stored],
+        shape: Shape,
+        kinds: Sequence[Kind],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        piece_bytes: int,
+        pair_rows: int,
+        parts: Sequence[Segments] = (),
+    ) -> None:
+        """`piece_bytes` of combinations may be kept at a time."""
+        self._states = states
+        self._shape = shape
+        self._kinds = kinds
+        #: The states of which all that is new is known: it was given, or has been made.
+        self._known = {name for kind in kinds for name in kind.found}
+        self._stats = stats
+        self._selectivity = selectivity
+        self._piece_bytes = min(PIECE_BYTES, piece_bytes)
+        self._pair_rows = pair_rows
+        #: Two parts whose children are to be combined with each other.
+        self._parts = parts
+
+    def results(self, streams: Sequence[StreamColumns]) -> Iterator[pa.RecordBatch]:
+        """The new combinations of the root, as rows: one struct column per stream."""
+        shape, wanted = self._shape, {at: stream.shown for at, stream in enumerate(streams)}
+        for kind, term, block in self._blocks(shape):
+            if kind == NEW:
+                continue
+            self._stats.produced(term.driving.h[block.source])
+            found = self._gathered(shape, term, block, wanted)
+            columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
+            yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
+
+    def make(self, node: Shape) -> None:
+        """Keeps the new combinations of a node and of those below it, unless that was done."""
+        if node.name not in self._known:
+            for _ in self._pieces(node):
+                pass
+
+    def _blocks(self, node: Shape) -> Iterator[tuple[int, Term, Block]]:
+        """The new combinations of a node, in blocks of positions, each of one kind."""
+        names = [name_of(child) for child in node.children]
+        sides = [self._states[name].side for name in names]
+        for i, child in enumerate(node.children):
+            for kind, driving in self._pieces(child):
+                met = self._met(node, kind)
+                rows = [
+                    [one.rows(name, found=j < i) for one in met] for j, name in enumerate(names)
+                ]
+                yield from self._term(sides, i, kind, driving, rows)
+        if self._parts:
+            base, delta = ([part[name] for name in names] for part in self._parts)
+            for i in range(len(names)):
+                for sources in mixed(base, delta, i):
+                    for driving in driven(delta[i]):
+                        yield from self._term(sides, i, OLD, driving, [[one] for one in sources])
+
+    def _met(self, node: Shape, kind: int) -> Sequence[Kind]:
+        """The rows that those of a kind are joined with for a node.
+
+        At a root of two children new rows need no new ones; of more, one of the others is to be old.
+        """
+        alone = kind == NEW and node is self._shape and len(node.children) == 2
+        return self._kinds[:NEW] if alone else self._kinds
+
+    def _term(
+        self,
+        sides: Sequence[Side],
+        source: int,
+        kind: int,
+        driving: RunData,
+        rows: Sequence[Sequence[Sequence[Segment]]],
+    ) -> Iterator[tuple[int, Term, Block]]:
+        """What rows of a kind give with those of the other sides, which are told apart by kind."""
+        segments = [[one for some in kinds for one in some] for kinds in rows]
+        term = Term(sides, source, driving, segments, self._stats, self._pair_rows)
+        olds = [len(kinds[OLD]) for kinds in rows]
+        for block in term.blocks(self._selectivity):
+            for which, some in _by_kind(kind, block, olds):
+                yield which, term, some
+
+    def _pieces(self, child: Shape | str) -> Iterator[tuple[int, RunData]]:
+        """What is new of a child, by kind, sorted; that of an inner node is made and kept in pieces."""
+        name = name_of(child)
+        if isinstance(child, str) or name in self._known:
+            for kind, one in enumerate(self._kinds):
+                for rows in driven(one.found.get(name, ())):
+                    yield kind, rows
+            return
+        held: list[list[pa.RecordBatch]] = [[] for _ in self._kinds]
+        sizes = [0 for _ in self._kinds]
+        for kind, term, block in self._blocks(child):
+            held[kind].append(self._combined(child, term, block))
+            sizes[kind] += held[kind][-1].nbytes
+            if sizes[kind] >= self._piece_bytes:
+                yield from self._kept(child, kind, held[kind])
+                held[kind], sizes[kind] = [], 0
+        for kind, left in enumerate(held):
+            yield from self._kept(child, kind, left)
+        self._known.add(name)
+
+    def _kept(
+        self, node: Shape, kind: int, held: Sequence[pa.RecordBatch]
+    ) -> Iterator[tuple[int, RunData]]:
+        """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""
+        if not held:
+            return
+        rows, time_column = merged(held), self._states[node.name].layout.time_column
+        step = max(1, self._piece_bytes * rows.num_rows // max(rows.nbytes, 1))
+        mine = self._kinds[kind]
+        for at in range(0, rows.num_rows, step):
+            segment = mine.keep(node.name, RunData(rows.slice(at, step), time_column))
+            mine.found.setdefault(node.name, []).append(segment)
+            for driving in driven([segment]):
+                yield kind, driving
+
+    def _combined(self, node: Shape, term: Term, block: Block) -> pa.RecordBatch:
+        """Combinations of a node as they are stored."""
+        state = self._states[node.name]
+        wanted = {member: list(columns) for member, columns in state.at.items()}
+        found = self._gathered(node, term, block, wanted)
+        columns = [column for member in state.members for column in found[member]]
+        if block.deadline is not None and state.side.window_us is not None:
+            columns.append(pa.array(block.deadline - state.side.window_us))
+        names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns)))]
+        h = term.driving.h[block.source].astype(np.uint32)
+        return pa.RecordBatch.from_arrays([pa.array(h), *columns], names=names)
+
+    def _gathered(
+        self, node: Shape, term: Term, block: Block, wanted: Mapping[int, Sequence[int]]
+    ) -> dict[int, list[pa.Array]]:
+        """For each stream of a node, some of its columns, in the combinations of a block."""
+        found: dict[int, list[pa.Array]] = {}
+        for side, child in enumerate(node.children):
+            state = self._states[name_of(child)]
+            places = [state.at[m][column] for m in state.members for column in wanted[m]]
+            arrays = iter(term.columns(block, side, places))
+            found |= {m: [next(arrays) for _ in wanted[m]] for m in state.members}
+        return found
+
+
+def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int, Block]]:
+    """The combinations of rows of a kind with others, of which each side has so many old segments."""
+    if kind == OLD:
+        yield OLD, block
+        return
+    old = np.zeros(len(block.source), np.bool_)
+    for side, refs in block.found.items():
+        old |= refs.segment < olds[side]
+    for which, mine in ((OLD, old), (NEW, ~old)):
+        if mine.all():
+            yield which, block
+        elif mine.any():
+            yield which, block.take(np.flatnonzero(mine))
+
+
+def name_of(child: Shape | str) -> str:
+    """What the state of a child of a shape is called."""
+    return child.name if isinstance(child, Shape) else child

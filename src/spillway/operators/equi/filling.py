@@ -1,0 +1,161 @@
+"""How far a batch gets with making intermediate states that are not there (state/layout/gaps.py).
+
+A state is made of others, which are there. The combinations that have to be looked at for it are, of
+each hash, as many as the product of the rows that these have. So the work is known before it is done, by
+counting hashes, and a step ends before the hash with which it would be too much.
+
+Known limitation: the rows of one hash are made in one step, however many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.operators.equi.ascent import Segments, name_of
+from spillway.plan.shape import Shape
+from spillway.routing.routing import HashRange
+from spillway.state.layout.gaps import Ranges, both
+from spillway.state.runs.merging import MERGE_STEP_BYTES, Segment, cut_for, inside, merged, spans
+from spillway.state.runs.run import RunData
+
+#: The rows of states.
+Given = dict[str, RunData]
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a batch may do to make states."""
+
+    #: Rows that are taken and combinations that are looked at.
+    rows: int
+    #: Bytes of these combinations, if all of them stand.
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is made at a time, and the part of a budget it takes."""
+
+    ranges: Ranges
+    #: The rows of each kind in these ranges, by state.
+    given: list[Given]
+    share: float
+
+
+@dataclass(frozen=True)
+class Filling:
+    """States of a shape that are lacking in the same hash ranges."""
+
+    #: The smaller ones first.
+    nodes: tuple[Shape, ...]
+    ranges: Ranges
+
+    @property
+    def recipes(self) -> list[frozenset[str]]:
+        """For each node, the states that are there of which it is made."""
+        found: dict[str, frozenset[str]] = {}
+        for node in self.nodes:
+            names = (name_of(child) for child in node.children)
+            found[node.name] = frozenset().union(*(found.get(one, {one}) for one in names))
+        return list(found.values())
+
+    @property
+    def needed(self) -> list[str]:
+        """The states that are there of which some node is made."""
+        return sorted(frozenset().union(*self.recipes))
+
+    def step(self, there: Sequence[Segments], budget: Budget, share: float) -> Step:
+        """As much from the lowest hash upwards as fits into a part of a budget.
+
+        `there` has the rows of each kind. A hash that alone is more than the budget has it to itself.
+        Where there is no room for the first hash the step has no ranges.
+        """
+        every = [one for kind in there for segments in kind.values() for one in segments]
+        pieces = [segment for segment in every if segment.rows]
+        ranges = _first(pieces, self.ranges, max(1, int(budget.rows * share)))
+        given = [_given(kind, ranges) for kind in there]
+        if not any(given):
+            return Step(ranges, given, 0.0)
+        hashes = np.unique(np.concatenate([rows.h for one in given for rows in one.values()]))
+        ends = np.cumsum(_shares(hashes, given, self.recipes, budget))
+        fitting = int(np.searchsorted(ends, share, side="right"))
+        if fitting == len(hashes):
+            return Step(ranges, given, float(ends[-1]))
+        if fitting == 0 and share < 1.0:
+            return Step((), [], 0.0)
+        fitting = max(1, fitting)
+        if fitting < len(hashes):
+            below = HashRange(0, int(hashes[fitting]))
+            ranges = both(ranges, (below,))
+            given = [
+                {name: rows.part(*rows.rows_in(below)) for name, rows in one.items()}
+                for one in given
+            ]
+        return Step(ranges, given, float(ends[fitting - 1]))
+
+
+def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
+    """The first of the ranges, in which there are at most about `fuel` rows; at least part of one."""
+    if not pieces:
+        return ranges
+    total, size = sum(p.rows for p in pieces), sum(p.bytes for p in pieces)
+    fuel = max(1, min(fuel, MERGE_STEP_BYTES * total // max(size, 1)))
+    ends = np.cumsum(sum(end - begin for begin, end in (spans(p, ranges) for p in pieces)))
+    count = int(np.searchsorted(ends, fuel, side="right"))
+    if count:
+        return ranges[:count]
+    ends_in = [spans(piece, ranges[:1]) for piece in pieces]
+    some = [
+        Segment(piece.data, int(begin[0]), int(end[0]))
+        for piece, (begin, end) in zip(pieces, ends_in, strict=True)
+        if begin[0] < end[0]
+    ]
+    cut = cut_for(some, fuel)
+    return (HashRange(ranges[0].lo, min(cut, ranges[0].hi)),)
+
+
+def _given(there: Segments, ranges: Ranges) -> Given:
+    """The rows of some ranges, of each state that has some as one run."""
+    cut = ((name, [inside(one, ranges) for one in some]) for name, some in there.items())
+    found = ((name, [one for one in some if one.rows]) for name, some in cut)
+    return {name: _together(some) for name, some in found if some}
+
+
+def _together(segments: Sequence[Segment]) -> RunData:
+    first = segments[0]
+    if len(segments) == 1:
+        return first.data.part(first.begin, first.end)
+    return RunData(merged([one.batch() for one in segments]), first.data.time_column)
+
+
+def _shares(
+    hashes: NDArray[np.uint32],
+    given: Sequence[Given],
+    recipes: Sequence[Collection[str]],
+    budget: Budget,
+) -> _Floats:
+    """For each hash, the part of a budget that its rows and their combinations take."""
+    nothing = np.zeros(len(hashes))
+    names = {name for one in given for name in one}
+    runs = {name: [one[name] for one in given if name in one] for name in names}
+    counts = {n: sum((_counts(hashes, run.h) for run in runs[n]), nothing) for n in names}
+    widths = {
+        name: sum(run.batch.nbytes for run in some) / sum(run.rows for run in some)
+        for name, some in runs.items()
+    }
+    taken, size = sum(counts.values(), nothing), nothing
+    for recipe in recipes:
+        made = np.prod([counts.get(name, nothing) for name in recipe], axis=0)
+        taken = taken + made
+        size = size + made * sum(widths.get(name, 0.0) for name in recipe)
+    return np.maximum(taken / budget.rows, size / budget.bytes)
+
+
+def _counts(hashes: NDArray[np.uint32], h: NDArray[np.uint32]) -> _Floats:
+    begin = np.searchsorted(h, hashes, side="left")
+    return (np.searchsorted(h, hashes, side="right") - begin).astype(np.float64)

@@ -1,0 +1,155 @@
+"""The n-way equi-join, with no intermediate state.
+
+One batch adds deltas to all streams at once. With S_j the state before the batch and D_j its new rows,
+the new results are the disjoint union over the streams i of
+
+    D_i  joined with  (S_j + D_j for every j < i)  and  (S_j for every j > i)
+
+which is Equation 1 of DCAPE-TR for n streams: every new combination has exactly one last stream i
+whose row is new, and is produced by that term alone.
+
+What a term does, and what holds of windows, is in operators/equi/term.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.equi.residual import Residual
+from spillway.operators.equi.term import Block, Side, Term, crossed, driven, mixed
+from spillway.operators.predicates.predicate import Predicate
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+
+class JoinOperator:
+    """Joins any number of streams on equal keys, optionally within windows and on predicates."""
+
+    cumulative = False
+
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        block_rows: int = 65_536,
+        predicates: Sequence[Predicate] = (),
+    ) -> None:
+        """`predicates` are asked of rows with equal keys."""
+        self.streams = tuple(streams)
+        self.residual = Residual(streams, predicates) if predicates else None
+        self.block_rows = block_rows
+        #: Pairs made at a time: what is held and what is added are at most a block together.
+        self.pair_rows = max(1, block_rows // 2)
+        self.sides = tuple(stream_side(at, stream) for at, stream in enumerate(self.streams))
+
+    @property
+    def untracked(self) -> str:
+        """Rows count for ever in a stream without a window."""
+        return unbounded(self.streams)
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Rows are stored as they come."""
+        return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:  # noqa: ARG002
+        """The rows as they are."""
+        return tuple(deltas)
+
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
+        """Yields the results that the deltas complete, in batches of at most `block_rows`."""
+        old = [state.segments(stream) for stream in range(len(self.streams))]
+        yield from self.terms(old, deltas, stats, state.manifest.selectivity)
+        return tuple(deltas)
+
+    def terms(
+        self,
+        old: Sequence[Sequence[Segment]],
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The terms of Equation 1, one per stream with new rows."""
+        for i, delta in enumerate(deltas):
+            if delta.rows == 0:
+                continue
+            sides = [
+                [*segments, Segment(deltas[j], 0, deltas[j].rows)] if j < i else list(segments)
+                for j, segments in enumerate(old)
+            ]
+            yield from self._term(i, delta, sides, stats, selectivity)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
+        """The combinations that have rows of both `base` and `delta`; all rows stay as they are."""
+        for i, segments in enumerate(delta):
+            for sides in mixed(base, delta, i):
+                for driving in driven(segments):
+                    yield from self._term(i, driving, sides, stats, selectivity)
+        return ()
+
+    def crossing(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """The combinations that the deltas complete and that have an old row."""
+        old = [state.segments(stream) for stream in range(len(self.streams))]
+        new = [state.tracker.segments(stream) for stream in range(len(self.streams))]
+        for i, delta in enumerate(deltas):
+            if delta.rows:
+                for sides in crossed(old, new, deltas, i):
+                    yield from self._term(i, delta, sides, stats, state.manifest.selectivity)
+
+    def fill(self, state: SlotState, most_bytes: int) -> None:
+        """Nothing is made."""
+
+    def _term(
+        self,
+        source: int,
+        driving: RunData,
+        sides: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: dict[str, tuple[float, float]],
+    ) -> Iterator[pa.RecordBatch]:
+        term = Term(self.sides, source, driving, sides, stats, self.pair_rows, self.residual)
+        for block in term.blocks(selectivity):
+            stats.produced(driving.h[block.source])
+            yield self._gathered(term, block)
+
+    def _gathered(self, term: Term, block: Block) -> pa.RecordBatch:
+        """Complete combinations as rows: one struct column per stream."""
+        columns = []
+        for number, stream in enumerate(self.streams):
+            columns.append(stream.struct(term.columns(block, number, stream.shown)))
+        return pa.RecordBatch.from_arrays(columns, names=[s.name for s in self.streams])
+
+
+def unbounded(streams: Sequence[StreamColumns]) -> str:
+    """Why rows of some streams are never done with; "" if they all are."""
+    names = ", ".join(stream.name for stream in streams if stream.window_us is None)
+    return f"rows of {names} find partners for ever: there is no window" if names else ""
+
+
+def stream_side(number: int, stream: StreamColumns) -> Side:
+    """A stream as a side of a term."""
+    times = () if stream.time is None else (stream.time,)
+    return Side(str(number), stream.keys, times, stream.window_us)

@@ -1,0 +1,87 @@
+"""Predicates beside equal keys: what is left to decide of the pairs that an equi-join finds.
+
+A pair of an n-way join has equal keys and fitting times; each predicate is evaluated when the last of
+its streams joins the combination, on columns gathered for that, and what it says of two streams when
+both are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.predicate import Predicate, due, judged, with_implied
+from spillway.operators.predicates.probing import Measured, in_order, probe_order
+
+Positions = NDArray[Any]
+#: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
+Column = tuple[Callable[[int], pa.Array], Positions | None]
+
+
+class Residual:
+    """The predicates of an n-way join."""
+
+    def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
+        self._streams = tuple(streams)
+        self._predicates = with_implied(predicates)
+
+    def order(
+        self,
+        source: int,
+        partners: Mapping[int, float],
+        measured: Mapping[str, tuple[float, float]],
+    ) -> tuple[int, ...]:
+        """The other streams in the order in which rows of one look for partners."""
+        names = [stream.name for stream in self._streams]
+        known = {names[at]: count for at, count in partners.items()}
+        found = probe_order(names[source], names, self._predicates, known, Measured(measured))
+        return tuple(map(names.index, found))
+
+    def passed(
+        self,
+        target: int,
+        columns: Callable[[Positions], Mapping[int, Column]],
+        count: int,
+        stats: OperatorStats,
+        measured: Mapping[str, tuple[float, float]],
+    ) -> Positions | None:
+        """Which of the candidates that a stream has joined pass; None: all do.
+
+        `columns` gives those of the streams that are there, for some of the candidates.
+        """
+        at = np.arange(count)
+        for predicate in self._due(target, columns(at[:0]), measured):
+            if not len(at):
+                break
+
+            def rows(keep: Positions | None, of: Positions = at) -> tuple[Mapping[str, Rows], int]:
+                some = of if keep is None else of[keep]
+                found = {
+                    self._streams[number].name: self._rows(number, column, len(some))
+                    for number, column in columns(some).items()
+                }
+                return found, len(some)
+
+            keep = judged(predicate, rows, len(at), len(at), stats)
+            at = at if keep is None else at[keep]
+        return None if len(at) == count else at
+
+    def _due(
+        self,
+        target: int,
+        there: Mapping[int, Column],
+        measured: Mapping[str, tuple[float, float]],
+    ) -> list[Predicate]:
+        known = [self._streams[number].name for number in there]
+        asked = due(self._predicates, known, self._streams[target].name)
+        return in_order(asked, Measured(measured))
+
+    def _rows(self, number: int, column: Column, count: int) -> Rows:
+        stream = self._streams[number]
+        return Rows(stream.name, stream.visible, column[0], column[1], count)

@@ -1,0 +1,368 @@
+"""One term of a join: rows of one side against given rows of all the others.
+
+A term is a depth-first expansion. A block of partial combinations probes the next side; the pairs
+found, at most a block of them, are the next block, and are expanded to the end before the next pairs
+are made. So memory holds one block per side, however many combinations a hot key has. Rows are carried
+as positions and gathered once, when a combination is complete.
+
+A side is a stream, or combinations of several that are stored (operators/equi/tree.py).
+
+Windows (PSP section 2): a combination stands when T - t_i < W_i for all its rows, T being its largest
+time; that is T < min(t_i + W_i). A block carries both sides of this, so each probe also discards partial
+combinations that no further row can save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.equality import equal_pairs
+from spillway.kernels.probe import expand
+from spillway.operators.base import OperatorStats
+from spillway.operators.equi.refs import Refs, gather, gathered_column
+from spillway.operators.equi.residual import Column, Residual
+from spillway.operators.lookup import Positions, Spans, candidates
+from spillway.operators.predicates.predicate import pairs_of
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData, as_numpy
+
+#: Rows of a part that drive a term at a time.
+_DRIVE_ROWS = 262_144
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a term needs to know of the rows of one side."""
+
+    #: What it is called where matches are counted.
+    label: str
+    #: Positions of the keys among the stored columns.
+    keys: tuple[int, ...]
+    #: Positions of the event times of the rows that a row is made of; none without a window.
+    times: tuple[int, ...] = ()
+    #: How long a row finds partners, from the time by which it expires; None without a window.
+    window_us: int | None = None
+
+    def latest(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
+        """The largest event time of some rows."""
+        latest: NDArray[np.int64] | None = None
+        for column in self.times:
+            found = as_numpy(data.batch.column(1 + column), np.int64)[at]
+            latest = found if latest is None else np.maximum(latest, found)
+        return latest
+
+    def deadline(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
+        """The time from which on some rows find no partner: the least t_i + W_i of each."""
+        times = data.times
+        return None if times is None or self.window_us is None else times[at] + self.window_us
+
+
+@dataclass(frozen=True)
+class Block:
+    """Partial combinations, in the order of their source rows (so ascending by hash)."""
+
+    source: Positions
+    found: dict[int, Refs]
+    #: The largest time so far, and the least t_i + W_i; None without a window.
+    latest: NDArray[np.int64] | None
+    deadline: NDArray[np.int64] | None
+
+    def take(self, at: Positions) -> Block:
+        """Some of the combinations."""
+        found = {side: refs.take(at) for side, refs in self.found.items()}
+        latest = None if self.latest is None else self.latest[at]
+        deadline = None if self.deadline is None else self.deadline[at]
+        return Block(self.source[at], found, latest, deadline)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    left: Positions
+    refs: Refs
+    latest: NDArray[np.int64] | None
+    deadline: NDArray[np.int64] | None
+
+    def take(self, at: Positions) -> _Pairs:
+        latest = None if self.latest is None else self.latest[at]
+        deadline = None if self.deadline is None else self.deadline[at]
+        return _Pairs(self.left[at], self.refs.take(at), latest, deadline)
+
+
+class Term:
+    """Rows of one side, the source, against given rows of the others."""
+
+    def __init__(
+        self,
+        sides: Sequence[Side],
+        source: int,
+        driving: RunData,
+        rows: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        pair_rows: int,
+        residual: Residual | None = None,
+    ) -> None:
+        self.driving = driving
+        self._sides = sides
+        self._source = source
+        self._rows = rows
+        self._stats = stats
+        #: Pairs made at a time: what is held and what is added are at most twice as many.
+        self._pair_rows = pair_rows
+        #: What more is asked of pairs; sides are streams then.
+        self._residual = residual
+        self._measured: Mapping[str, tuple[float, float]] = {}
+        self._known_spans: dict[int, Spans] = {}
+        self._keys = [driving.payload.column(at) for at in sides[source].keys]
+
+    def blocks(self, selectivity: dict[str, tuple[float, float]]) -> Iterator[Block]:
+        """All combinations, the sides probed in the order of what was measured of them."""
+        self._measured = selectivity
+        if all(rows for side, rows in enumerate(self._rows) if side != self._source):
+            labels = [side.label for side in self._sides]
+            known = partners(self._source, labels, selectivity)
+            order = (
+                probe_order(self._source, len(labels), known)
+                if self._residual is None
+                else self._residual.order(self._source, known, selectivity)
+            )
+            yield from self._expanded(self._first_block(), order)
+
+    def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
+        """Columns of the rows that complete combinations have of one side."""
+        if side == self._source:
+            rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
+            return list(rows.columns)
+        return gather(self._rows[side], block.found[side], wanted)
+
+    def _first_block(self) -> Block:
+        side, rows = self._sides[self._source], slice(None)
+        latest, deadline = side.latest(self.driving, rows), side.deadline(self.driving, rows)
+        return Block(np.arange(self.driving.rows, dtype=np.int32), {}, latest, deadline)
+
+    def _expanded(self, block: Block, order: tuple[int, ...]) -> Iterator[Block]:
+        if not order:
+            yield block
+            return
+        target, rest = order[0], order[1:]
+        for pairs in self._blocks_of_pairs(block, target):
+            yield from self._expanded(_extended(block, target, pairs, sort=bool(rest)), rest)
+        self._count(target, len(block.source), 0)
+
+    def _count(self, target: int, rows: int, matched: int) -> None:
+        """Counts partners by keys and times; what predicates leave of them is counted with those."""
+        self._stats.probed(
+            self._sides[self._source].label, self._sides[target].label, rows, matched
+        )
+
+    def _most(self, block: Block, target: Segment) -> int:
+        """Pairs that are made at a time."""
+        if self._residual is None:
+            return self._pair_rows
+        width = Segment(self.driving, 0, self.driving.rows).row_bytes + target.row_bytes
+        for side in block.found:
+            width += max(segment.row_bytes for segment in self._rows[side])
+        return pairs_of(width, self._pair_rows)
+
+    def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
+        """The pairs of a block with all segments of a side, collected into full blocks."""
+        held: list[_Pairs] = []
+        size = 0
+        probe = self.driving.h[block.source]
+        for number in self._spans(target).near(probe):
+            segment = self._rows[target][number]
+            most = self._most(block, segment)
+            for pairs in self._pairs(block, probe, target, number, segment, most):
+                held.append(pairs)
+                size += len(pairs.left)
+                if size >= most:
+                    yield _together(held)
+                    held, size = [], 0
+        if held:
+            yield _together(held)
+
+    def _spans(self, side: int) -> Spans:
+        if side not in self._known_spans:
+            self._known_spans[side] = Spans(self._rows[side])
+        return self._known_spans[side]
+
+    def _pairs(
+        self,
+        block: Block,
+        probe: NDArray[np.uint32],
+        target: int,
+        number: int,
+        segment: Segment,
+        most: int,
+    ) -> Iterator[_Pairs]:
+        """The pairs of a block with one segment, a bounded number at a time."""
+        data = segment.data
+        which, start, count = candidates(probe, segment)
+        at, offset = 0, 0
+        while at < len(which):
+            left, right, at, offset = expand(which, start, count, at, offset, most)
+            pairs = self._confirmed(block, target, number, data, left, right)
+            self._count(target, 0, len(pairs.left))
+            if self._residual is not None and len(pairs.left):
+                pairs = self._passed(self._residual, block, target, data, pairs)
+            if len(pairs.left):
+                yield pairs
+
+    def _confirmed(
+        self,
+        block: Block,
+        target: int,
+        number: int,
+        data: RunData,
+        left: Positions,
+        right: Positions,
+    ) -> _Pairs:
+        """The candidates whose keys are really equal and whose times fit together."""
+        source = block.source[left]
+        side = self._sides[target]
+        same = np.ones(len(left), np.bool_)
+        for mine, theirs in zip(self._keys, side.keys, strict=True):
+            same &= equal_pairs(mine, source, data.payload.column(theirs), right)
+        latest, deadline = side.latest(data, right), side.deadline(data, right)
+        if block.latest is None or block.deadline is None or latest is None or deadline is None:
+            latest = deadline = None
+        else:
+            latest = np.maximum(block.latest[left], latest)
+            deadline = np.minimum(block.deadline[left], deadline)
+            same &= latest < deadline
+        if not same.all():
+            left, right = left[same], right[same]
+            latest = None if latest is None else latest[same]
+            deadline = None if deadline is None else deadline[same]
+        return _Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+
+    def _passed(
+        self, residual: Residual, block: Block, target: int, data: RunData, pairs: _Pairs
+    ) -> _Pairs:
+        """The pairs that satisfy the predicates which the side completes."""
+
+        def columns(some: Positions) -> Mapping[int, Column]:
+            left = pairs.left[some]
+            found: dict[int, Column] = {
+                self._source: (self.driving.payload.column, block.source[left]),
+                target: (data.payload.column, pairs.refs.row[some]),
+            }
+            for side, refs in block.found.items():
+                mine, segments = refs.take(left), self._rows[side]
+                found[side] = (partial(gathered_column, segments, mine), None)
+            return found
+
+        count = len(pairs.left)
+        keep = residual.passed(target, columns, count, self._stats, self._measured)
+        return pairs if keep is None else pairs.take(keep)
+
+
+def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
+    """The rows of segments, as many at a time as may drive a term."""
+    for segment in segments:
+        for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
+            yield segment.data.part(begin, min(begin + _DRIVE_ROWS, segment.end))
+
+
+def mixed(
+    base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
+) -> Iterator[list[list[Segment]]]:
+    """The rows that a row of `delta` in side `source` is joined with, as disjoint cases.
+
+    Together, over all sources, they give the combinations that have rows of both `base` and `delta`:
+    the terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without what `delta` gives alone.
+    Before the last side Equation 1 mixes by itself: the last one is of `base`. For the last, the cases
+    are told apart by the first side that is of `base`.
+    """
+    sides = range(len(base))
+    both = [[*base[j], *delta[j]] for j in sides]
+    if source < sides[-1]:
+        yield [both[j] if j < source else list(base[j]) for j in sides]
+        return
+    for first in sides[:-1]:
+        yield [
+            list(delta[j]) if j < first else list(base[j]) if j == first else both[j] for j in sides
+        ]
+
+
+def crossed(
+    old: Sequence[Sequence[Segment]],
+    new: Sequence[Sequence[Segment]],
+    deltas: Sequence[RunData],
+    source: int,
+) -> Iterator[list[list[Segment]]]:
+    """The rows that a row of delta `source` is joined with where a row of `old` is needed.
+
+    Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old` and
+    `new`, without what `new` and the deltas give alone; told apart by the first side that is of `old`.
+    """
+    sides = range(len(old))
+    fresh = [
+        [
+            *new[j],
+            *([Segment(deltas[j], 0, deltas[j].rows)] if j < source and deltas[j].rows else []),
+        ]
+        for j in sides
+    ]
+    for first in (j for j in sides if j != source):
+        yield [
+            fresh[j] if j < first else list(old[j]) if j == first else [*old[j], *fresh[j]]
+            for j in sides
+        ]
+
+
+def partners(
+    source: int, labels: Sequence[str], selectivity: Mapping[str, tuple[float, float]]
+) -> dict[int, float]:
+    """How many rows of each other side a row finds on average, where that was counted.
+
+    Example:
+        >>> partners(0, "012", {"0>1": (10.0, 40.0)})
+        {1: 4.0}
+    """
+    found = {}
+    for side, label in enumerate(labels):
+        probed, matched = selectivity.get(f"{labels[source]}>{label}", (0.0, 0.0))
+        if side != source and probed:
+            found[side] = matched / probed
+    return found
+
+
+def probe_order(source: int, sides: int, known: Mapping[int, float]) -> tuple[int, ...]:
+    """The other sides, the one in which a row finds the fewest partners first.
+
+    Example:
+        >>> probe_order(0, 3, {1: 4.0, 2: 0.5})
+        (2, 1)
+    """
+    others = (side for side in range(sides) if side != source)
+    return tuple(sorted(others, key=lambda side: (known.get(side, 0.0), side)))
+
+
+def _together(held: Sequence[_Pairs]) -> _Pairs:
+    if len(held) == 1:
+        return held[0]
+    timed = held[0].latest is not None
+    return _Pairs(
+        np.concatenate([p.left for p in held]),
+        Refs(
+            np.concatenate([p.refs.segment for p in held]),
+            np.concatenate([p.refs.row for p in held]),
+        ),
+        np.concatenate([p.latest for p in held if p.latest is not None]) if timed else None,
+        np.concatenate([p.deadline for p in held if p.deadline is not None]) if timed else None,
+    )
+
+
+def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
+    """The block with one more side found; sorted again where it will be probed with."""
+    if sort:
+        pairs = pairs.take(np.argsort(pairs.left, kind="stable").astype(np.int32))
+    left = pairs.left
+    found = {number: there.take(left) for number, there in block.found.items()}
+    return Block(block.source[left], found | {target: pairs.refs}, pairs.latest, pairs.deadline)

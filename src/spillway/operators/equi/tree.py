@@ -1,0 +1,254 @@
+"""The join tree: joins of joins, with stored intermediate states (PLANS section 1).
+
+A shape (plan/shape.py) says what is joined with what. Each of its inner nodes below the root has a
+state, which is one more stream of runs after the input streams (operators/equi/intermediate.py). Of
+every part of a group (state/layout/generations.py) the state of a node holds
+
+    the combinations of the part's own rows that stand, as long as a row to come can complete them,
+
+as a stream's state holds its rows. So an intermediate state is spilled, moved and restored with its
+group like any other, and cleanup, which makes parts one, adds the combinations between them to it.
+How combinations are made is in operators/equi/ascent.py.
+
+Where a state is not there (state/layout/gaps.py), because the shape was another before, or was another
+where the groups came from, the tree does without it: the node is dissolved, and its children are joined
+by the node above it. A batch also fills a bounded part of the gaps, from the lowest hash upwards, as
+compaction merges: what PLANS 4.1 recomputes before a plan may go on is made here while it goes on. What
+a shape no longer has is dropped when the state is opened (`arranged` in state/manifest.py).
+
+In the groups of a parallel track (state/slot/tracks.py) the tree goes on: all rows, old and new, go up
+as ever, and only at the root what is new alone is not given out (PLANS 3.1).
+
+Known limitation: while a gap is filled its part of the stream may be joined in a way that neither the
+old plan nor the new one would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.errors import QueryError
+from spillway.operators.base import Keep, Keeping, OperatorStats, Results, StreamColumns
+from spillway.operators.equi.ascent import Ascent, Kind, Segments, Selectivity
+from spillway.operators.equi.filling import Budget, Filling
+from spillway.operators.equi.intermediate import combined_stored, stream_stored
+from spillway.operators.equi.join import unbounded
+from spillway.operators.intake import rows_inside
+from spillway.operators.lookup import candidates
+from spillway.plan.shape import Shape
+from spillway.state.layout.gaps import Gaps, Ranges, patched
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment, inside
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+#: Rows that a batch takes, and combinations of them that it looks at, to have intermediate states that
+#: it lacks (operators/equi/filling.py): 30 to 50 ms.
+FILL_ROWS = 262_144
+#: New rows of a stream whose partners in all other streams are counted, for the choice of a shape.
+SAMPLE_ROWS = 256
+
+
+class TreeOperator:
+    """Joins streams on equal keys in a given shape, optionally within windows."""
+
+    cumulative = False
+
+    def __init__(
+        self, streams: Sequence[StreamColumns], shape: Shape, block_rows: int = 65_536
+    ) -> None:
+        self.streams = tuple(streams)
+        self.shape = shape
+        self.pair_rows = max(1, block_rows // 2)
+        number = {stream.name: at for at, stream in enumerate(self.streams)}
+        if shape.streams != tuple(sorted(number)):
+            raise QueryError(
+                f"the shape {shape} joins {', '.join(shape.streams)}, "
+                f"the streams are {', '.join(sorted(number))}"
+            )
+        inner = [[number[name] for name in node.streams] for node in shape.inner()]
+        self.states = (
+            *(stream_stored(at, stream) for at, stream in enumerate(self.streams)),
+            *(combined_stored(members, self.streams) for members in inner),
+        )
+        #: Where the state of each name is among the layouts.
+        self.place = {state.name: at for at, state in enumerate(self.states)}
+        self._by_name = {state.name: state for state in self.states}
+        #: The gaps that were last seen, and how they divide the hash domain.
+        self._known: tuple[Gaps, list[tuple[Ranges, frozenset[int]]]] | None = None
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """The streams as they come, then the intermediate states."""
+        return tuple(state.layout for state in self.states)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:  # noqa: ARG002
+        """The rows as they are."""
+        return tuple(deltas)
+
+    def process(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,
+    ) -> Results:
+        """Yields the results that the deltas complete; new combinations are kept as they are made."""
+        there = [self._segments(state.segments)]
+        yield from self._results(there, deltas, stats, state.manifest.selectivity, keeping)
+        return tuple(deltas)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],
+        delta: Sequence[Sequence[Segment]],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        keeping: Keeping,
+    ) -> Results:
+        """The combinations that have rows of both `base` and `delta`, those that are stored as well."""
+        both = {name: [*base[at], *delta[at]] for name, at in self.place.items()}
+        older = {name: base[at] for name, at in self.place.items()}
+        for ranges, shape in self._patches(keeping.gaps):
+            newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
+            kinds = [Kind(both, {}, self._kept(keeping.keep))]
+            size, parts = keeping.piece_bytes, (older, newer)
+            ascent = self._ascent(shape, kinds, stats, selectivity, size, parts)
+            yield from ascent.results(self.streams)
+        return ()
+
+    @property
+    def untracked(self) -> str:
+        """Rows count for ever in a stream without a window."""
+        return unbounded(self.streams)
+
+    def crossing(
+        self,
+        state: SlotState,
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        keeping: Keeping,
+    ) -> Iterator[pa.RecordBatch]:
+        """The results that the deltas complete and that have an old row; what nodes make is kept."""
+        there = [self._segments(state.segments), self._segments(state.tracker.segments)]
+        return self._results(there, deltas, stats, state.manifest.selectivity, keeping)
+
+    def fill(self, state: SlotState, most_bytes: int) -> None:
+        """Makes intermediate states where they are lacking, from the lowest hash upwards.
+
+        The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
+        """
+        budget, left = Budget(FILL_ROWS, most_bytes), 1.0
+        while any(state.gaps) and left > 0.0:
+            share = self._fill_step(state, budget, left)
+            left = left - share if share is not None else 0.0
+
+    def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
+        """Fills gaps of the same states; returns the part of the budget it took, or None: no room."""
+        lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
+        ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
+        nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
+        filling = Filling(tuple(nodes), ranges)
+        # Rows of a track are new, and all others are as old as if there were none.
+        sources = (state.segments, state.tracker.segments)
+        there = [{n: opened(self.place[n]) for n in filling.needed} for opened in sources]
+        step = filling.step(there, budget, left)
+        if not step.ranges:
+            return None
+        kinds = [
+            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._kept(keep))
+            for rows, keep in zip(step.given, (state.keep, state.tracker.add), strict=True)
+        ]
+        stats = OperatorStats(state.groups)
+        ascent = self._ascent(self.shape, kinds, stats, {}, budget.bytes)
+        # The larger first: they make the smaller ones that they need.
+        for node in reversed(nodes):
+            ascent.make(node)
+        state.parts.fill(
+            tuple(step.ranges if at in missing else () for at in range(len(state.gaps)))
+        )
+        return step.share
+
+    def _results(
+        self,
+        there: Sequence[Segments],
+        deltas: Sequence[RunData],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        keeping: Keeping,
+    ) -> Iterator[pa.RecordBatch]:
+        """The results that deltas complete with what there is of each kind; they are of the last."""
+        self._sample(there, deltas, stats)
+        keeps = (keeping.keep, keeping.beside)[: len(there)]
+        for ranges, shape in self._patches(keeping.gaps):
+            kinds = [
+                Kind(one, {}, self._kept(keep)) for one, keep in zip(there, keeps, strict=True)
+            ]
+            for stream, rows in zip(self.streams, deltas, strict=True):
+                kinds[-1].found[stream.name] = _whole(rows_inside(rows, ranges))
+            ascent = self._ascent(shape, kinds, stats, selectivity, keeping.piece_bytes)
+            yield from ascent.results(self.streams)
+
+    def _ascent(
+        self,
+        shape: Shape,
+        kinds: Sequence[Kind],
+        stats: OperatorStats,
+        selectivity: Selectivity,
+        piece_bytes: int,
+        parts: Sequence[Segments] = (),
+    ) -> Ascent:
+        return Ascent(
+            self._by_name, shape, kinds, stats, selectivity, piece_bytes, self.pair_rows, parts
+        )
+
+    def _segments(self, opened: Callable[[int], list[Segment]]) -> Segments:
+        """What there is of each state, by name."""
+        return {name: opened(at) for name, at in self.place.items()}
+
+    def _kept(self, keep: Keep) -> Callable[[str, RunData], Segment]:
+        """What takes rows of a state by its name."""
+        return lambda name, rows: keep(self.place[name], rows)
+
+    def _sample(
+        self, there: Sequence[Segments], deltas: Sequence[RunData], stats: OperatorStats
+    ) -> None:
+        """Counts partners of a few new rows in every other stream, whatever the shape joins.
+
+        Rows that have the hash are counted, so that this costs a lookup and no more.
+        """
+        for source, delta in enumerate(deltas):
+            few = np.ascontiguousarray(delta.h[:: max(1, delta.rows // SAMPLE_ROWS)])
+            for target, stream in enumerate(self.streams):
+                if target != source and len(few):
+                    segments = [segment for kind in there for segment in kind[stream.name]]
+                    found = sum(int(candidates(few, segment)[2].sum()) for segment in segments)
+                    pairs = len(few) * sum(segment.rows for segment in segments)
+                    stats.sampled(str(source), str(target), pairs, found)
+
+    def _patches(self, gaps: Gaps) -> list[tuple[Ranges, Shape]]:
+        """In which ranges which shape is followed: without the states that are not there."""
+        states = self.states[len(self.streams) :]
+        return [
+            (ranges, self.shape.dissolved([states[at].name for at in missing]))
+            for ranges, missing in self._patched(gaps)
+        ]
+
+    def _patched(self, gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
+        """The hash domain by what is not there, worked out anew only when that has changed."""
+        if self._known is None or self._known[0] != gaps:
+            self._known = (gaps, patched(gaps))
+        return self._known[1]
+
+
+def _whole(rows: RunData | None) -> list[Segment]:
+    return [Segment(rows, 0, rows.rows)] if rows is not None and rows.rows else []
+
+
+def _inside(segments: Sequence[Segment], ranges: Ranges) -> list[Segment]:
+    """The rows of segments whose hashes are in the ranges."""
+    found = (inside(one, ranges) for one in segments)
+    return [segment for segment in found if segment.rows]

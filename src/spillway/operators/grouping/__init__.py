@@ -1,0 +1,1 @@
+"""Group-by, windowed group-by, dedup."""

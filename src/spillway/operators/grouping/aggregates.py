@@ -1,0 +1,184 @@
+"""Aggregate functions: which partials each needs, and what its result is.
+
+Results follow Spark's: NULLs are left out (`first` and `last` take them), a group without values
+gives NULL (and a count of 0), `stddev` and `variance` are those of a sample, NaN is above all numbers, a
+sum of integers is a bigint and refused if it does not fit, those of decimals are decimals.
+`approx_quantile` is a double, one of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillway.errors import PlanError
+from spillway.kernels.ranking import is_integral, numbers
+from spillway.kernels.sketch import sketch_quantile
+from spillway.operators.grouping.partials import (
+    Count,
+    DecimalSum,
+    End,
+    Extreme,
+    FloatSum,
+    IntSum,
+    Moments,
+    Partial,
+    overflow,
+)
+from spillway.operators.grouping.sketches import Sketch, sketch_arrays
+
+#: The aggregate functions by name.
+FUNCTIONS = (
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "stddev",
+    "variance",
+    "first",
+    "last",
+    "approx_quantile",
+)
+_MAX_DIGITS = 38
+Columns = Sequence[pa.Array]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate of a group-by: the function, what it is taken of, and what it is called."""
+
+    name: str
+    function: str
+    #: Position of the column among the stored ones, and its type; None: count rows.
+    column: int | None = None
+    type: pa.DataType | None = None
+    #: What `first` and `last` go by inside a batch: position of the column; None: the value.
+    order: int | None = None
+    #: The quantile that is asked for.
+    fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.function not in FUNCTIONS:
+            raise PlanError(
+                f"aggregate {self.name}: there is no function {self.function!r}",
+                hint=f"use one of {', '.join(FUNCTIONS)}",
+            )
+        if self.column is None and self.function != "count":
+            raise PlanError(
+                f"aggregate {self.name}: {self.function} needs a column",
+                hint=f'name it: {self.function}("price")',
+            )
+        if self.function in _OF_NUMBERS and not _is_number(self.type):
+            raise PlanError(
+                f"aggregate {self.name}: {self.function} needs numbers, not {self.type}",
+                hint="cast the column, or use count, min, max, first or last",
+            )
+        if self.function == "approx_quantile" and not 0 <= (self.fraction or 0.0) <= 1:
+            raise PlanError(
+                f"aggregate {self.name}: a quantile is between 0 and 1, not {self.fraction}",
+                hint="the median is 0.5",
+            )
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The type of the results."""
+        if self.function in ("min", "max", "first", "last"):
+            return self.type
+        if self.function == "count":
+            return pa.int64()
+        if pa.types.is_decimal(self.type) and self.function in ("sum", "avg"):
+            return _sum_type(self.type) if self.function == "sum" else _avg_type(self.type)
+        whole = self.function == "sum" and pa.types.is_integer(self.type)
+        return pa.int64() if whole else pa.float64()
+
+    def partials(self) -> tuple[Partial, ...]:
+        """What is kept for it."""
+        column = self.column
+        if column is None or self.function == "count":
+            return (Count(column),)
+        if self.function in ("min", "max"):
+            return (Extreme(column, self.function == "max"),)
+        if self.function in ("first", "last"):
+            return (End(column, self.order, self.function == "last"),)
+        if self.function in ("stddev", "variance"):
+            return (Moments(column),)
+        if self.function == "approx_quantile":
+            return (Sketch(column),)
+        return (Count(column), self._sum(column))
+
+    def _sum(self, column: int) -> Partial:
+        if isinstance(self.type, pa.Decimal128Type):
+            return DecimalSum(column, self.name, self.type.scale)
+        if self.function == "sum" and is_integral(self.type):
+            return IntSum(column, self.name)
+        return FloatSum(column)
+
+    def result(self, found: Sequence[Columns]) -> pa.Array:
+        """The results, from the columns of each of its partials."""
+        first = found[0]
+        if self.function in ("count", "min", "max", "first", "last"):
+            return first[0]
+        count = numbers(first[0], np.int64)
+        if self.function == "approx_quantile":
+            values = sketch_quantile(*sketch_arrays(first), self.fraction or 0.0)
+            return pa.array(values, mask=count == 0)
+        if self.function in ("stddev", "variance"):
+            return _spread(count, numbers(first[2], np.float64), self.function == "stddev")
+        total = found[1][0]
+        if pa.types.is_decimal(self.type):
+            return self._decimal(count, total)
+        if self.function == "avg":
+            average = numbers(total, np.float64) / np.maximum(count, 1)
+            return pa.array(average, mask=count == 0)
+        return pa.array(total.to_numpy(), mask=count == 0) if (count == 0).any() else total
+
+    def _decimal(self, count: np.ndarray, total: pa.Array) -> pa.Array:
+        empty = pa.array(count == 0)
+        kind = self.result_type
+        if self.function == "avg":
+            total = _quotient(total, np.maximum(count, 1), kind.scale)
+        try:
+            fitting = total.cast(kind)
+        except pa.ArrowInvalid as problem:
+            raise overflow(
+                self.name, f"decimal({kind.precision},{kind.scale})", "a smaller scale, or double"
+            ) from problem
+        return pc.if_else(empty, pa.scalar(None, kind), fitting)
+
+
+_OF_NUMBERS = ("sum", "avg", "stddev", "variance", "approx_quantile")
+
+
+def _is_number(kind: pa.DataType | None) -> bool:
+    return kind is not None and bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _sum_type(kind: pa.DataType) -> pa.DataType:
+    return pa.decimal128(min(_MAX_DIGITS, kind.precision + 10), kind.scale)
+
+
+def _avg_type(kind: pa.DataType) -> pa.DataType:
+    digits, scale = kind.precision + 4, kind.scale + 4
+    # Spark gives up digits of the fraction first, but not below six of them.
+    if digits > _MAX_DIGITS:
+        scale = max(_MAX_DIGITS - (digits - scale), min(scale, 6))
+    return pa.decimal128(min(digits, _MAX_DIGITS), scale)
+
+
+def _quotient(total: pa.Array, count: np.ndarray, scale: int) -> pa.Array:
+    """Exact quotients, rounded half up."""
+    wide = total.cast(pa.decimal256(48, total.type.scale))
+    quotient = pc.divide(wide, pa.array(count).cast(pa.decimal256(19, 0)))
+    return pc.round(quotient, scale, round_mode="half_towards_infinity")
+
+
+def _spread(count: np.ndarray, m2: np.ndarray, root: bool) -> pa.Array:
+    variance = m2 / np.maximum(count - 1, 1)
+    return pa.array(np.sqrt(variance) if root else variance, mask=count < 2)

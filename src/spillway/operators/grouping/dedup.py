@@ -1,0 +1,195 @@
+"""dedup: a row the first time its key is seen.
+
+The rows of a key are taken in the order (batch, time, content), whatever order they come in
+(kernels/ordering.py). Without a range, the first row of a key is emitted and no other. With a range,
+a row is emitted if its time is at least the range away, to either side, from that of every row of its
+key that was emitted before it. So of rows that come again and again one is let through per range, and a
+row that comes late, but no later than the watermark allows, is compared with those that overtook it.
+Spark's `dropDuplicatesWithinWatermark` forgets a key when the watermark has passed it, so what it lets
+through depends on when batches were cut; here the times of the rows decide.
+
+As a batch query, for rows that come in the order of their time: for each key, take the first row, then
+the first row at least a range after it, and so on.
+
+*Tumbling*, time is cut into stretches of one length, which begin at the epoch, as those of Spark's
+`window` do; the first row of each key and stretch is emitted. As a batch query: the first row by key and
+`window(time, length)`.
+
+State is the keys that were emitted, with their times; tumbling, with the beginnings of their stretches.
+A beginning is over when the watermark is a length past it, which is when no row of the stretch can come
+any more: what expires, and when a parallel track ends (state/slot/tracks.py), follows from that alone.
+Rows are late, and in order, by their own times.
+
+Rows of groups that have a part on disk cannot be answered yet (operators/base.py): they are kept whole,
+in a list of one row, which is empty for keys whose row was emitted and then takes no room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.grouping import Grouping, by_group, grouped
+from spillway.kernels.ordering import apart, in_order, sort_each
+from spillway.kernels.ranking import numbers, sort_keys
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.lookup import matches
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+
+Positions = NDArray[np.int32]
+
+
+class DedupOperator(Cumulative):
+    """Lets one row of each key through; with a window, one per range or stretch of time."""
+
+    def __init__(
+        self,
+        stream: StreamColumns,
+        order: int | None = None,
+        block_rows: int = 65_536,
+        *,
+        tumbling: bool = False,
+    ) -> None:
+        self.stream = stream
+        #: Whether the window of the stream is the length of stretches that begin at the epoch.
+        self.tumbling = tumbling
+        #: The column that orders the rows of a batch: that of the window, or another, or none.
+        self.order = order if stream.time is None else stream.time
+        self.block_rows = block_rows
+        self._key_at = tuple(range(len(stream.keys)))
+
+    @property
+    def untracked(self) -> str:
+        """Of a key with rows in every range, no decision is ever free of the first one.
+
+        Tumbling, a decision is about rows of one stretch, and that ends.
+        """
+        if self.stream.window_us is None:
+            return "a key is known for ever: there is no window"
+        if self.tumbling:
+            return ""
+        return "whether a row is let through depends on those let through before it, and so on"
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Keys, the time or beginning where there is a window, and the row as long as it waits."""
+        time = None if self.stream.time is None else len(self._key_at)
+        return (StreamLayout(self.stream.name, time, self.stream.window_us),)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows as they wait."""
+        [delta] = deltas
+        if delta.rows == 0:
+            return (delta,)
+        payload = delta.payload
+        marks = pa.array(np.full(delta.rows, batch, np.int32))
+        visible = payload.columns[: len(self.stream.visible)]
+        names = ["batch", *(f"v{at}" for at in range(len(visible)))]
+        rows = pa.StructArray.from_arrays([marks, *visible], names)
+        offsets = pa.array(np.arange(delta.rows + 1, dtype=np.int32))
+        whole = pa.ListArray.from_arrays(offsets, rows)
+        keys = [payload.column(at) for at in self.stream.keys]
+        if self.stream.time is not None:
+            keys.append(self._compared(payload.column(self.stream.time)))
+        return (self._run(delta.h, keys, whole),)
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """The rows whose keys are new; their keys are kept."""
+        if delta.rows == 0:
+            return (delta,)
+        at = self._new(old, delta)
+        stats.produced(delta.h[at])
+        yield from self._emitted(delta, at)
+        return (self._kept(delta, at),)
+
+    def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:
+        """The keys and their stretches, once each: whoever was let through, no other row is."""
+        return self._kept(delta, self._new(old, delta)) if delta.rows else delta
+
+    def _new(self, old: Sequence[Segment], delta: RunData) -> Positions:
+        """The rows that are emitted, ascending."""
+        keys = delta.payload.columns[: len(self._key_at)]
+        groups = grouped(delta.h, keys)
+        first = groups.first
+        of_first = pa.array(first)
+        h, mine = delta.h[first], [key.take(of_first) for key in keys]
+        found = [(segment, *matches(h, mine, segment, self._key_at)) for segment in old]
+        if self.stream.window_us is None:
+            new = np.ones(len(groups), np.bool_)
+            for _, left, _ in found:
+                new[left] = False
+            return np.sort(self._sorted(delta, _only(groups, new)).first)
+        known = by_group(_joined([left for _, left, _ in found]), len(groups))
+        times = _joined([_times(segment.data)[right] for segment, _, right in found], np.int64)
+        seen = times[known.order]
+        sort_each(seen, known.starts)
+        ordered = self._sorted(delta, groups)
+        mine_times = _times(delta)[ordered.order]
+        # Beginnings that are apart at all are of different stretches.
+        least = 1 if self.tumbling else self.stream.window_us
+        far = apart(seen, known.starts, mine_times, ordered.starts, least)
+        return np.sort(ordered.order[far])
+
+    def _compared(self, times: pa.Array) -> pa.Array:
+        """What is kept of times to compare rows by: they themselves, or where their stretches begin."""
+        if not self.tumbling:
+            return times
+        # The remainder is never negative, so times before the epoch are cut in the same places.
+        micros = as_numpy(times, np.int64)
+        return pa.array(micros - micros % self.stream.window_us).view(times.type)
+
+    def _sorted(self, delta: RunData, groups: Grouping) -> Grouping:
+        """The groups with the rows of each in the order (batch, time, content)."""
+        if groups.alone:
+            return groups
+        batches, *visible = delta.payload.column(-1).flatten().flatten()
+        marks = numbers(batches, np.int64)
+        times = marks if self.order is None else sort_keys(visible[self.order])
+        return in_order(groups, marks, times, visible)
+
+    def _emitted(self, delta: RunData, at: Positions) -> Iterator[pa.RecordBatch]:
+        waiting = delta.payload.column(-1)
+        for begin in range(0, len(at), self.block_rows):
+            block = pa.array(at[begin : begin + self.block_rows])
+            _, *visible = waiting.take(block).flatten().flatten()
+            yield pa.RecordBatch.from_arrays(visible, names=list(self.stream.visible))
+
+    def _kept(self, delta: RunData, at: Positions) -> RunData:
+        rows = pa.array(at)
+        waiting = delta.payload.column(-1)
+        none = pa.ListArray.from_arrays(
+            pa.array(np.zeros(len(at) + 1, np.int32)), waiting.values.slice(0, 0)
+        )
+        keys = [column.take(rows) for column in delta.payload.columns[:-1]]
+        return self._run(delta.h[at], keys, none)
+
+    def _run(
+        self, h: NDArray[np.uint32], columns: Sequence[pa.Array], waiting: pa.Array
+    ) -> RunData:
+        names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns) + 1))]
+        batch = pa.RecordBatch.from_arrays([pa.array(h), *columns, waiting], names=names)
+        return RunData(batch, self.layouts[0].time_column)
+
+
+def _only(groups: Grouping, chosen: NDArray[np.bool_]) -> Grouping:
+    """Some of the groups."""
+    if chosen.all():
+        return groups
+    sizes = np.diff(groups.starts)
+    order = groups.order[np.repeat(chosen, sizes)]
+    return Grouping(order, np.append(0, np.cumsum(sizes[chosen])).astype(np.int64))
+
+
+def _times(data: RunData) -> NDArray[np.int64]:
+    assert data.times is not None
+    return data.times
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: type = np.int32) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *parts])

@@ -1,0 +1,183 @@
+"""Group-by over everything that came: one row of partials per key.
+
+State is not rows but partials (operators/grouping/partials.py). The rows of a piece of a batch are
+reduced to one row per key before anything else happens to them; merging runs combines the rows of equal
+keys, so a key has one row, and one more in each of a few young layers. A batch looks its keys up in all
+of these, and gives one result for each key that it touched ("update" mode).
+
+A key whose columns are NULL is a key like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.grouping import Grouping, by_group, grouped
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.partials import Partial, Rows, Total
+from spillway.operators.lookup import matches
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment, together
+from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+
+#: Keys that are looked up at a time.
+STEP_KEYS = 131_072
+
+
+class GroupByOperator(Cumulative):
+    """Aggregates of one stream by key, over all its rows."""
+
+    def __init__(
+        self,
+        stream: StreamColumns,
+        key_names: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        block_rows: int = 65_536,
+    ) -> None:
+        self.stream = stream
+        self.key_names = tuple(key_names)
+        self.aggregates = tuple(aggregates)
+        self.block_rows = block_rows
+        #: Every partial once, though several aggregates need it.
+        self.partials: tuple[Partial, ...] = tuple(
+            dict.fromkeys(one for aggregate in aggregates for one in aggregate.partials())
+        )
+        self._key_at = tuple(range(len(self.key_names)))
+
+    @property
+    def untracked(self) -> str:
+        """A result is of all rows."""
+        return "a result is of all rows that ever came: there is no window"
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Keys and partials."""
+        return (StreamLayout(self.stream.name, combine=self.combine),)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows of each key as partials."""
+        [delta] = deltas
+        if delta.rows == 0:
+            return (delta,)
+        payload = delta.payload
+        keys = [payload.column(at) for at in self.stream.keys]
+        groups = grouped(delta.h, keys)
+        rows = Rows(payload, np.full(delta.rows, batch, np.int32))
+        columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
+        return (RunData(_batch(delta.h, keys, columns, groups)),)
+
+    def combine(
+        self, rows: pa.RecordBatch, order: NDArray[np.int32], _: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
+        """Partials of equal keys as one, whether their results are made or not."""
+        h = as_numpy(rows.column(0), np.uint32)
+        keys = [rows.column(1 + at) for at in self._key_at]
+        groups = grouped(h, keys, order)
+        if groups.alone:
+            return rows.take(pa.array(order))
+        columns: list[pa.Array] = []
+        at = 1 + len(keys)
+        for partial in self.partials:
+            columns += partial.combined(rows.columns[at : at + partial.width], groups)
+            at += partial.width
+        return _batch(h, keys, columns, groups)
+
+    def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Partials of several segments, one row per key."""
+        return self.combine(*together(parts), None)
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """One result for each key of the delta."""
+        for begin in range(0, delta.rows, STEP_KEYS):
+            step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
+            whole = self._with_state(old, step)
+            stats.produced(step.h)
+            for at in range(0, whole.num_rows, self.block_rows):
+                yield whole.slice(at, self.block_rows)
+        return (delta,)
+
+    def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
+        """The results of the keys of a delta, with all that the state has of them."""
+        keys = delta.payload.columns[: len(self._key_at)]
+        parts = _Gathered(self.partials, delta.payload.columns[len(keys) :])
+        for segment in old:
+            left, right = matches(delta.h, keys, segment, self._key_at)
+            if len(left):
+                parts.add(segment.data.payload.columns[len(keys) :], left, right)
+        found = parts.whole()
+        results = [one.result([found[p] for p in one.partials()]) for one in self.aggregates]
+        names = [*self.key_names, *(one.name for one in self.aggregates)]
+        return pa.RecordBatch.from_arrays([*keys, *results], names=names)
+
+
+class _Gathered:
+    """The partials of some keys, one row for each, and what is added to them from the state."""
+
+    def __init__(self, partials: Sequence[Partial], columns: Sequence[pa.Array]) -> None:
+        self._own = list(columns)
+        #: Totals are added to at once; of other partials everything is collected first.
+        self._totals: list[tuple[Total, int, NDArray[Any]]] = []
+        self._others: list[tuple[Partial, int]] = []
+        at = 0
+        for partial in partials:
+            if isinstance(partial, Total):
+                self._totals.append((partial, at, columns[at].to_numpy().copy()))
+            else:
+                self._others.append((partial, at))
+            at += partial.width
+        self._left: list[NDArray[np.int32]] = [np.arange(len(columns[0]), dtype=np.int32)]
+        self._more: list[list[pa.Array]] = []
+
+    def add(
+        self, columns: Sequence[pa.Array], left: NDArray[np.int32], right: NDArray[np.int32]
+    ) -> None:
+        """Adds row `right[i]` of some columns of partials to key `left[i]`."""
+        for total, at, sums in self._totals:
+            total.add(sums, left, columns[at], right)
+        if self._others:
+            rows = pa.array(right)
+            self._left.append(left)
+            self._more.append(
+                [c.take(rows) for one, at in self._others for c in columns[at : at + one.width]]
+            )
+
+    def whole(self) -> dict[Partial, list[pa.Array]]:
+        """The columns of each partial, one row for each key."""
+        found: dict[Partial, list[pa.Array]] = {
+            total: [pa.array(sums)] for total, _, sums in self._totals
+        }
+        if not self._others:
+            return found
+        groups = by_group(np.concatenate(self._left), len(self._left[0]))
+        place = 0
+        for partial, at in self._others:
+            span = range(place, place + partial.width)
+            own = self._own[at : at + partial.width]
+            columns = [
+                pa.concat_arrays([mine, *(more[one] for more in self._more)])
+                for mine, one in zip(own, span, strict=True)
+            ]
+            found[partial] = partial.combined(columns, groups) if self._more else own
+            place += partial.width
+        return found
+
+
+def _batch(
+    h: NDArray[np.uint32],
+    keys: Sequence[pa.Array],
+    columns: Sequence[pa.Array],
+    groups: Grouping,
+) -> pa.RecordBatch:
+    """One row per group: its hash, its keys, and the given columns."""
+    if not groups.alone:
+        first = groups.first
+        at = pa.array(first)
+        h, keys = h[first], [key.take(at) for key in keys]
+    names = [HASH_COLUMN, *(f"c{i}" for i in range(len(keys) + len(columns)))]
+    return pa.RecordBatch.from_arrays([pa.array(h), *keys, *columns], names=names)

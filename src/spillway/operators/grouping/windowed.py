@@ -1,0 +1,223 @@
+"""Windowed group-by: a statistic over the recent rows of each key (FLUX section 3).
+
+The rows of a key are in the order (batch, time, content), whatever order they come in
+(kernels/ordering.py). A row sees itself and, of the rows before it in that order,
+
+    LastRows(k)   the last k - 1
+    Within        those with a time in (t - range, t], t being its own time
+
+and its statistic is over what it sees. In per-row mode every row gives one result, as in FLUX. In update
+mode a batch gives one result per key that it touched: that of the key's last row in the batch.
+
+State is rows, with the batch they came in. Rows that no later row can see go when runs are merged (last
+rows), or when the watermark has passed them (range).
+
+Known limitation: all rows that one key has in state are held at a time when a row comes for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.grouping import Grouping, by_group, grouped
+from spillway.kernels.ordering import in_order
+from spillway.kernels.ranking import numbers, sort_keys
+from spillway.kernels.sliding import last_range, last_rows, overtaken
+from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.windows import AnyAggregate, Windows, over_windows
+from spillway.operators.lookup import Positions, candidates, matches
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+
+#: Rows of new and old that are put in order together; a key with more is alone.
+BLOCK_ROWS = 1 << 18
+
+
+@dataclass(frozen=True)
+class LastRows:
+    """The last rows of a key."""
+
+    rows: int
+    #: Position of the column that orders the rows of a batch; None: their content does.
+    order: int | None = None
+
+
+@dataclass(frozen=True)
+class Within:
+    """The rows of a key in the range of time that the stream's columns name."""
+
+
+class WindowedOperator(Cumulative):
+    """Aggregates of one stream by key, over a window of each key's rows."""
+
+    def __init__(
+        self,
+        stream: StreamColumns,
+        emitted: Sequence[tuple[str, int]],
+        aggregates: Sequence[AnyAggregate],
+        window: LastRows | Within,
+        *,
+        per_row: bool,
+        block_rows: int = 65_536,
+    ) -> None:
+        """`emitted` are the columns that a result has of its row: names and positions."""
+        self.stream = stream
+        self.emitted = tuple(emitted)
+        self.aggregates = tuple(aggregates)
+        self.window = window
+        self.per_row = per_row
+        self.block_rows = block_rows
+        self._order = window.order if isinstance(window, LastRows) else stream.time
+        #: What decides between rows of one batch and time: everything but the keys.
+        self._content = [at for at in range(len(stream.lanes)) if at not in stream.keys]
+
+    @property
+    def untracked(self) -> str:
+        """The last rows of a key stay until others come."""
+        if isinstance(self.window, Within):
+            return ""
+        return "the last rows of a key stay until others come, however long that is"
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """The columns of the stream, and the batch."""
+        combine = self.combine if isinstance(self.window, LastRows) else None
+        stream = self.stream
+        return (StreamLayout(stream.name, stream.time, stream.window_us, combine),)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows, with the batch they came in."""
+        [delta] = deltas
+        if delta.rows == 0:
+            return (delta,)
+        columns = [*delta.batch.columns, pa.array(np.full(delta.rows, batch, np.int32))]
+        names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns) - 1))]
+        return (RunData(pa.RecordBatch.from_arrays(columns, names=names), delta.time_column),)
+
+    def combine(
+        self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
+        """The last rows of each key, and all that wait for their results."""
+        assert isinstance(self.window, LastRows)
+        payload = rows.select(rows.schema.names[1:])
+        groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload), order)
+        sizes = np.diff(groups.starts)
+        if (sizes > self.window.rows).any():
+            ordered = self._in_order(payload, groups).order
+            from_end = np.repeat(groups.starts[1:], sizes) - np.arange(len(order))
+            keep = np.zeros(len(order), np.bool_) if waiting is None else waiting.copy()
+            keep[ordered[from_end <= self.window.rows]] = True
+            order = order[keep[order]]
+        return rows.take(pa.array(order))
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """A result for each row of the delta, or for each of its keys."""
+        if delta.rows == 0:
+            return (delta,)
+        groups = grouped(delta.h, self._keys(delta.payload))
+        for begin, end in _turns(old, delta, groups):
+            starts = groups.starts[begin : end + 1]
+            some = Grouping(groups.order[starts[0] : starts[-1]], starts - starts[0])
+            result, hashes = self._of_keys(old, delta, some)
+            stats.produced(hashes)
+            for at in range(0, result.num_rows, self.block_rows):
+                yield result.slice(at, self.block_rows)
+        return (delta,)
+
+    def _of_keys(
+        self, old: Sequence[Segment], delta: RunData, groups: Grouping
+    ) -> tuple[pa.RecordBatch, NDArray[np.uint32]]:
+        """The results of some keys of the delta, and the hash of each."""
+        rows, number, new = self._gathered(old, delta, groups)
+        ordered = self._in_order(rows, by_group(number, len(groups)))
+        block = Rows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
+        at = self._due(block.batches, new[ordered.order], ordered.starts)
+        values = over_windows(self.aggregates, block, self._windows(block, ordered.starts, at))
+        due = ordered.order[at]
+        shown = [rows.column(position).take(pa.array(due)) for _, position in self.emitted]
+        names = [*(name for name, _ in self.emitted), *(one.name for one in self.aggregates)]
+        result = pa.RecordBatch.from_arrays([*shown, *values], names=names)
+        return result, delta.h[groups.first][number[due]]
+
+    def _gathered(
+        self, old: Sequence[Segment], delta: RunData, groups: Grouping
+    ) -> tuple[pa.RecordBatch, Positions, NDArray[np.bool_]]:
+        """The rows of some keys; for each, the number of its key, and whether it is of the delta.
+
+        Those of the delta come last, so that the rows of a key are nearly in order.
+        """
+        first = pa.array(groups.first)
+        keys = [key.take(first) for key in self._keys(delta.payload)]
+        parts, number = [], []
+        for segment in old:
+            left, right = matches(delta.h[groups.first], keys, segment, self.stream.keys)
+            if len(left):
+                parts.append(segment.data.payload.take(pa.array(right)))
+                number.append(left)
+        parts.append(delta.payload.take(pa.array(groups.order)))
+        number.append(np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(groups.starts)))
+        whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        new = np.arange(whole.num_rows) >= whole.num_rows - len(groups.order)
+        return whole, np.concatenate(number), new
+
+    def _in_order(self, rows: pa.RecordBatch, groups: Grouping) -> Grouping:
+        """The rows of each key in an order in which windows are made of neighbours.
+
+        For a range of time it goes by time first. That is the order of the rows as long as none is
+        overtaken by a row of a later batch; the windows of those are seen to apart.
+        """
+        batches = numbers(rows.column(-1), np.int64)
+        times = batches if self._order is None else sort_keys(rows.column(self._order))
+        first, second = batches, times
+        if not isinstance(self.window, LastRows):
+            first, second = times, batches
+        return in_order(groups, first, second, [rows.column(at) for at in self._content])
+
+    def _due(
+        self, batches: NDArray[np.int32], new: NDArray[np.bool_], starts: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The rows that give a result: all new ones, or of each key the last of the newest batch."""
+        if self.per_row:
+            return np.flatnonzero(new)
+        newest = np.maximum.reduceat(batches, starts[:-1])
+        of_newest = batches == np.repeat(newest, np.diff(starts))
+        places = np.where(of_newest, np.arange(len(batches)), -1)
+        return np.asarray(np.maximum.reduceat(places, starts[:-1]), np.int64)
+
+    def _windows(self, rows: Rows, starts: NDArray[np.int64], at: NDArray[np.int64]) -> Windows:
+        if isinstance(self.window, LastRows):
+            begin = last_rows(starts, self.window.rows)
+            tangled = np.zeros(len(at), np.bool_)
+        else:
+            assert self.stream.time is not None
+            assert self.stream.window_us is not None
+            times = as_numpy(rows.column(self.stream.time), np.int64)
+            begin = last_range(starts, times, self.stream.window_us)
+            tangled = overtaken(starts, rows.batches)[at]
+        return Windows(begin[at], at + 1, tangled)
+
+    def _keys(self, payload: pa.RecordBatch) -> list[pa.Array]:
+        return [payload.column(at) for at in self.stream.keys]
+
+
+def _turns(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[tuple[int, int]]:
+    """The keys of a delta in turns, each with a bounded number of rows in delta and state."""
+    sizes = np.diff(groups.starts)
+    h = delta.h[groups.first]
+    for segment in old:
+        which, _, count = candidates(h, segment, likely=True)
+        sizes[which] += count
+    total = np.cumsum(sizes)
+    at, done = 0, 0
+    while at < len(groups):
+        until = int(np.searchsorted(total, done + BLOCK_ROWS, side="right"))
+        until = max(until, at + 1)
+        yield at, until
+        at, done = until, int(total[until - 1])

@@ -1,0 +1,143 @@
+"""Aggregates of windows: each row of a group, or the last one, with the rows it sees.
+
+The windows of a group slide over its rows, so most aggregates are made in two steps per window
+(kernels/sliding.py). Where there is no such way, as for a function of the user, the rows of windows are
+spelled out, a bounded number of them at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.errors import QueryError
+from spillway.kernels.grouping import Grouping
+from spillway.kernels.sliding import spelled_out
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.partials import Bounds, Partial, Rows, Sliding
+
+#: Rows of windows that are spelled out at a time; a larger window is alone.
+SPELLED_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class PythonAggregate:
+    """A function of the user as an aggregate of windows.
+
+    The function is given columns by name, as Arrow arrays, and the offsets of windows in them: window
+    w is the rows from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window, as anything
+    that Arrow makes an array of.
+    """
+
+    name: str
+    function: Callable[[Mapping[str, pa.Array], NDArray[np.int64]], Any]
+    #: The columns it gets: name and position among the stored ones.
+    columns: tuple[tuple[str, int], ...]
+    result_type: pa.DataType
+
+    def of_rows(self, rows: Rows, windows: Grouping) -> pa.Array:
+        """The value of each window."""
+        order = pa.array(windows.order)
+        given = {name: rows.column(at).take(order) for name, at in self.columns}
+        values = self.function(given, windows.starts)
+        try:
+            found = pa.array(values, self.result_type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as problem:
+            raise self._wrong(str(problem)) from problem
+        if len(found) != len(windows):
+            raise self._wrong(f"{len(windows)} windows were given, {len(found)} values came back")
+        return found
+
+    def _wrong(self, detail: str) -> QueryError:
+        return QueryError(
+            f"the function of aggregate {self.name} did not return one {self.result_type} per window",
+            detail=detail,
+            hint="return one value for each window offsets[w]:offsets[w + 1], in their order",
+        )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over rows in order: window w ends with row `end[w] - 1`, which it is the window of."""
+
+    begin: Bounds
+    end: Bounds
+    #: Windows with rows that came later than their last, which these must not see.
+    tangled: NDArray[np.bool_]
+
+    def take(self, chosen: NDArray[np.bool_]) -> Windows:
+        """Some of the windows."""
+        return Windows(self.begin[chosen], self.end[chosen], self.tangled[chosen])
+
+    def turns(self) -> Iterator[slice]:
+        """The windows in turns whose rows are few enough to be spelled out."""
+        sizes = np.cumsum(self.end - self.begin)
+        at, done = 0, 0
+        while at < len(sizes):
+            until = int(np.searchsorted(sizes, done + SPELLED_ROWS, side="right"))
+            until = max(until, at + 1)
+            yield slice(at, until)
+            at, done = until, int(sizes[until - 1])
+
+
+AnyAggregate = Aggregate | PythonAggregate
+
+
+def over_windows(
+    aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows
+) -> list[pa.Array]:
+    """One column per aggregate, one row per window."""
+    if not windows.tangled.any():
+        return _of_plain(aggregates, rows, windows)
+    plain = ~windows.tangled
+    parts = [
+        _of_plain(aggregates, rows, windows.take(plain)),
+        _spelled(aggregates, rows, windows.take(windows.tangled)),
+    ]
+    back = pa.array(np.argsort(np.argsort(windows.tangled, kind="stable"), kind="stable"))
+    return [pa.concat_arrays(both).take(back) for both in zip(*parts, strict=True)]
+
+
+def _of_plain(aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows) -> list[pa.Array]:
+    known: dict[Partial, list[pa.Array]] = {}
+    wanted = dict.fromkeys(
+        p for one in aggregates if isinstance(one, Aggregate) for p in one.partials()
+    )
+    for partial in wanted:
+        if isinstance(partial, Sliding):
+            found = partial.of_windows(rows, windows.begin, windows.end)
+            if found is not None:
+                known[partial] = found
+    return _spelled(aggregates, rows, windows, known)
+
+
+def _spelled(
+    aggregates: Sequence[AnyAggregate],
+    rows: Rows,
+    windows: Windows,
+    known: Mapping[Partial, list[pa.Array]] | None = None,
+) -> list[pa.Array]:
+    """The aggregates, with the rows of windows spelled out where partials are not known."""
+    known = known or {}
+    ready: dict[int, pa.Array] = {}
+    for at, one in enumerate(aggregates):
+        if isinstance(one, Aggregate) and all(p in known for p in one.partials()):
+            ready[at] = one.result([known[p] for p in one.partials()])
+    parts: dict[int, list[pa.Array]] = {at: [] for at in range(len(aggregates)) if at not in ready}
+    for turn in windows.turns() if parts else ():
+        groups = Grouping(*spelled_out(windows.begin[turn], windows.end[turn], rows.batches))
+        for at, held in parts.items():
+            held.append(_aggregated(aggregates[at], rows, groups))
+    ready |= {at: pa.concat_arrays(held) for at, held in parts.items() if held}
+    return [ready[at] for at in range(len(aggregates))]
+
+
+def _aggregated(one: AnyAggregate, rows: Rows, groups: Grouping) -> pa.Array:
+    if isinstance(one, PythonAggregate):
+        return one.of_rows(rows, groups)
+    return one.result([partial.of_rows(rows, groups) for partial in one.partials()])

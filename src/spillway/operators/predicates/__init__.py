@@ -1,0 +1,1 @@
+"""Conditions over candidate pairs: columns, evaluation, measurement."""

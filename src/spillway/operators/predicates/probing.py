@@ -1,0 +1,101 @@
+"""What is measured of predicates: how many pairs each was given, how many passed, how long it took.
+
+By that predicates are looked at in an order here, and streams are visited in one: here where rows have
+equal keys, or all streams of a segment are in one slot; else by the driver (policies/ring/probing.py).
+Measured time decides nothing but orders, and no order changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from spillway.operators.base import MATCHED, SPENT
+from spillway.operators.predicates.predicate import Predicate, due
+
+#: What is taken for true of a predicate that was not measured yet.
+GUESSED_SELECTIVITY = 0.1
+GUESSED_COST_US = 0.05
+#: Rows of a stream that a row finds by its key, until they were counted.
+GUESSED_PARTNERS = 10.0
+#: Microseconds of a pair of which nothing is asked: a vectorised copy.
+PAIRED_US = 0.02
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was counted of predicates, as manifests have it (operators/base.py)."""
+
+    counts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def selectivity(self, predicate: Predicate) -> float:
+        """The part of the pairs that pass."""
+        pairs, passed = self.counts.get(MATCHED + predicate.label, (0.0, 0.0))
+        return passed / pairs if pairs else GUESSED_SELECTIVITY
+
+    def cost_us(self, predicate: Predicate) -> float:
+        """Microseconds of a pair."""
+        pairs, seconds = self.counts.get(SPENT + predicate.label, (0.0, 0.0))
+        if pairs:
+            return 1e6 * seconds / pairs
+        return GUESSED_COST_US if predicate.cost_us is None else predicate.cost_us
+
+
+def together(counts: Sequence[Mapping[str, tuple[float, float]]]) -> Measured:
+    """What several slots or rounds have counted, as one."""
+    found: dict[str, tuple[float, float]] = {}
+    for key, (pairs, more) in (item for one in counts for item in one.items()):
+        if key.startswith((MATCHED, SPENT)):
+            before = found.get(key, (0.0, 0.0))
+            found[key] = before[0] + pairs, before[1] + more
+    return Measured(found)
+
+
+def in_order(predicates: Sequence[Predicate], measured: Measured) -> list[Predicate]:
+    """Predicates, those first that discard the most pairs for their cost."""
+
+    def rank(predicate: Predicate) -> float:
+        return measured.cost_us(predicate) / max(1.0 - measured.selectivity(predicate), 1e-9)
+
+    return sorted(predicates, key=rank)
+
+
+def probe_order(
+    source: str,
+    streams: Sequence[str],
+    predicates: Sequence[Predicate],
+    partners: Mapping[str, float],
+    measured: Measured,
+) -> tuple[str, ...]:
+    """The other streams, in the order in which a row of one of them looks for partners.
+
+    The lowest rank is next, (found - 1) / work: few combinations for little work. `partners` are the
+    rows that a row finds by its key. A stream in which it finds several, and that no predicate connects
+    with those before, multiplies combinations that a predicate may discard: it waits for connected ones.
+
+    Example:
+        >>> ab, bc = (Predicate(on, tuple(on), min) for on in ("ab", "bc"))
+        >>> probe_order("a", "abc", [ab, bc], {"b": 9.0, "c": 3.0}, Measured())
+        ('b', 'c')
+        >>> probe_order("a", "abc", [ab, bc], {"b": 9.0, "c": 0.1}, Measured())
+        ('c', 'b')
+    """
+    there, rest = [source], [name for name in streams if name != source]
+    while rest:
+        asked = {name: due(predicates, there, name) for name in rest}
+        some = any(asked.values())
+        ready = [name for name in rest if not some or asked[name] or partners.get(name, inf) <= 1]
+        there.append(min(ready, key=lambda name: _rank(partners.get(name), asked[name], measured)))
+        rest.remove(there[-1])
+    return tuple(there[1:])
+
+
+def _rank(partners: float | None, asked: Sequence[Predicate], measured: Measured) -> float:
+    """What a step adds to the combinations, for its work."""
+    pairs = GUESSED_PARTNERS if partners is None else partners
+    passed, pair_us = 1.0, PAIRED_US
+    for predicate in in_order(asked, measured):
+        pair_us += passed * measured.cost_us(predicate)
+        passed *= measured.selectivity(predicate)
+    return (pairs * passed - 1.0) / max(pairs * pair_us, 1e-9)

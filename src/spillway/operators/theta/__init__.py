@@ -1,0 +1,1 @@
+"""The time-sliced join on any predicate (PSP)."""

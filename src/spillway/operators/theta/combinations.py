@@ -1,0 +1,167 @@
+"""Partial combinations of a time-sliced join: rows of some of its streams that fit together so far.
+
+They travel from slot to slot between rounds (slot/visits.py), as rows of one schema:
+
+    _slot int, _source tinyint, _manifest string, then one struct per stream
+
+A struct is NULL where the stream is not in the combination yet. `_source` is the stream whose new row
+the combination began with. `_slot` is where a row goes; NULL is to every slot that has slices to be
+probed.
+
+A row with a `_manifest` is no combination: the slot sends it to itself, and reads in the next round
+what it stored in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spillway.operators.base import StreamColumns
+from spillway.state.runs.run import RunData, as_numpy
+
+SLOT, SOURCE, MANIFEST = "_slot", "_source", "_manifest"
+#: Columns before those of the streams.
+_BEFORE = 3
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Rows of the same streams, begun by the same one."""
+
+    source: int
+    count: int
+    #: For each stream that is in, its columns.
+    columns: Mapping[int, Sequence[pa.Array]]
+    #: The largest time so far, and the least t_i + W_i.
+    latest: NDArray[np.int64]
+    deadline: NDArray[np.int64]
+
+    def slice(self, begin: int, count: int) -> Combinations:
+        """Some of them."""
+        columns = {
+            stream: [column.slice(begin, count) for column in mine]
+            for stream, mine in self.columns.items()
+        }
+        some = slice(begin, begin + count)
+        return Combinations(self.source, count, columns, self.latest[some], self.deadline[some])
+
+    @property
+    def row_bytes(self) -> int:
+        """About how much one of them takes."""
+        sizes = (column.nbytes for mine in self.columns.values() for column in mine)
+        return int(sum(sizes)) // max(self.count, 1)
+
+
+def combinations(
+    source: int, columns: Mapping[int, Sequence[pa.Array]], streams: Sequence[StreamColumns]
+) -> Combinations:
+    """Combinations of given columns, with what their times say."""
+    latest = deadline = None
+    for stream, mine in columns.items():
+        at, window = streams[stream].time, streams[stream].window_us
+        assert at is not None
+        assert window is not None
+        times = as_numpy(mine[at], np.int64)
+        latest = times if latest is None else np.maximum(latest, times)
+        ends = times + window
+        deadline = ends if deadline is None else np.minimum(deadline, ends)
+    assert latest is not None
+    assert deadline is not None
+    return Combinations(source, len(latest), columns, latest, deadline)
+
+
+def of_rows(source: int, rows: RunData, streams: Sequence[StreamColumns]) -> Combinations:
+    """New rows of one stream, as combinations of one."""
+    columns = rows.payload.columns[: len(streams[source].visible)]
+    return combinations(source, {source: columns}, streams)
+
+
+def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterator[Combinations]:
+    """Rows as they travel, by the stream that began them; the one that names a manifest left out."""
+    sources = as_numpy(batch.column(1), np.int8)
+    for source in np.unique(sources).tolist():
+        if source < 0:
+            continue
+        mine = batch if (sources == source).all() else batch.filter(pa.array(sources == source))
+        # All that one stream began and that are in one round have rows of the same streams.
+        columns = {
+            at: mine.column(_BEFORE + at).flatten()
+            for at in range(len(streams))
+            if mine.num_rows and mine.column(_BEFORE + at).null_count == 0
+        }
+        yield combinations(source, columns, streams)
+
+
+def schema(streams: Sequence[StreamColumns], types: Sequence[Sequence[pa.DataType]]) -> pa.Schema:
+    """The schema of rows that travel between rounds."""
+    fields = [(SLOT, pa.int32()), (SOURCE, pa.int8()), (MANIFEST, pa.string())]
+    return pa.schema(
+        [*fields, *((s.name, _struct(s, t)) for s, t in zip(streams, types, strict=True))]
+    )
+
+
+def travelling(
+    source: int,
+    columns: Mapping[int, Sequence[pa.Array]],
+    count: int,
+    streams: Sequence[StreamColumns],
+    types: Sequence[Sequence[pa.DataType]],
+) -> pa.RecordBatch:
+    """Combinations that are not complete, as they go to all slots."""
+    kinds = schema(streams, types)
+    arrays = [
+        pa.nulls(count, pa.int32()),
+        pa.array(np.full(count, source, np.int8)),
+        pa.nulls(count, pa.string()),
+    ]
+    for at, stream in enumerate(streams):
+        if at in columns:
+            arrays.append(
+                pa.StructArray.from_arrays(columns[at], fields=_fields(stream, types[at]))
+            )
+        else:
+            arrays.append(pa.nulls(count, kinds.field(_BEFORE + at).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=kinds)
+
+
+def complete(
+    columns: Mapping[int, Sequence[pa.Array]], streams: Sequence[StreamColumns]
+) -> pa.RecordBatch:
+    """Complete combinations as results: one struct per stream."""
+    arrays = [stream.struct(columns[at]) for at, stream in enumerate(streams)]
+    return pa.RecordBatch.from_arrays(arrays, names=[stream.name for stream in streams])
+
+
+def control_row(
+    slot: int,
+    manifest: str,
+    streams: Sequence[StreamColumns],
+    types: Sequence[Sequence[pa.DataType]],
+) -> pa.RecordBatch:
+    """What a slot tells itself of the first round."""
+    kinds = schema(streams, types)
+    arrays = [pa.array([slot], pa.int32()), pa.array([-1], pa.int8()), pa.array([manifest])]
+    arrays += [pa.nulls(1, one.type) for one in list(kinds)[_BEFORE:]]
+    return pa.RecordBatch.from_arrays(arrays, schema=kinds)
+
+
+def manifest_in(batch: pa.RecordBatch) -> str | None:
+    """The manifest that a batch names, if it does."""
+    names = batch.column(2)
+    if names.null_count == len(names):
+        return None
+    return str(pc.drop_null(names)[0].as_py())
+
+
+def _struct(stream: StreamColumns, types: Sequence[pa.DataType]) -> pa.DataType:
+    return pa.struct(_fields(stream, types))
+
+
+def _fields(stream: StreamColumns, types: Sequence[pa.DataType]) -> list[pa.Field]:
+    return [pa.field(name, kind) for name, kind in zip(stream.visible, types, strict=True)]

@@ -1,0 +1,266 @@
+"""The time-sliced join (PSP): any number of streams, any predicate, within windows.
+
+There is no key, so nothing says where partners are but their times. The state of every stream is cut
+into slices of time, each in one slot (routing/slices.py), and every new row visits every slot. With
+S_j the rows of stream j before the batch and D_j its new rows, a new row of stream i meets
+
+    S_j + D_j for every j < i    and    S_j for every j > i
+
+which is Equation 1 of DCAPE-TR: every combination has exactly one last stream whose row is new. A row
+is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
+merged, spilled or moved to since.
+
+PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
+change them while it is on its way. Here a batch is stored whole before any of its rows looks for
+partners, what leaves the state is behind the windows of all rows that are not late, and the formula says
+which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a
+time: `interleave` bounds what is held of their candidates, and not what is found.
+
+This is what a slot stores, as an `Operator`; what rows do when they visit is a step
+(operators/theta/visit.py), and steps follow upon each other in rounds (slot/visits.py). Since visitors
+look into all that a slot names, on disk too, no result is ever missing, and cleanup has nothing to
+make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.errors import PlanError
+from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns, Undivided
+from spillway.operators.predicates.predicate import Predicate, due, with_implied
+from spillway.operators.predicates.probing import Measured, in_order
+from spillway.operators.theta.combinations import Combinations, complete, travelling
+from spillway.operators.theta.visit import Visit
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import HashRange
+from spillway.routing.slices import Slicing
+from spillway.state.layout.shelf import StreamLayout
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+#: Combinations that are on a visit at a time.
+VISITING_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How the new rows of one batch look for partners: the same for all its slots and rounds."""
+
+    #: For each stream that begins, the others in the order in which they are visited.
+    orders: tuple[tuple[int, ...], ...]
+    #: For each stream that begins, the groups that are looked into, where slices are stored more than
+    #: once, and the slots that have them (policies/ring/covering.py); None: all.
+    chosen: tuple[tuple[int, ...], ...] | None = None
+    visits: tuple[tuple[int, ...], ...] | None = None
+    #: What all slots have counted of predicates in all rounds; a manifest knows of the first alone.
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """How many times slots are visited in a batch."""
+        return len(self.orders) - 1
+
+    def sources_at(self, slot: int) -> tuple[int, ...]:
+        """The streams whose rows look for partners in a slot."""
+        if self.visits is None:
+            return tuple(range(len(self.orders)))
+        return tuple(at for at, slots in enumerate(self.visits) if slot in slots)
+
+
+class SlicedJoin(Undivided):
+    """Joins any number of streams on any predicates, within windows."""
+
+    cumulative = False
+
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        types: Sequence[Sequence[pa.DataType]],
+        predicates: Sequence[Predicate],
+        slicing: Slicing,
+        block_rows: int = 65_536,
+        interleave: int = VISITING_ROWS,
+    ) -> None:
+        """`types` are those of each stream's visible columns; `interleave` rows visit at a time."""
+        for stream in streams:
+            if stream.window_us is None:
+                raise PlanError(
+                    f"stream {stream.name} has no window, and a join without equal keys needs one",
+                    detail="every row would have to be compared with all rows of all time",
+                    hint='add .within("10 minutes", time="..."), or .on(...) for equal keys',
+                )
+        self.streams = tuple(streams)
+        self.types = tuple(tuple(some) for some in types)
+        self.predicates = with_implied(predicates)
+        self.slicing = slicing
+        self.interleave = interleave
+        #: Pairs made at a time: what is held and what is added are at most a block together.
+        self.pair_rows = max(1, block_rows // 2)
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """Rows are stored as they come, with the number of their batch after them."""
+        return tuple(
+            StreamLayout(
+                s.name, s.time, s.window_us, over=partial(self.slicing.over, at), visited=True
+            )
+            for at, s in enumerate(self.streams)
+        )
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """The rows with the number of their batch."""
+        return tuple(delta if delta.rows == 0 else _marked(delta, batch) for delta in deltas)
+
+    def process(
+        self,
+        state: SlotState,  # noqa: ARG002
+        deltas: Sequence[RunData],
+        stats: OperatorStats,  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
+        """New rows are stored; what they complete is found when they visit."""
+        yield from ()
+        return tuple(deltas)
+
+    def missing(
+        self,
+        base: Sequence[Sequence[Segment]],  # noqa: ARG002
+        delta: Sequence[Sequence[Segment]],  # noqa: ARG002
+        stats: OperatorStats,  # noqa: ARG002
+        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
+        keeping: Keeping,  # noqa: ARG002
+    ) -> Results:
+        """Nothing is missing between parts: visitors look into all of them."""
+        yield from ()
+        return ()
+
+    @property
+    def untracked(self) -> str:
+        """Rows find a slice where it is while it moves, so there is nothing to wait for."""
+        return "rows visit all slots, and find a slice wherever it is"
+
+    def step(
+        self,
+        left: Combinations,
+        state: SlotState,
+        probing: Probing,
+        stats: OperatorStats,
+    ) -> Iterator[pa.RecordBatch]:
+        """Combinations visit the next stream: yields those that found partners, as they go on."""
+        done = len(left.columns)
+        target = probing.orders[left.source][done - 1]
+        chosen = None if probing.chosen is None else probing.chosen[left.source]
+        segments = list(self._looked_into(state.everything(target), chosen))
+        there = [self.streams[at].name for at in left.columns]
+        measured = Measured({**state.manifest.selectivity, **probing.measured})
+        asked = in_order(due(self.predicates, there, self.streams[target].name), measured)
+        before = int(state.version) if target > left.source else None
+        last = done + 1 == len(self.streams)
+        wanted = self._going_on([*there, self.streams[target].name], last)
+        for begin in range(0, left.count, self.interleave):
+            some = left.slice(begin, min(self.interleave, left.count - begin))
+            visit = Visit(
+                self.streams,
+                self.slicing,
+                asked,
+                some,
+                target,
+                segments,
+                stats,
+                self.pair_rows,
+                wanted,
+                before,
+            )
+            for columns in visit.blocks():
+                if last:
+                    yield complete(columns, self.streams)
+                else:
+                    yield self._sent(left.source, columns, wanted)
+
+    def _going_on(self, there: Sequence[str], last: bool) -> list[list[int]]:
+        """For each stream the columns that are still needed when some streams are in a combination.
+
+        Those are what results have, times, and what predicates read that a later stream completes.
+        """
+        if last:
+            return [list(stream.shown) for stream in self.streams]
+        later = [one for one in self.predicates if not {*there}.issuperset(one.streams)]
+        found = []
+        for stream in self.streams:
+            read = {name for one in later for name in one.reads(stream.name, stream.visible)}
+            times = () if stream.time is None else (stream.time,)
+            found.append(sorted({*stream.shown, *times, *map(stream.visible.index, read)}))
+        return found
+
+    def _sent(
+        self,
+        source: int,
+        columns: Mapping[int, Sequence[pa.Array]],
+        wanted: Sequence[Sequence[int]],
+    ) -> pa.RecordBatch:
+        """Combinations that go on, with NULL for the columns that nothing reads any more."""
+        count = len(next(iter(columns.values()))[0])
+        whole = {}
+        for at, some in columns.items():
+            known = dict(zip(wanted[at], some, strict=True))
+            whole[at] = [
+                known[place] if place in known else pa.nulls(count, kind)
+                for place, kind in enumerate(self.types[at])
+            ]
+        return travelling(source, whole, count, self.streams, self.types)
+
+    def _looked_into(
+        self, segments: Sequence[Segment], chosen: tuple[int, ...] | None
+    ) -> Iterator[Segment]:
+        """What of some segments is probed: those of one plane at a time, and chosen groups alone.
+
+        Groups that are neighbours in a run, because it has no row of those between them, are probed
+        together: every part is searched for bands of the whole run.
+        """
+        if chosen is None:
+            yield from segments
+            return
+        bounds = group_bounds(self.slicing.groups).tolist()
+        ranges = _runs_of(chosen, self.slicing.slices)
+        for segment in segments:
+            held: tuple[int, Segment] | None = None
+            for first, last in ranges:
+                met = segment.range.meet(HashRange(bounds[first], bounds[last + 1]))
+                if met is None:
+                    continue
+                part = Segment(segment.data, *segment.data.rows_in(met), met)
+                if not part.rows:
+                    continue
+                plane = first // self.slicing.slices
+                if held is not None and held[0] == plane and held[1].end == part.begin:
+                    begin, low = held[1].begin, held[1].range.lo
+                    part = Segment(segment.data, begin, part.end, HashRange(low, met.hi))
+                elif held is not None:
+                    yield held[1]
+                held = plane, part
+            if held is not None:
+                yield held[1]
+
+
+def _runs_of(chosen: Sequence[int], slices: int) -> list[tuple[int, int]]:
+    """Neighbouring groups of one plane, as first and last."""
+    found: list[tuple[int, int]] = []
+    for group in sorted(chosen):
+        if found and found[-1][1] == group - 1 and group % slices:
+            found[-1] = (found[-1][0], group)
+        else:
+            found.append((group, group))
+    return found
+
+
+def _marked(delta: RunData, batch: int) -> RunData:
+    marks = pa.array(np.full(delta.rows, batch, np.int32))
+    rows = delta.batch.append_column(f"c{delta.batch.num_columns - 1}", marks)
+    return RunData(rows, delta.time_column)

@@ -1,0 +1,366 @@
+"""One step of a time-sliced join: partial combinations look for partners in the slices of one stream.
+
+Partners of a combination are rows whose time is in a range (PSP section 2): with T the largest time so
+far and E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are
+sorted by place in time (routing/slices.py), so candidates are ranges of rows, found by binary search.
+Where a predicate has bands (plan/sql/bands.py) and fewer rows are in them, candidates are ranges in the
+order of a column instead, which is made once for each run: those that are in all bands of the column.
+A run is searched once, however many pieces of it are looked into (operators/theta/pieces.py).
+
+Candidates become pairs, a bounded number at a time, of which those out of time are left out, if their
+ranges were wide; then come the predicates that the stream completes, the cheapest first. One that a
+band has answered is not evaluated again, but at the ends of the band. Rows are carried as positions,
+and those columns that go on are gathered when they have passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.probe import expand_within
+from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.predicate import Predicate, judged, pairs_of
+from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
+from spillway.operators.theta.combinations import Combinations
+from spillway.operators.theta.pieces import Pieces, Placed, pieces_of, placed
+from spillway.plan.sql.bands import Band
+from spillway.routing.slices import Slicing
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData, as_numpy
+
+#: Numpy takes rows fastest by 64 bit positions.
+Positions = NDArray[np.int64]
+#: Candidates in a run up to which no better way to find fewer is looked for.
+FEW_PAIRS = 256
+#: What is not looked at.
+_NOTHING = np.empty(0, np.int32)
+_NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Combinations that found a partner: which of them, and which rows of which run."""
+
+    left: Positions
+    run: int
+    right: Positions
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Ranges of rows, or of an order of rows: which combination, first, how many."""
+
+    which: Positions
+    start: Positions
+    count: Positions
+    order: NDArray[np.int32]
+    #: A predicate that holds for all of them.
+    answered: Predicate | None = None
+
+    @property
+    def pairs(self) -> int:
+        return int(self.count.sum(dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class _ByTime:
+    """Candidates in the pieces of a run by their places, a part for each plane."""
+
+    parts: Sequence[Placed]
+    pairs: int
+    #: Whether some may be out of their times.
+    wide: bool
+
+    def candidates(self) -> Iterator[_Candidates]:
+        """Those of each piece; they are many, as all that visit look into every piece."""
+        for part in self.parts:
+            for which, start, count in part.cut():
+                yield _some(which, start, count)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What is looked at of candidates, each empty where it need not be."""
+
+    begins: Positions
+    ends: Positions
+    times: NDArray[np.int64]
+    marks: NDArray[np.int32]
+    #: The pairs within the window that each candidate stands for.
+    share: float
+
+
+class Visit:
+    """Combinations against some segments of one stream."""
+
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        slicing: Slicing,
+        predicates: Sequence[Predicate],
+        left: Combinations,
+        target: int,
+        segments: Sequence[Segment],
+        stats: OperatorStats,
+        pair_rows: int,
+        wanted: Sequence[Sequence[int]],
+        before: int | None = None,
+    ) -> None:
+        """`wanted` are the columns of each stream that go on; `before` leaves out rows of that batch.
+
+        Predicates are in the order of their use.
+        """
+        self._streams = streams
+        self._slicing = slicing
+        self._predicates = predicates
+        self._left = left
+        self._target = target
+        self._runs = pieces_of(segments)
+        self._stats = stats
+        self._pair_rows = pair_rows
+        self._wanted = wanted
+        #: Columns of the combinations by which partners are found in bands.
+        self._sought: dict[tuple[int, int], Ordered | None] = {}
+        self._before = before
+        window = streams[target].window_us
+        assert window is not None
+        #: The times between which partners are, both included.
+        self._first, self._last = left.latest - window + 1, left.deadline - 1
+
+    def blocks(self) -> Iterator[dict[int, list[pa.Array]]]:
+        """The columns of the combinations that found partners, a bounded number at a time."""
+        if not self._left.count or not self._runs:
+            return
+        matched = 0
+        held: list[Found] = []
+        size = 0
+        for number, pieces in enumerate(self._runs):
+            most = pairs_of(self._left.row_bytes + pieces.row_bytes, self._pair_rows)
+            for found in self._found(number, pieces, most):
+                held.append(found)
+                size += len(found.left)
+                matched += len(found.left)
+                if size >= most:
+                    yield self._gathered(held)
+                    held, size = [], 0
+        if held:
+            yield self._gathered(held)
+        source, target = str(self._left.source), str(self._target)
+        self._stats.probed(source, target, self._left.count, matched)
+
+    def _found(self, number: int, pieces: Pieces, most: int) -> Iterator[Found]:
+        data = pieces.data
+        unsure = self._unsure(data)
+        if unsure is None:
+            return
+        by_time = self._by_time(pieces)
+        banded = self._fewest(data, by_time.pairs)
+        # Where all rows are in all ranges of time, those in a band are, too.
+        whole = by_time.pairs == self._left.count * pieces.rows
+        timed = by_time.wide or (banded is not None and not whole)
+        cut = banded is not None and not pieces.whole
+        limits = _Limits(
+            pieces.begins if cut else _NO_ROWS,
+            pieces.ends if cut else _NO_ROWS,
+            data.times if timed and data.times is not None else _NO_ROWS,
+            _marks(data, self._streams[self._target]) if unsure else _NOTHING,
+            1.0 if banded is None else by_time.pairs / max(sum(one.pairs for one in banded), 1),
+        )
+        for some in by_time.candidates() if banded is None else banded:
+            yield from self._among(number, data, some, most, limits)
+
+    def _among(
+        self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
+    ) -> Iterator[Found]:
+        """What candidates of a run become."""
+        at, offset = 0, 0
+        while at < len(some.which):
+            since = time.perf_counter()
+            left, right, at, offset, seen = expand_within(
+                some.which, some.start, some.count, at, offset, most, some.order,
+                limits.begins, limits.ends, limits.times, self._first, self._last,
+                limits.marks, self._before or 0,
+            )  # fmt: skip
+            took = time.perf_counter() - since
+            considered = round(seen * limits.share)
+            left, right = self._passed(data, left, right, considered, some.answered, took)
+            if len(left):
+                self._stats.produced_of(data.h, right)
+                yield Found(left, number, right)
+
+    def _unsure(self, data: RunData) -> bool | None:
+        """Whether some rows are to be left out; None: all are."""
+        if self._before is None:
+            return False
+        marks = _marks(data, self._streams[self._target])
+        least, most = data.derived("marks", lambda: (int(marks.min()), int(marks.max())))
+        return None if least >= self._before else most >= self._before
+
+    # Where candidates are
+
+    def _by_time(self, pieces: Pieces) -> _ByTime:
+        """Candidates by their place."""
+        slicing = self._slicing
+        # Of times that no row has, nothing needs to be looked for.
+        least, most = pieces.data.time_span
+        first, last = np.maximum(self._first, least), np.minimum(self._last, most)
+        parts = [
+            placed(some, slicing.ranges(self._target, first, last, plane), first <= last)
+            for plane, some in pieces.by_plane(slicing)
+        ]
+        wide = not slicing.unaliased(self._target, most - least)
+        return _ByTime(parts, sum(part.pairs for part in parts), wide)
+
+    def _fewest(self, data: RunData, least: int) -> Sequence[_Candidates] | None:
+        """The fewest candidates that a band leaves; None where they are not fewer than `least`."""
+        best: Sequence[_Candidates] | None = None
+        if least <= FEW_PAIRS:
+            return best
+        for predicate in self._predicates:
+            for found in self._by_bands(data, predicate):
+                if (pairs := sum(one.pairs for one in found)) < least:
+                    best, least = found, pairs
+        return best
+
+    def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[_Candidates, ...]]:
+        """Candidates that the bands of a predicate leave, for each column of the target.
+
+        Where one of them has numbers that are too large, none is used, so that the predicate fails.
+        """
+        target = self._streams[self._target].name
+        inside: dict[str, list[InBand]] = {}
+        for band in predicate.bands:
+            for at in self._left.columns:
+                if (fitting := band.between(target, self._streams[at].name)) is None:
+                    continue
+                if (found := self._in_band(data, fitting)) is None:
+                    return
+                inside.setdefault(fitting.right.name, []).append(found)
+        for some in inside.values():
+            whole = predicate.answered and len(some) == len(predicate.bands)
+            yield self._in_bands(some, predicate if whole else None)
+
+    def _in_bands(
+        self, found: Sequence[InBand], answered: Predicate | None
+    ) -> tuple[_Candidates, ...]:
+        """Candidates in all of some bands, apart those for which a predicate is answered by them."""
+        shared = in_all(found, self._left.count)
+        which, order, (begin, end) = shared.which, shared.order, shared.wide
+        # What has NaN comes last in the order.
+        rest = np.full(len(which), shared.unordered, np.int64)
+        unordered = _some(which, rest, len(order) - rest, order)
+        if answered is None:
+            return (_some(which, begin, end - begin, order), unordered)
+        inner, outer = shared.sure
+        none = inner >= outer
+        inner, outer = np.where(none, end, inner), np.where(none, end, outer)
+        begins, ends = np.concatenate([begin, outer]), np.concatenate([inner, end])
+        return (
+            _some(which, inner, outer - inner, order, answered),
+            _some(np.concatenate([which, which]), begins, ends - begins, order),
+            unordered,
+        )
+
+    def _in_band(self, data: RunData, band: Band) -> InBand | None:
+        stream = next(at for at, s in enumerate(self._streams) if s.name == band.left.stream)
+        place = (stream, self._column(band.left))
+        if place not in self._sought:
+            self._sought[place] = ordered(self._left.columns[stream][place[1]])
+        mine = self._sought[place]
+        return None if mine is None else in_band(data, self._column(band.right), mine, band)
+
+    def _column(self, column: Any) -> int:
+        stream = next(one for one in self._streams if one.name == column.stream)
+        return stream.visible.index(column.name)
+
+    # What passes
+
+    def _passed(
+        self,
+        data: RunData,
+        left: Positions,
+        right: Positions,
+        considered: int,
+        answered: Predicate | None,
+        took_s: float,
+    ) -> tuple[Positions, Positions]:
+        if answered is not None:
+            self._stats.judged(answered.label, considered, len(left), took_s)
+            considered = len(left)
+        for predicate in self._predicates:
+            if not len(left):
+                break
+            if predicate is answered:
+                continue
+            keep = judged(
+                predicate, self._rows(data, left, right), len(left), considered, self._stats
+            )
+            if keep is not None:
+                left, right = left.take(keep), right.take(keep)
+            considered = len(left)
+        return left, right
+
+    def _rows(
+        self, data: RunData, left: Positions, right: Positions
+    ) -> Callable[[Positions | None], tuple[Mapping[str, Rows], int]]:
+        def some(keep: Positions | None) -> tuple[Mapping[str, Rows], int]:
+            mine = left if keep is None else left.take(keep)
+            theirs = right if keep is None else right.take(keep)
+            found = {}
+            for at, columns in self._left.columns.items():
+                stream = self._streams[at]
+                found[stream.name] = Rows(
+                    stream.name, stream.visible, columns.__getitem__, mine, len(mine)
+                )
+            stream = self._streams[self._target]
+            found[stream.name] = Rows(
+                stream.name, stream.visible, data.payload.column, theirs, len(theirs)
+            )
+            return found, len(mine)
+
+        return some
+
+    def _gathered(self, held: Sequence[Found]) -> dict[int, list[pa.Array]]:
+        """The columns that go on of combinations and their partners."""
+        left = pa.array(_together([one.left for one in held]))
+        found = {
+            at: [columns[place].take(left) for place in self._wanted[at]]
+            for at, columns in self._left.columns.items()
+        }
+        parts = []
+        for number, same in groupby(held, key=lambda one: one.run):
+            rows = pa.array(_together([one.right for one in same]))
+            payload = self._runs[number].data.payload
+            parts.append([payload.column(at).take(rows) for at in self._wanted[self._target]])
+        mine = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
+        return found | {self._target: mine}
+
+
+def _together(parts: Sequence[Positions]) -> Positions:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _some(
+    which: NDArray[Any],
+    start: NDArray[Any],
+    count: NDArray[Any],
+    order: NDArray[np.int32] = _NOTHING,
+    answered: Predicate | None = None,
+) -> _Candidates:
+    there = count > 0
+    which, start, count = (one[there].astype(np.int64) for one in (which, start, count))
+    return _Candidates(which, start, count, order, answered)
+
+
+def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:
+    """The batch in which each row came, which is stored after its columns."""
+    return as_numpy(data.payload.column(len(stream.lanes)), np.int32)

@@ -1,0 +1,1 @@
+"""SQL conditions as data: text, types, linear parts, bands."""

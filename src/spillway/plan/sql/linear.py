@@ -1,0 +1,161 @@
+"""Linear expressions in conditions: columns times factors, and a constant.
+
+`linear` reads one from a part of a condition, and `calculated` all that Spark calculates on the way to
+it, each in its type. Where columns have known bounds, so has every such number, and it is known whether
+one can leave its type, which in ANSI mode is an error: `Sum.leaves`.
+
+Factors are of double precision, whatever type the numbers have. So what is said of them is off by a
+little of the *sizes*: of what the terms are together if none cancels another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from spillway.plan.sql.expression import Column
+from spillway.plan.sql.kinds import Kind
+from spillway.plan.sql.typed import Applied, Constant, Read, Typed, parts_of
+
+#: What a calculation of a few steps may be off by, over the sizes of its terms: in double precision, and
+#: in single precision.
+ROUNDING = 2.0**-44
+SINGLE = 2.0**-18
+LARGEST = float(np.finfo(np.float64).max)
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
+#: The least and the largest of some numbers.
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sum of columns times factors, and a constant."""
+
+    columns: dict[Column, float]
+    constant: float
+    #: The same with all signs alike, so that nothing cancels.
+    factors: dict[Column, float]
+    constants: float
+
+    def plus(self, other: Linear, sign: float) -> Linear:
+        """The sum of both, or the difference."""
+        return Linear(
+            _sum(self.columns, other.columns, sign),
+            self.constant + other.constant * sign,
+            _sum(self.factors, other.factors, 1.0),
+            self.constants + other.constants,
+        )
+
+    def scaled(self, by: float, size: float) -> Linear:
+        """So many times the same; `size` is that of the terms that make the number."""
+        return Linear(
+            _sum({}, self.columns, by),
+            self.constant * by,
+            _sum({}, self.factors, size),
+            self.constants * size,
+        )
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A number that is calculated from two columns, in a type that has no room for all numbers."""
+
+    #: The factors of the columns, and the constant.
+    terms: tuple[float, float, float]
+    #: Their sizes, before some cancelled others.
+    sizes: tuple[float, float, float]
+    #: The first number that is too large.
+    limit: float
+    rounding: float = ROUNDING
+
+    def turned(self) -> Sum:
+        """The same with the columns in the other order."""
+        (p, q, constant), (left, right, rest) = self.terms, self.sizes
+        return Sum((q, p, constant), (right, left, rest), self.limit, self.rounding)
+
+    def leaves(self, left: Span, right: Span) -> bool:
+        """Whether it may leave its type, where columns are between these ends.
+
+        Example:
+            >>> gap = Sum((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), 2.0**31)
+            >>> gap.leaves((1.7e9, 1.8e9), (1.7e9, 1.8e9)), gap.leaves((1.7e9, 1.8e9), (-5e8, 0.0))
+            (False, True)
+        """
+        least = most = self.terms[2]
+        # Rounding first: the sizes together may be beyond all numbers.
+        slack = self.rounding * self.sizes[2]
+        for factor, of, ends in zip(self.terms, self.sizes, (left, right), strict=False):
+            low, high = sorted(factor * end for end in ends)
+            least, most = least + low, most + high
+            slack += self.rounding * of * max(map(abs, ends))
+        # Whole numbers begin at -limit. Not the other way round: nothing is known of NaN.
+        return not (least - slack > -self.limit - 1 and most + slack < self.limit)
+
+
+def linear(one: Typed) -> Linear | None:
+    """A part of a condition as a linear expression; None: it is none."""
+    match one:
+        case Read(column=column, kind=kind):
+            known = kind.whole or kind.time or kind.floating
+            return Linear({column: 1.0}, 0.0, {column: 1.0}, 0.0) if known else None
+        case Constant(value=int() | float() | Decimal() as value, kind=kind) if (
+            kind.name != "boolean"
+        ):
+            return Linear({}, float(value), {}, abs(float(value)))
+        case Applied(name="to", of=(inner,)):
+            return linear(inner)
+        case Applied(name="-", of=(inner,)):
+            negated = linear(inner)
+            return negated.scaled(-1.0, 1.0) if negated else None
+        case Applied(name="+" | "-" | "*" | "/" as name, of=(left, right)):
+            mine, theirs = linear(left), linear(right)
+            return _of_two(name, mine, theirs) if mine and theirs else None
+        case _:
+            return None
+
+
+def _of_two(name: str, mine: Linear, theirs: Linear) -> Linear | None:
+    if name in ("+", "-"):
+        return mine.plus(theirs, 1.0 if name == "+" else -1.0)
+    if name == "*" and not mine.columns:
+        mine, theirs = theirs, mine
+    by, size = theirs.constant, theirs.constants
+    if theirs.columns or (name == "/" and not by):
+        return None
+    return mine.scaled(by, size) if name == "*" else mine.scaled(1.0 / by, size / abs(by) / abs(by))
+
+
+def calculated(one: Typed) -> Iterator[tuple[Linear, Kind]]:
+    """What is calculated for a part of a condition, as far as it is linear, and in which types.
+
+    Of `abs(e)` and `-e` that is -e: the least whole number has no opposite. Decimals are not among it:
+    they have room for every result (plan/sql/typed.py).
+    """
+    for part in parts_of(one):
+        yield from calculated(part)
+    if not isinstance(one, Applied) or one.name not in ("+", "-", "*", "/", "abs"):
+        return
+    found = linear(Applied("-", one.of, one.kind) if one.name == "abs" else one)
+    if found is not None and not one.kind.decimal:
+        yield found, one.kind
+
+
+def sum_of(of: Linear, kind: Kind, left: Column, right: Column) -> Sum:
+    """A linear expression in two columns, with what its type has room for."""
+    terms = of.columns.get(left, 0.0), of.columns.get(right, 0.0), of.constant
+    sizes = of.factors.get(left, 0.0), of.factors.get(right, 0.0), of.constants
+    if kind.name == "float":
+        return Sum(terms, sizes, _LARGEST_SINGLE, SINGLE)
+    return Sum(terms, sizes, LARGEST if kind.floating else float(kind.limit))
+
+
+def _sum(
+    mine: dict[Column, float], theirs: dict[Column, float], times: float
+) -> dict[Column, float]:
+    found = dict(mine)
+    for column, factor in theirs.items():
+        found[column] = found.get(column, 0.0) + factor * times
+    return found

@@ -1,0 +1,1 @@
+"""What the coordinator decides over all slots: how much."""

@@ -1,0 +1,1 @@
+"""What the controller of one slot decides: which groups."""

@@ -1,0 +1,146 @@
+"""Which groups a slot serves in a batch that is too much for it: the transient skew buffer of FLUX.
+
+In the paper (section 4) a producer keeps the rows of a slow consumer in a buffer, and goes on with those
+of the others. Here a batch is over when its slowest slot is. So a slot has a budget of rows, and the
+rows of groups that do not fit into it wait in the slot, on disk, for a later batch: the other slots and
+the next batches need not wait for them.
+
+Groups are served in the order in which their rows have come: those that wait longest first, each
+with all its rows; one that is too large for what is left of the budget lets smaller ones by, and is the
+first of a later batch. So none waits for ever, and the order of a group's rows is kept. When the buffer
+is full, groups are served beyond the budget: the batch takes longer, which is how the input is slowed
+down, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.metrics.groups import Floats, Ints
+from spillway.metrics.record import SlotRecord
+from spillway.slot.gate import Budget
+
+#: Weight of the newest batch in what is known of a slot: a slot that has become slow is known to be
+#: slow after a batch or two, as is one that is fast again.
+_NEWEST = 0.5
+#: The most that a slot may take beyond what most others take, where no time is given.
+_BEYOND_OTHERS = 1.5
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known of one slot, on average over recent batches."""
+
+    #: Rows that it processes in a second, and rows that a batch brings.
+    rows_per_s: float
+    brought_rows: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it works for what a batch brings."""
+        return self.brought_rows / self.rows_per_s
+
+    def blended(self, newer: Pace) -> Pace:
+        """The average with a newer batch."""
+        return Pace(
+            self.rows_per_s * (1 - _NEWEST) + newer.rows_per_s * _NEWEST,
+            self.brought_rows * (1 - _NEWEST) + newer.brought_rows * _NEWEST,
+        )
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How much each slot may process in a batch, from what the batches before have shown."""
+
+    #: Bytes of rows that may wait in each slot.
+    buffer_bytes: int
+    #: Seconds that a slot may work in a batch; None: half as long again as most others.
+    target_s: float | None = None
+    #: The slots that have processed rows, and what waits in each slot.
+    paces: Mapping[int, Pace] = field(default_factory=dict)
+    waiting_rows: Mapping[int, int] = field(default_factory=dict)
+
+    def observed(self, records: Mapping[int, SlotRecord], *, is_round: bool = False) -> Skew:
+        """After a batch or a round, which brings no rows and so tells nothing of the pace."""
+        waiting = {slot: record.spooled_rows for slot, record in records.items()}
+        if is_round:
+            return replace(self, waiting_rows=waiting)
+        paces = {slot: known for slot, known in self.paces.items() if slot in records}
+        for slot, record in records.items():
+            if record.processed_rows and record.busy_s > 0:
+                speed = record.processed_rows / record.busy_s
+                seen = Pace(speed, record.brought_rows)
+                paces[slot] = paces[slot].blended(seen) if slot in paces else seen
+        return replace(self, paces=paces, waiting_rows=waiting)
+
+    def budgets(self) -> dict[int, Budget]:
+        """The slots with more rows than they can process in the time, and how many they can.
+
+        Example:
+            >>> slow, fast = Pace(100.0, 900.0), Pace(1000.0, 900.0)
+            >>> Skew(1 << 20, paces={0: slow, 1: fast, 2: fast}).budgets()
+            {0: Budget(rows=135, buffer_bytes=1048576)}
+        """
+        target_s = self._target_s()
+        allowed = {slot: int(pace.rows_per_s * target_s) for slot, pace in self.paces.items()}
+        return {
+            slot: Budget(rows, self.buffer_bytes)
+            for slot, rows in allowed.items()
+            if self.paces[slot].brought_rows + self.waiting_rows.get(slot, 0) > rows
+        }
+
+    def _target_s(self) -> float:
+        if self.target_s is not None or not self.paces:
+            return self.target_s or 0.0
+        # The lower median: of two slots, the slower one is not the measure.
+        seconds = sorted(pace.seconds for pace in self.paces.values())
+        return _BEYOND_OTHERS * seconds[(len(seconds) - 1) // 2]
+
+
+def open_groups(
+    expected_rows: Floats,
+    waiting_rows: Ints,
+    since_s: Floats,
+    budget_rows: int | None,
+    buffer_rows: float,
+) -> NDArray[np.bool_]:
+    """For each group, whether its rows are processed in this batch, those that wait and new ones.
+
+    Args:
+        expected_rows: Rows that the batch will bring of each group, as far as one can know.
+        waiting_rows: Rows of each group that wait.
+        since_s: Since when they do.
+        budget_rows: Rows that the batch may process; None: as many as there are.
+        buffer_rows: Rows that may wait afterwards.
+
+    Example:
+        >>> open_groups(np.array([5.0, 5.0, 1.0]), np.array([0, 9, 0]), np.zeros(3), 15, 100).tolist()
+        [False, True, True]
+    """
+    if budget_rows is None:
+        return np.ones(len(expected_rows), np.bool_)
+    waits = waiting_rows > 0
+    # Of groups without waiting rows the smallest are served first, so that most groups are.
+    first_come = np.where(waits, since_s, np.inf)
+    order = np.lexsort((np.where(waits, 0.0, expected_rows), first_come))
+    rows = (waiting_rows + expected_rows)[order]
+    served = np.cumsum(rows)
+    within = int(np.searchsorted(served, budget_rows, side="right"))
+    left_over = served[-1] - served if len(served) else served
+    # The first place from which on what is left fits into the buffer.
+    fitting = int(np.searchsorted(-left_over, -buffer_rows, side="left")) + 1
+    count = max(within, int(waits.any()), fitting if served[-1:].sum() > buffer_rows else 0)
+    opened = np.zeros(len(rows), np.bool_)
+    opened[order[:count]] = True
+    # A group that is too large for what is left of the budget does not keep smaller ones out: it is
+    # among the first of the next batch.
+    room = budget_rows - float(rows[:count].sum())
+    for place in (count + np.flatnonzero(rows[count:] <= room)).tolist():
+        if rows[place] <= room:
+            opened[order[place]] = True
+            room -= rows[place]
+    return opened

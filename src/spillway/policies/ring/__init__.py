@@ -1,0 +1,1 @@
+"""Joins on predicates over a ring of slots: costs, length, slices, probe orders (PSP)."""

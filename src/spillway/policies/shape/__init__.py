@@ -1,0 +1,1 @@
+"""Which shape the join of a slot has (PLANS)."""

@@ -1,0 +1,1 @@
+"""What users call: builders, writer, query, session."""

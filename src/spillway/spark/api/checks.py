@@ -1,0 +1,131 @@
+"""What a user gives a query, checked: streams, columns, keys and times, each refused by name."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from spillway.duration import Duration, duration_us
+from spillway.errors import PlanError
+from spillway.plan.join import WindowPlan
+from spillway.spark.runtime.lanes import check_arrow
+
+#: Types of keys that can be equal to one another, by family; keys of two families cannot.
+_FAMILIES: tuple[tuple[str, tuple[type[DataType], ...]], ...] = (
+    ("number", (NumericType,)),
+    ("text", (StringType, VarcharType, CharType)),
+    ("binary", (BinaryType,)),
+    ("boolean", (BooleanType,)),
+    ("date", (DateType,)),
+    ("timestamp", (TimestampType,)),
+    ("timestamp without zone", (TimestampNTZType,)),
+    ("interval", (DayTimeIntervalType,)),
+)
+
+
+def check_stream(name: str, frame: Any) -> None:
+    """Refuses what is not a streaming DataFrame with columns that can be told apart."""
+    if not isinstance(frame, DataFrame):
+        raise PlanError(
+            f"stream {name} is a {type(frame).__name__}, not a streaming DataFrame",
+            hint="pass what spark.readStream...load() returns",
+        )
+    if not frame.isStreaming:
+        raise PlanError(
+            f"stream {name} is a batch DataFrame, not a stream",
+            hint=f"read it with spark.readStream instead of spark.read to make {name} a stream",
+        )
+    folded = [column.lower() for column in frame.columns]
+    twice = next((column for column in frame.columns if folded.count(column.lower()) > 1), None)
+    if twice is not None:
+        raise PlanError(
+            f"stream {name} has more than one column called {twice}",
+            hint="rename them apart before the join",
+        )
+    check_arrow(name, frame.schema)
+
+
+def check_key(stream: str, column: str, kind: DataType, verb: str) -> None:
+    """Refuses a type whose values cannot be compared for equality by their bits."""
+    if isinstance(kind, StructType | ArrayType | MapType) or family(kind) is None:
+        raise PlanError(
+            f"{stream}.{column} is {kind.simpleString()}, which cannot be a {verb} key",
+            hint=f"{verb} on its fields, or on a text or number made from it",
+        )
+    if isinstance(kind, StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
+        raise PlanError(
+            f"{stream}.{column} has collation {kind.collation}, which cannot be a {verb} key",
+            hint=f"normalise it before the {verb}, for example lower({column}) COLLATE UTF8_BINARY",
+        )
+
+
+def family(kind: DataType) -> str | None:
+    """The family of types that a key is of; None if it cannot be one."""
+    return next((name for name, kinds in _FAMILIES if isinstance(kind, kinds)), None)
+
+
+def find_column(frame: DataFrame, stream: str, name: str, role: str, hint: str) -> str:
+    """The column that a user means, whatever the case of its letters."""
+    columns = frame.columns
+    if name in columns:
+        return name
+    folded = [column for column in columns if column.lower() == str(name).lower()]
+    if len(folded) == 1:
+        return folded[0]
+    near = difflib.get_close_matches(str(name), columns, n=1)
+    raise PlanError(
+        f"stream {stream} has no column {name!r} to use as {role}",
+        detail=f"its columns are {', '.join(columns)}",
+        hint=f"did you mean {near[0]!r}?" if near else hint,
+    )
+
+
+def find_time(frame: DataFrame, stream: str, name: str, verb: str) -> str:
+    """The column of event times that a user means."""
+    column = find_column(frame, stream, name, "event time", f"name a column of {stream}")
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise PlanError(
+            f"the window of stream {stream} is on {column}, which is {kind.simpleString()}, "
+            "not a time",
+            hint=f"use a timestamp column, or cast it before the {verb}: "
+            f"to_timestamp({column}) or timestamp_micros({column})",
+        )
+    return column
+
+
+def window_of(
+    stream: str, time: str, window: Duration, lateness: Duration, *, tumbling: bool = False
+) -> WindowPlan:
+    """A window with lengths that make sense."""
+    length = duration_us("window", window)
+    if length <= 0:
+        raise PlanError(
+            f"the window of stream {stream} is {window!r}",
+            hint="a window must be longer than nothing",
+        )
+    lateness_us = duration_us("lateness", lateness)
+    if lateness_us < 0:
+        raise PlanError(
+            f"the lateness of stream {stream} is {lateness!r}",
+            hint="a lateness cannot be less than nothing",
+        )
+    return WindowPlan(time, length, lateness_us, tumbling)

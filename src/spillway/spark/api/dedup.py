@@ -1,0 +1,62 @@
+"""The builder of a dedup: immutable, and it checks what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql.types import StructType
+
+from spillway.operators.grouping.dedup import DedupOperator
+from spillway.plan.dedup import DedupPlan
+from spillway.plan.join import StreamPlan, WindowPlan
+from spillway.settings import Adapt
+from spillway.spark.api.result import Planned, Result
+from spillway.spark.runtime.lanes import assign_lanes, nullable
+
+#: What a parallel track can move where it cannot move a dedup with a range.
+EVERY_INSTEAD = (
+    "take every= instead of within=: one row of each key and stretch of the clock, "
+    "which depends on no row before the stretch"
+)
+
+
+@dataclass(frozen=True)
+class Dedup(Result):
+    """A dedup in the making; `writeStream` starts it.
+
+    A row is a result if its key was not seen before; with a range, if no row of its key that is a
+    result is less than the range away from it in time; with stretches of the clock, if it is the first
+    of its key and stretch.
+    """
+
+    KIND: ClassVar[str] = "a dedup"
+    WHY_MODES: ClassVar[str] = "a row that was let through is never changed or taken back"
+
+    keys: tuple[str, ...] = ()
+    window: WindowPlan | None = None
+    #: What orders the rows of a batch where there is no window.
+    by: str | None = None
+
+    @property
+    def whole_schema(self) -> StructType:
+        """The columns of the stream."""
+        [frame] = self.frames.values()
+        whole = nullable(frame.schema)
+        assert isinstance(whole, StructType)
+        return whole
+
+    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+        """The checked dedup."""
+        [(name, frame)] = self.frames.items()
+        types = [nullable(frame.schema[key].dataType) for key in self.keys]
+        columns = tuple((f.name, f.dataType.simpleString()) for f in frame.schema.fields)
+        source = StreamPlan(name, columns, self.keys, self.window, null_keys=True)
+        plan = DedupPlan(source, tuple(kind.simpleString() for kind in types), self.by)
+        lanes = assign_lanes(plan, self.frames, types)
+        order = None if self.by is None else frame.columns.index(self.by)
+        window = self.window
+        tumbling = window is not None and window.tumbling
+        operator = DedupOperator(lanes.streams[0], order, adapt.block_rows, tumbling=tumbling)
+        hint = "" if window is None or tumbling else EVERY_INSTEAD
+        return Planned(plan, lanes, self.frames, operator, track_hint=hint)

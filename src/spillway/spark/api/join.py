@@ -1,0 +1,299 @@
+"""The builder of an n-way join: immutable, each verb gives a new one, each checks what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructField, StructType
+
+from spillway.duration import Duration
+from spillway.errors import PlanError
+from spillway.operators.equi.join import JoinOperator
+from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.plan.sliced import MatchedPlan
+from spillway.policies.shape.shaping import Shaping
+from spillway.settings import Adapt
+from spillway.spark.api.checks import (
+    check_key,
+    check_stream,
+    family,
+    find_column,
+    find_time,
+    window_of,
+)
+from spillway.spark.api.matching import Conditions, Test, planned_matching, predicates_of
+from spillway.spark.api.reading import fields_read
+from spillway.spark.api.result import Planned, Result
+from spillway.spark.api.stream import Grouped, results_of
+from spillway.spark.runtime.lanes import assign_lanes, common_type, result_schema
+
+
+def join(**streams: DataFrame) -> Join:
+    """Begins a join of two or more streaming DataFrames, each under a name.
+
+    Example:
+        >>> sw.join(orders=orders, payments=payments).on("order_id")  # doctest: +SKIP
+    """
+    if len(streams) < 2:
+        raise PlanError(
+            f"a join needs at least two streams, not {len(streams)}",
+            hint="name them: sw.join(orders=orders, payments=payments)",
+        )
+    for name, frame in streams.items():
+        check_stream(name, frame)
+    names = list(streams)
+    for at, name in enumerate(names):
+        for earlier in names[:at]:
+            if _same(streams[name], streams[earlier]):
+                raise PlanError(
+                    f"streams {earlier} and {name} are the same DataFrame",
+                    hint="to join a stream with itself, read its source twice: "
+                    f"{name} = spark.readStream....load()",
+                )
+    return Join(dict(streams))
+
+
+@dataclass(frozen=True)
+class Join(Result):
+    """An n-way join in the making; `writeStream` starts it."""
+
+    KIND: ClassVar[str] = "a join"
+    WHY_MODES: ClassVar[str] = (
+        "a result of an inner join, once there, is never changed or taken back"
+    )
+
+    keys: Mapping[str, tuple[str, ...]] | None = None
+    windows: Mapping[str, WindowPlan] | None = None
+    shaping: Shaping | None = None
+    conditions: Conditions = ()
+
+    def on(self, *columns: str, **per_stream: str | Sequence[str]) -> Join:
+        """The equal keys: names all streams have, or the names in each stream.
+
+        Example:
+            >>> join.on("currency", "offer")  # doctest: +SKIP
+            >>> join.on(bank1="cur", bank2="currency")  # doctest: +SKIP
+        """
+        if bool(columns) == bool(per_stream):
+            raise PlanError(
+                "on() takes the names of key columns, or one name per stream",
+                hint='for example .on("id") or .on(orders="id", payments="order_id")',
+            )
+        chosen = dict.fromkeys(self.frames, columns)
+        if per_stream:
+            self._all_streams("on()", per_stream)
+            chosen = {name: _as_tuple(per_stream[name]) for name in self.frames}
+        resolved = {
+            name: tuple(self._key(name, key) for key in keys) for name, keys in chosen.items()
+        }
+        counts = {name: len(keys) for name, keys in resolved.items()}
+        if len(set(counts.values())) != 1:
+            raise PlanError(
+                f"every stream needs the same number of keys, not {counts}",
+                hint="give the keys in the same order for every stream",
+            )
+        self._key_types(resolved)
+        return replace(self, keys=resolved)
+
+    def within(
+        self,
+        window: Duration | Mapping[str, Duration],
+        *,
+        time: str | Mapping[str, str],
+        lateness: Duration | Mapping[str, Duration] = "0 seconds",
+    ) -> Join:
+        """The window: a combination is a result when T - t < window for each of its rows.
+
+        T is the largest time of the combination. `window`, `time` and `lateness` are one value for
+        all streams, or one for each. Rows later than `lateness` behind the slowest stream are dropped
+        and counted.
+        """
+        values = {
+            what: self._per_stream(what, value)
+            for what, value in (("window", window), ("time", time), ("lateness", lateness))
+        }
+        windows = {}
+        for name, frame in self.frames.items():
+            column = find_time(frame, name, str(values["time"][name]), "join")
+            lengths = values["window"][name], values["lateness"][name]
+            windows[name] = window_of(name, column, *lengths)
+        self._comparable_times(windows)
+        return replace(self, windows=windows)
+
+    def plan(self, kind: str | None = None, *, shape: str | None = None) -> Join:
+        """In which order streams are joined, and what is stored on the way.
+
+        `"nway"`, the default, joins all streams at once and stores nothing but their rows. `"tree"`
+        joins two things at a time and stores what inner joins give; each slot has the tree that is
+        cheapest by what it measures. `"auto"` lets each slot choose between trees and joining at once,
+        and change its mind. With `shape` every slot has the tree that it says. A checkpoint may be
+        started again with another plan.
+
+        Example:
+            >>> join.plan("auto")  # doctest: +SKIP
+            >>> join.plan(shape="((bank1 bank2) bank3)")  # doctest: +SKIP
+        """
+        return replace(self, shaping=Shaping.asked(tuple(self.frames), kind, shape))
+
+    def match(self, condition: Test, *streams: str) -> Join:
+        """A condition that combinations must meet: any predicate, over two streams or more.
+
+        `condition` is a vectorised function, which is called with one object for each stream, whose
+        attributes are arrays with a value for each candidate pair, and returns an array of booleans; a
+        function of single rows in `sw.scalar(fn)`; or Spark SQL text like "abs(a.x - b.x) < 3". Without
+        names of streams, text is over those that it names, and a function over all. With several
+        conditions all must hold. A join without equal keys needs a window.
+
+        Text means what Spark means by it in ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic,
+        the usual functions of numbers and text, intervals. What is not known, and types that do not fit
+        each other, are refused here, as is text in a session without ANSI mode; overflow and division by
+        zero end the query, as in Spark.
+
+        Example:
+            >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP
+        """
+        conditions = (*self.conditions, (condition, streams))
+        predicates_of(self.frames, conditions)
+        return replace(self, conditions=conditions)
+
+    def group_by(self, *keys: str) -> Grouped:
+        """The results by key, to be aggregated in the same Spark job.
+
+        Example:
+            >>> joined.group_by("bank1.broker").agg(price=sw.min("bank1.price"))  # doctest: +SKIP
+        """
+        return results_of(self, "joined").group_by(*keys)
+
+    @property
+    def whole_schema(self) -> StructType:
+        """One struct per stream."""
+        return result_schema(self.frames)
+
+    @property
+    def made_schema(self) -> StructType:
+        """One struct per stream, of the columns that are read."""
+        read = self._read()
+        structs = [
+            StructField(one.name, _some(one.dataType, read.get(one.name)))
+            for one in self.whole_schema.fields
+        ]
+        return StructType(structs)
+
+    def _read(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns that are read of streams, where not all are: one at least, as it is to be rows."""
+        if not any(verb == "select" for verb, _ in self.steps):
+            return {}
+        empty = self.spark.createDataFrame([], self.whole_schema)
+        found = fields_read(self.shaped(empty)) or {}
+        return {
+            name: tuple(c for c in self.frames[name].columns if c in some)
+            or (self.frames[name].columns[0],)
+            for name, some in found.items()
+        }
+
+    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+        """The checked join."""
+        if self.conditions and self.shaping is not None:
+            raise PlanError(
+                "a join with match() has no plan() of its own",
+                hint="leave plan() out: the order in which streams are joined is measured; or, beside "
+                "equal keys, put the condition into where()",
+            )
+        if self.keys is None and self.conditions:
+            return planned_matching(self.frames, self.conditions, self.windows, adapt, self._read())
+        if self.keys is None:
+            shared = set.intersection(*({*frame.columns} for frame in self.frames.values()))
+            raise PlanError(
+                f"the join of {', '.join(self.frames)} has no keys",
+                detail=f"columns all of them have: {', '.join(sorted(shared)) or 'none'}",
+                hint='add .on("column"), or .on(stream="column", ...) where the names differ; or '
+                ".match(...) for a condition other than equal keys",
+            )
+        types = self._key_types(self.keys)
+        streams = tuple(
+            StreamPlan(
+                name,
+                tuple((f.name, f.dataType.simpleString()) for f in frame.schema.fields),
+                self.keys[name],
+                None if self.windows is None else self.windows[name],
+            )
+            for name, frame in self.frames.items()
+        )
+        predicates = predicates_of(self.frames, self.conditions)
+        kinds = tuple(kind.simpleString() for kind in types)
+        labels = tuple(one.label for one in predicates)
+        plan = MatchedPlan(streams, kinds, labels) if labels else JoinPlan(streams, kinds)
+        lanes = assign_lanes(plan, self.frames, types, read=self._read())
+        operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
+        shaping = self.shaping or Shaping(tuple(self.frames))
+        return Planned(plan, lanes, self.frames, operator, shaping=shaping)
+
+    def _columns_to_name(self) -> str:
+        named = (
+            ", ".join(f"{name}.{column}" for column in frame.columns)
+            for name, frame in self.frames.items()
+        )
+        return "columns are written stream.column: " + "; ".join(named)
+
+    def _all_streams(self, verb: str, given: Mapping[str, Any]) -> None:
+        unknown = [name for name in given if name not in self.frames]
+        missing = [name for name in self.frames if name not in given]
+        if unknown or missing:
+            what = f"names no stream {unknown[0]}" if unknown else f"leaves out {missing[0]}"
+            raise PlanError(f"{verb} {what}", hint=f"the streams are {', '.join(self.frames)}")
+
+    def _per_stream(self, what: str, value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            return dict.fromkeys(self.frames, value)
+        self._all_streams(f"within({what}=...)", value)
+        return value
+
+    def _key(self, stream: str, name: str) -> str:
+        hint = f'name the column of each stream: .on({stream}="...", ...)'
+        return find_column(self.frames[stream], stream, name, "key", hint)
+
+    def _comparable_times(self, windows: Mapping[str, WindowPlan]) -> None:
+        kinds = {n: self.frames[n].schema[w.time].dataType for n, w in windows.items()}
+        if len({kind.simpleString() for kind in kinds.values()}) > 1:
+            told = (f"{n}.{windows[n].time} is {k.simpleString()}" for n, k in kinds.items())
+            raise PlanError(
+                f"times that cannot be compared: {', '.join(told)}",
+                hint="cast one of them before the join, so that all are with or without a zone",
+            )
+
+    def _key_types(self, keys: Mapping[str, tuple[str, ...]]) -> list[DataType]:
+        width = len(next(iter(keys.values())))
+        return [self._key_type({n: keys[n][at] for n in self.frames}) for at in range(width)]
+
+    def _key_type(self, columns: Mapping[str, str]) -> DataType:
+        kinds = {n: self.frames[n].schema[c].dataType for n, c in columns.items()}
+        for name, kind in kinds.items():
+            check_key(name, columns[name], kind, "join")
+        families = {n: family(kind) for n, kind in kinds.items()}
+        if len(set(families.values())) > 1:
+            told = ", ".join(f"{n}.{columns[n]} is {k.simpleString()}" for n, k in kinds.items())
+            raise PlanError(
+                f"keys that cannot be compared: {told}",
+                hint="cast one of them before the join, so that all are of one kind",
+            )
+        return common_type(self.spark, list(kinds.values()))
+
+
+def _some(struct: DataType, names: Sequence[str] | None) -> DataType:
+    if names is None or not isinstance(struct, StructType):
+        return struct
+    return StructType([one for one in struct.fields if one.name in names])
+
+
+def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _same(one: DataFrame, other: DataFrame) -> bool:
+    if one is other:
+        return True
+    plans = [frame._jdf.queryExecution().analyzed() for frame in (one, other)]
+    return bool(plans[0].equals(plans[1]))

@@ -1,0 +1,146 @@
+"""The first rows of streams, looked at before the query that joins them starts.
+
+A stream is read by a streaming query of its own, with a checkpoint that is deleted after. The first
+batch that has rows is counted and a sample of it taken; then the batch waits until its query has been
+stopped. So it is never committed: a source that tidies up what is committed keeps it, and the join reads
+the same rows again.
+
+Known limitation: a source that cannot be read twice (a socket) loses the rows that were looked at, and
+one that begins with what comes next (Kafka at "latest") begins after the look.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spillway.spark.api.session import quick_local_checkpoints, remove
+from spillway.spark.runtime.lanes import quoted
+from spillway.spark.runtime.loop import STOPPED, named_failure
+from spillway.spark.runtime.task import as_stored
+
+#: Rows of a stream that are taken to the driver.
+SAMPLE_ROWS = 300
+#: How long rows are waited for.
+PATIENCE_S = 30.0
+_LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """What is known of the first rows of a stream."""
+
+    #: How many came at once, and how far the least and the largest of their times are apart.
+    rows: int
+    span_us: int
+    #: Some of them.
+    sample: pa.RecordBatch
+
+
+def first_rows(
+    frames: Mapping[str, DataFrame],
+    times: Mapping[str, str],
+    location: str,
+    *,
+    finite: bool,
+    patience_s: float = PATIENCE_S,
+) -> dict[str, FirstRows]:
+    """The first rows of each stream with a time, as far as they come soon.
+
+    `times` are the columns of event times; below `location` there is room for checkpoints. If the input
+    is finite, what is not there now is not waited for.
+    """
+    place = f"{location.rstrip('/')}/sampling-{uuid.uuid4().hex[:12]}"
+    spark = next(iter(frames.values())).sparkSession
+    until, looks = time.monotonic() + patience_s, {}
+    try:
+        with quick_local_checkpoints(spark, location):
+            for at, (name, frame) in enumerate(frames.items()):
+                looks[name] = _Look(frame, times[name], f"{place}/{at}", finite)
+        for look in looks.values():
+            look.wait(until)
+    finally:
+        with _quiet_stops():
+            for look in looks.values():
+                look.stop()
+        remove(spark, place)
+    return {name: look.found for name, look in looks.items() if look.found is not None}
+
+
+class _Look:
+    """A query that takes the first rows of one stream, from when it is made until it is stopped."""
+
+    def __init__(self, frame: DataFrame, time: str, place: str, finite: bool) -> None:
+        self.found: FirstRows | None = None
+        self._time = time
+        self._failure: BaseException | None = None
+        self._done = threading.Event()
+        self._query: StreamingQuery | None = None
+        rows = frame.where(F.col(quoted(time)).isNotNull())
+        writer = rows.writeStream.foreachBatch(self._take).option("checkpointLocation", place)
+        self._query = (writer.trigger(availableNow=True) if finite else writer).start()
+
+    def wait(self, until: float) -> None:
+        """Waits for rows, or for the end of the input; raises what came instead."""
+        assert self._query is not None
+        while not self._done.wait(_LOOK_EVERY_S) and time.monotonic() < until:
+            if not self._query.isActive:
+                self._failure = self._failure or self._query.exception()
+                break
+        if self._failure is not None:
+            raise named_failure(self._failure)
+
+    def stop(self) -> None:
+        """Ends the query, whatever it is doing."""
+        if self._query is not None:
+            self._query.stop()
+
+    def _take(self, rows: DataFrame, batch: int) -> None:  # noqa: ARG002
+        try:
+            self.found = _taken(rows, self._time)
+        except BaseException as problem:
+            self._failure = problem
+        if self.found is None and self._failure is None:
+            return
+        self._done.set()
+        while self._query is None or self._query.isActive:
+            time.sleep(_LOOK_EVERY_S)
+        raise RuntimeError(STOPPED)
+
+
+@contextmanager
+def _quiet_stops() -> Iterator[None]:
+    """Keeps what tells Spark of a stopped query out of the log, where it looks like a failure."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return record.exc_info is None or STOPPED not in str(record.exc_info[1])
+
+    log = logging.getLogger("py4j.clientserver")
+    log.addFilter(wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(wanted)
+
+
+def _taken(rows: DataFrame, time: str) -> FirstRows | None:
+    column = F.col(quoted(time))
+    counted = rows.agg(
+        F.count(F.lit(1)).alias("rows"), F.min(column).alias("least"), F.max(column).alias("most")
+    ).toArrow()
+    count = counted["rows"][0].as_py()
+    if not count:
+        return None
+    least, most = (counted[name].cast(pa.int64())[0].as_py() for name in ("least", "most"))
+    [sample] = rows.limit(SAMPLE_ROWS).toArrow().combine_chunks().to_batches()
+    return FirstRows(count, most - least, as_stored(sample))

@@ -1,0 +1,220 @@
+"""Queries on one stream: what is grouped or let through once, checked as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from spillway.duration import Duration
+from spillway.errors import PlanError
+from spillway.plan.join import WindowPlan
+from spillway.spark.api.aggregations import Aggregation, PythonFunction
+from spillway.spark.api.checks import check_key, check_stream, find_column, find_time, window_of
+from spillway.spark.api.dedup import Dedup
+from spillway.spark.api.groupby import GroupBy
+from spillway.spark.api.result import Result
+from spillway.spark.api.windowed import WindowedGroupBy
+from spillway.spark.runtime.lanes import quoted
+
+
+def stream(frame: DataFrame, name: str = "stream") -> Stream:
+    """Begins a query on one streaming DataFrame.
+
+    Example:
+        >>> sw.stream(trades).group_by("symbol").agg(mean=sw.avg("price"))  # doctest: +SKIP
+    """
+    check_stream(name, frame)
+    return Stream(name, frame)
+
+
+def results_of(query: Result, name: str) -> Stream:
+    """The results of a query, to be grouped in the same job."""
+    empty = query.spark.createDataFrame([], query.schema)
+    return Stream(name, empty, query)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream, under a name."""
+
+    name: str
+    #: The stream; or no rows of the same columns, where it is the results of a query.
+    frame: DataFrame
+    before: Result | None = None
+
+    def group_by(self, *keys: str) -> Grouped:
+        """The keys that rows are grouped by; a key that is NULL is a key like any other."""
+        if not keys:
+            raise PlanError(
+                "group_by() needs at least one key",
+                hint='name the columns: .group_by("symbol"); for one group in all, group by a '
+                "column that is the same in all rows",
+            )
+        found = tuple(self._key(key) for key in keys)
+        names = [name for name, _ in found]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise PlanError(f"group_by() names the key {twice} twice", hint="name it once")
+        return Grouped(self, found)
+
+    def dedup(
+        self,
+        *keys: str,
+        within: Duration | None = None,
+        every: Duration | None = None,
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+        by: str | None = None,
+    ) -> Dedup:
+        """One row of each key: the first; with `within` or `every`, one again and again in event time.
+
+        `within` lets a row through if it is at least so far, to either side, from all of its key that
+        were let through. `every` cuts time into stretches of this length, as Spark's `window` does, and
+        lets the first row of each key and stretch through.
+
+        The rows of a batch are taken in the order of `time`, or `by`, and then of their content; the
+        result does not depend on the order in which they come. Rows later than `lateness` behind the
+        newest are dropped and counted.
+
+        Example:
+            >>> sw.stream(events).dedup("id", within="1 hour", time="ts")  # doctest: +SKIP
+            >>> sw.stream(events).dedup("id", every="1 hour", time="ts")  # doctest: +SKIP
+        """
+        if not keys:
+            raise PlanError(
+                "dedup() needs at least one key", hint='name the columns: .dedup("event_id")'
+            )
+        _check_window(within, every, time)
+        hint = f"name a column of {self.name}"
+        found = tuple(find_column(self.frame, self.name, key, "key", hint) for key in keys)
+        for key in found:
+            check_key(self.name, key, self.frame.schema[key].dataType, "dedup")
+        window, length = None, within if every is None else every
+        if length is not None:
+            column = find_time(self.frame, self.name, str(time), "dedup")
+            window = window_of(self.name, column, length, lateness, tumbling=every is not None)
+        order = by and find_column(self.frame, self.name, by, "order", hint)
+        frames = {self.name: self.frame}
+        return Dedup(frames, found, window, order, before=self.before)
+
+    def _key(self, key: str) -> tuple[str, str]:
+        """The name that a key has in the results, and what it is in Spark's words."""
+        outer, _, inner = str(key).partition(".")
+        if key in self.frame.columns or not inner or outer not in self.frame.columns:
+            hint = f"name a column of {self.name}"
+            name = find_column(self.frame, self.name, key, "key", hint)
+            check_key(self.name, name, self.frame.schema[name].dataType, "group-by")
+            return name, quoted(name)
+        kind = self.frame.schema[outer].dataType
+        if not isinstance(kind, StructType) or inner not in kind.names:
+            raise PlanError(
+                f"{self.name} has no column {key!r} to use as key",
+                detail=f"{outer} is {kind.simpleString()}",
+                hint="a column of a stream is written stream.column",
+            )
+        check_key(self.name, key, kind[inner].dataType, "group-by")
+        return inner, f"{quoted(outer)}.{quoted(inner)}"
+
+
+def _check_window(within: Duration | None, every: Duration | None, time: str | None) -> None:
+    """Refuses a dedup with two windows, or with half of one."""
+    if within is not None and every is not None:
+        raise PlanError(
+            f"dedup() takes within or every, not both: within={within!r}, every={every!r}",
+            hint="within is how far apart the rows of a key are that are let through, wherever they "
+            "are; every is the length of stretches of the clock, of which each gives one",
+        )
+    name = "within" if every is None else "every"
+    if (within is None and every is None) != (time is None):
+        raise PlanError(
+            f"dedup() takes {name} and time together",
+            hint=f'for example .dedup("event_id", {name}="1 hour", time="ts")',
+        )
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A stream by key, before it is said what of it."""
+
+    stream: Stream
+    #: For each key, its name in the results, and what it is in Spark's words.
+    keys: tuple[tuple[str, str], ...]
+    window: WindowPlan | None = None
+    rows: int | None = None
+    by: str | None = None
+
+    def last(self, rows: int, *, by: str | None = None) -> Grouped:
+        """Aggregates are over the last so many rows of each key.
+
+        Rows are in the order of their batches; those of one batch by a column, and then by content.
+        """
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+            raise PlanError(
+                f"last({rows!r}) is not a number of rows", hint="for example .last(100)"
+            )
+        hint = f"name a column of {self.stream.name}"
+        order = by and find_column(self.stream.frame, self.stream.name, by, "order", hint)
+        return replace(self, window=None, rows=rows, by=order)
+
+    def within(self, window: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
+        """Aggregates are over the rows of each key in a range of event time, up to the row's own.
+
+        Rows later than `lateness` behind the newest are dropped and counted.
+        """
+        column = find_time(self.stream.frame, self.stream.name, time, "group-by")
+        plan = window_of(self.stream.name, column, window, lateness)
+        return replace(self, window=plan, rows=None, by=None)
+
+    def agg(self, **aggregates: Aggregation) -> GroupBy:
+        """What is computed for every key, each under a name.
+
+        Example:
+            >>> grouped.agg(trades=sw.count(), mean=sw.avg("price"))  # doctest: +SKIP
+        """
+        if not aggregates:
+            raise PlanError(
+                "agg() needs at least one aggregate",
+                hint='for example .agg(trades=sw.count(), mean=sw.avg("price"))',
+            )
+        for name, one in aggregates.items():
+            self._check(name, one)
+        frames, before = {self.stream.name: self.stream.frame}, self.stream.before
+        if self.window is None and self.rows is None:
+            return GroupBy(frames, self.keys, dict(aggregates), before=before)
+        window = self.window, self.rows, self.by
+        return WindowedGroupBy(frames, self.keys, dict(aggregates), *window, before=before)
+
+    def _check(self, name: str, one: Any) -> None:
+        if not isinstance(one, Aggregation):
+            raise PlanError(
+                f"aggregate {name} is {one!r}, not an aggregate function",
+                hint=f'use those of spillway: {name}=sw.sum("price")',
+            )
+        if name.lower() in {key.lower() for key, _ in self.keys}:
+            raise PlanError(f"aggregate {name} has the name of a key", hint="give it another name")
+        if one.python is not None:
+            self._check_function(name, one.python)
+        try:
+            self.stream.frame.select(one.as_spark(one.argument()))
+        except (AnalysisException, ParseException) as problem:
+            raise PlanError(
+                f"aggregate {name}={one.text} cannot be resolved",
+                detail=str(problem).splitlines()[0],
+                hint=f"the columns of {self.stream.name} are "
+                + ", ".join(self.stream.frame.columns),
+            ) from problem
+
+    def _check_function(self, name: str, one: PythonFunction) -> None:
+        if self.window is None and self.rows is None:
+            raise PlanError(
+                f"aggregate {name} is a function of yours, which needs the rows of a window",
+                detail="of a group-by over everything, only partial results are kept",
+                hint='add .last(100) or .within("10 minutes", time="ts") before .agg(...)',
+            )
+        for column in one.columns:
+            hint = f"name a column of {self.stream.name}"
+            find_column(self.stream.frame, self.stream.name, column, f"argument of {name}", hint)

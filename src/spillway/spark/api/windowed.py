@@ -1,0 +1,102 @@
+"""The builder of a group-by over windows: the last rows of each key, or a range of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from spillway.operators.grouping.windowed import LastRows, WindowedOperator, Within
+from spillway.operators.grouping.windows import AnyAggregate, PythonAggregate
+from spillway.plan.groupby import GroupByPlan
+from spillway.plan.join import WindowPlan
+from spillway.settings import Adapt
+from spillway.spark.api.groupby import GroupBy
+from spillway.spark.api.result import Planned
+from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
+
+
+@dataclass(frozen=True)
+class WindowedGroupBy(GroupBy):
+    """A group-by over windows in the making; `writeStream` starts it.
+
+    In the output mode "append" every row gives a result: what the aggregates are over the rows that it
+    sees. In "update" a batch gives one for every key that it touched: that of the key's last row.
+    """
+
+    MODES: ClassVar[tuple[str, ...]] = ("append", "update")
+    WHY_MODES: ClassVar[str] = "a window gives a result for every row, or for every key of a batch"
+
+    window: WindowPlan | None = None
+    #: The last so many rows, where there is no range of time; and what orders those of a batch.
+    last: int | None = None
+    by: str | None = None
+
+    @property
+    def whole_schema(self) -> StructType:
+        """The keys, the time or order of the row, and the aggregates."""
+        fields = list(super().whole_schema.fields)
+        if self._ordered is not None:
+            kind = self._travelling().schema[self._ordered].dataType
+            fields.insert(len(self.keys), StructField(self._ordered, nullable(kind)))
+        return StructType(fields)
+
+    def planned(self, adapt: Adapt, mode: str) -> Planned:
+        """The checked group-by."""
+        rows = self._travelling()
+        types = [nullable(rows.schema[key].dataType) for key in self._names]
+        plan = GroupByPlan(
+            self._source(rows, self.window),
+            tuple(kind.simpleString() for kind in types),
+            self._aggregate_plans(),
+            None if self.last is None else (self.last, self.by),
+        )
+        frames = dict.fromkeys(self.frames, rows)
+        lanes = assign_lanes(plan, frames, types)
+        shown = [*self._names, *(() if self._ordered is None else (self._ordered,))]
+        order = None if self.by is None else rows.columns.index(self.by)
+        operator = WindowedOperator(
+            lanes.streams[0],
+            [(name, rows.columns.index(name)) for name in shown],
+            self._windowed_aggregates(rows),
+            Within() if self.last is None else LastRows(self.last, order),
+            per_row=mode == "append",
+            block_rows=adapt.block_rows,
+        )
+        return Planned(plan, lanes, frames, operator, self._columns)
+
+    @property
+    def _ordered(self) -> str | None:
+        name = self.by if self.window is None else self.window.time
+        return None if name in self._names else name
+
+    def _windowed_aggregates(self, rows: DataFrame) -> list[AnyAggregate]:
+        made: list[AnyAggregate] = []
+        for at, (name, one) in enumerate(self._aggregates.items()):
+            if one.python is None:
+                made.append(self._made(rows, at, name, one))
+                continue
+            kind = rows.sparkSession.createDataFrame([], f"v {one.python.returns}").schema["v"]
+            places = tuple(
+                (column, rows.columns.index(self._given(at, column)))
+                for column in one.python.columns
+            )
+            made.append(PythonAggregate(name, one.python.call, places, arrow_type(kind.dataType)))
+        return made
+
+    def _columns(self, rows: DataFrame) -> DataFrame:
+        """The keys, the time or order, and what aggregates are taken of."""
+        more: list[Column] = []
+        for at, one in enumerate(self._aggregates.values()):
+            for column in one.python.columns if one.python else ():
+                more.append(F.col(quoted(column)).alias(self._given(at, column)))
+        if self._ordered is not None:
+            more.append(F.col(quoted(self._ordered)))
+        return rows.select(*self._needed(rows), *more)
+
+    @staticmethod
+    def _given(at: int, column: str) -> str:
+        return f"_given{at}_{column}"

@@ -1,0 +1,88 @@
+"""Cleanup from outside the batches: rounds, one after the other, until no result is missing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spillway.spark.runtime.loop import BatchLoop
+
+_BAR = 30
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """What a cleanup has done so far."""
+
+    groups: int
+    groups_left: int
+    rows_out: int
+    rounds: int
+    seconds: float
+
+    @property
+    def done(self) -> float:
+        """The part of the groups that is done, from 0 to 1."""
+        total = self.groups + self.groups_left
+        return self.groups / total if total else 1.0
+
+
+def clean_up(
+    loop: BatchLoop,
+    show: Callable[[Cleanup], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> Cleanup:
+    """Runs rounds until the groups that miss results now have been cleaned up, or it is stopped.
+
+    Groups that a stream under way moves out of memory meanwhile are not waited for. Stage after stage:
+    what one makes up for are rows of the next.
+    """
+    parts = [_clean_up(loop, at, show, stopped) for at in range(len(loop.stages))]
+    return Cleanup(
+        sum(part.groups for part in parts),
+        sum(part.groups_left for part in parts),
+        sum(part.rows_out for part in parts),
+        sum(part.rounds for part in parts),
+        sum(part.seconds for part in parts),
+    )
+
+
+def _clean_up(
+    loop: BatchLoop, at: int, show: Callable[[Cleanup], None], stopped: Callable[[], bool]
+) -> Cleanup:
+    started, stage = time.perf_counter(), loop.stages[at]
+    before, first_round = stage.state.rows_cleaned, stage.state.rounds
+    left = {group for group, _ in stage.state.pending}
+    total = len(left)
+    while True:
+        done = Cleanup(
+            total - len(left),
+            len(left),
+            stage.state.rows_cleaned - before,
+            stage.state.rounds - first_round,
+            time.perf_counter() - started,
+        )
+        show(done)
+        if stopped() or (not left and not loop.unfinished_round(at)):
+            return done
+        cleaned = loop.run_round(at, left)
+        # A group that a batch has cleaned up meanwhile is not in any round.
+        left -= set(cleaned) if cleaned else left
+
+
+def show_bar(done: Cleanup) -> None:
+    """A line on standard error that fills, where somebody looks at it."""
+    if not sys.stderr.isatty() or done.groups + done.groups_left == 0:
+        return
+    filled = round(_BAR * done.done)
+    bar = "=" * filled + " " * (_BAR - filled)
+    end = "\n" if done.groups_left == 0 else ""
+    print(
+        f"\rcleanup [{bar}] {done.groups} of {done.groups + done.groups_left} groups, "
+        f"{done.rows_out} rows",
+        end=end,
+        file=sys.stderr,
+        flush=True,
+    )

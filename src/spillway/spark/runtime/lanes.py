@@ -1,0 +1,320 @@
+"""How streams of different schemas travel as the rows of one union.
+
+All streams go through one exchange, so their rows need one schema. Columns of equal type share a
+*lane*: a stream with (bigint, bigint, string) and one with (bigint, double) need the lanes bigint,
+bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of the union are
+
+    _stream tinyint, _h int, lane 0, lane 1, ...
+
+where `_h` is the upper half of xxhash64 over the keys, brought to common types. Rows that can match
+nothing (a NULL key of a join, a NULL event time) do not travel at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from spillway.errors import PlanError
+from spillway.operators.base import AGAIN, StreamColumns
+from spillway.plan.join import Plan
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import Routing
+from spillway.spark.runtime.anchors import group_expression
+
+STREAM, HASH = "_stream", "_h"
+#: What the number of the stream of a copy has more, while rows go to two slots.
+COPY = 64
+#: From Spark 4.3 on, the Arrow type of a timestamp is asked for with a zone.
+_ZONE: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
+)
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The schema of the union, and where each stream's columns are in it."""
+
+    types: tuple[DataType, ...]
+    streams: tuple[StreamColumns, ...]
+    #: For each stream, the value of each stored column as a Spark expression over its DataFrame.
+    values: tuple[tuple[Column, ...], ...]
+    #: The column of the DataFrames, which is not stored, that says whether a row is there again.
+    again: str | None = None
+
+    @property
+    def structs(self) -> StructType:
+        """One struct per stream, with all columns that the user sees."""
+        return StructType(
+            [
+                StructField(
+                    stream.name,
+                    StructType(
+                        [
+                            StructField(name, self.types[lane])
+                            for name, lane in zip(stream.visible, stream.lanes, strict=False)
+                        ]
+                    ),
+                )
+                for stream in self.streams
+            ]
+        )
+
+    def union(self, frames: Mapping[str, DataFrame], plan: Plan) -> DataFrame:
+        """All streams as rows of one schema, hashed, without the rows that can match nothing."""
+        tagged = [
+            self._tagged(number, frames[stream.name], plan)
+            for number, stream in enumerate(plan.streams)
+        ]
+        whole = tagged[0]
+        for other in tagged[1:]:
+            whole = whole.unionAll(other)
+        return whole
+
+    def _tagged(self, number: int, frame: DataFrame, plan: Plan) -> DataFrame:
+        columns, stream = self.streams[number], plan.streams[number]
+        values = self.values[number]
+        keys = [values[at] for at in columns.keys]
+        needed = [] if stream.null_keys else list(stream.keys)
+        if stream.window is not None:
+            needed.append(stream.window.time)
+        present = F.lit(True)
+        for name in needed:
+            present = present & F.col(quoted(name)).isNotNull()
+        lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
+        for lane, value in zip(columns.lanes, values, strict=True):
+            lanes[lane] = value
+        tag = F.lit(number)
+        if self.again is not None:
+            tag = F.when(F.col(quoted(self.again)), number + AGAIN).otherwise(number)
+        return frame.where(present).select(
+            tag.cast("tinyint").alias(STREAM),
+            _hash(keys).alias(HASH),
+            *(value.alias(f"lane{at}") for at, value in enumerate(lanes)),
+        )
+
+
+def _hash(keys: Sequence[Column]) -> Column:
+    """The upper half of a hash; rows without a key get their place where they are stored."""
+    return F.shiftright(F.xxhash64(*keys), 32).cast("int") if keys else F.lit(0)
+
+
+def assign_lanes(
+    plan: Plan,
+    frames: Mapping[str, DataFrame],
+    key_types: Sequence[DataType],
+    hidden: Collection[str] = (),
+    read: Mapping[str, Collection[str]] | None = None,
+    again: str | None = None,
+) -> Lanes:
+    """Gives every stored column of every stream a lane of its type.
+
+    The columns in `hidden` are the last ones, and not part of the results. `read` are the columns of
+    streams that results need, where these do not need all. `again` is a last column that is not stored.
+    """
+    types: list[DataType] = []
+    keys_of_lanes: list[str] = []
+    streams: list[StreamColumns] = []
+    values: list[tuple[Column, ...]] = []
+    for stream in plan.streams:
+        frame = frames[stream.name]
+        if again is not None:
+            frame = frame.drop(again)
+        stored, key_at = _stored_columns(frame, stream.keys, key_types)
+        taken: set[int] = set()
+        lanes = []
+        for _, kind in stored:
+            wanted = nullable(kind).json()
+            lane = next(
+                (a for a, k in enumerate(keys_of_lanes) if k == wanted and a not in taken), None
+            )
+            if lane is None:
+                lane = len(types)
+                types.append(nullable(kind))
+                keys_of_lanes.append(wanted)
+            taken.add(lane)
+            lanes.append(lane)
+        names = tuple(name for name in frame.columns if name not in hidden)
+        needed = (read or {}).get(stream.name)
+        streams.append(
+            StreamColumns(
+                stream.name,
+                names,
+                tuple(lanes),
+                tuple(key_at),
+                None if stream.window is None else names.index(stream.window.time),
+                None if stream.window is None else stream.window.window_us,
+                None if needed is None else tuple(map(names.index, needed)),
+            )
+        )
+        values.append(tuple(value for value, _ in stored))
+    return Lanes(tuple(types), tuple(streams), tuple(values), again)
+
+
+def _stored_columns(
+    frame: DataFrame, keys: Sequence[str], key_types: Sequence[DataType]
+) -> tuple[list[tuple[Column, DataType]], list[int]]:
+    """The visible columns, then a normalised copy of each key that is not usable as it is."""
+    stored = [(F.col(quoted(f.name)), f.dataType) for f in frame.schema.fields]
+    key_at = []
+    for key, common in zip(keys, key_types, strict=True):
+        at = frame.columns.index(key)
+        if nullable(frame.schema[key].dataType) == common and not _is_float(common):
+            key_at.append(at)
+        else:
+            key_at.append(len(stored))
+            stored.append((_normalised(F.col(quoted(key)), common), common))
+    return stored, key_at
+
+
+def _normalised(key: Column, common: DataType) -> Column:
+    value = key.cast(common)
+    if not _is_float(common):
+        return value
+    # SQL compares NaN equal to NaN and 0.0 equal to -0.0; equal bits then mean equal values.
+    zero = F.lit(0.0).cast(common)
+    return (
+        F.when(F.isnan(value), F.lit(float("nan")).cast(common))
+        .when(value == zero, zero)
+        .otherwise(value)
+    )
+
+
+def check_arrow(stream: str, schema: StructType) -> None:
+    """Refuses a column that Spark cannot hand to Python through Arrow, by name."""
+    for one in schema.fields:
+        try:
+            to_arrow_type(one.dataType, **_ZONE)
+        except Exception as problem:
+            raise PlanError(
+                f"column {one.name} of stream {stream} has type {one.dataType.simpleString()}, "
+                "which does not pass through Arrow",
+                detail=next(iter(str(problem).splitlines()), None),
+                hint=f"cast or drop {one.name} before the join",
+            ) from problem
+
+
+def lanes_schema(lanes: Lanes) -> StructType:
+    """The schema of the exchanged rows."""
+    return StructType(
+        [
+            StructField(STREAM, ByteType()),
+            StructField(HASH, IntegerType()),
+            *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
+        ]
+    )
+
+
+def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
+    """A row for every slot that has groups, of no stream: it tells a task which slot it is."""
+    slots = np.asarray(routing.table)
+    first = [int(np.argmax(slots == slot)) for slot in np.unique(slots)]
+    hashes = group_bounds(routing.groups)[first].astype(np.uint32).view(np.int32).tolist()
+    none = (None,) * len(lanes.types)
+    return spark.createDataFrame([(-1, h, *none) for h in hashes], lanes_schema(lanes))
+
+
+def with_copies(
+    rows: DataFrame, slot: Column, copies: Mapping[int, int], groups: int
+) -> tuple[DataFrame, Column]:
+    """The rows, those of some groups twice, and where they go: the copies to the slots given.
+
+    A copy is known by the number of its stream: the flag of PLANS 3.2.
+    """
+    to = ",".join(str(copies.get(group, -1)) for group in range(groups))
+    there = F.expr(f"get(array({to}), cast({group_expression(groups)} as int))")
+    shifts = F.when(there < 0, F.array(F.lit(0))).otherwise(F.array(F.lit(0), F.lit(COPY)))
+    names = rows.columns
+    twice = rows.select("*", F.explode(shifts).alias("_shift"))
+    stream = (F.col(STREAM) + F.col("_shift")).cast("tinyint").alias(STREAM)
+    marked = twice.select(*(stream if name == STREAM else F.col(name) for name in names))
+    return marked, F.when(F.col(STREAM) < COPY, slot).otherwise(there)
+
+
+def result_schema(frames: Mapping[str, DataFrame]) -> StructType:
+    """One struct per stream, with the stream's own columns."""
+    return StructType([StructField(n, nullable(frame.schema)) for n, frame in frames.items()])
+
+
+def common_type(spark: SparkSession, types: Sequence[DataType]) -> DataType:
+    """Spark's own common type, as `coalesce` finds it."""
+    casts = ", ".join(f"cast(null as {kind.simpleString()})" for kind in types)
+    return nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
+
+
+def stored_as(kind: pa.DataType) -> pa.DataType:
+    """The type with every zoned timestamp labelled UTC, and everything in it allowed to be NULL.
+
+    Spark labels timestamps with the session's zone, which may differ after a restart; the instants
+    do not. What it says cannot be NULL depends on what other streams it has seen beside. Runs that are
+    merged, and rows that travel between rounds, must have one schema.
+    """
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(stored_as(f.type)).with_nullable(True) for f in kind])
+    if pa.types.is_list(kind):
+        inner = kind.value_field.with_type(stored_as(kind.value_type))
+        return pa.list_(inner.with_nullable(True))
+    if pa.types.is_map(kind):
+        return pa.map_(stored_as(kind.key_type), stored_as(kind.item_type))
+    return kind
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The type of a stored column."""
+    return stored_as(to_arrow_type(kind, **_ZONE))
+
+
+def _is_float(kind: DataType) -> bool:
+    return isinstance(kind, FloatType | DoubleType)
+
+
+def nullable(kind: DataType) -> DataType:
+    """The type with everything in it allowed to be NULL."""
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(f.name, nullable(f.dataType), True, f.metadata) for f in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
+    return kind
+
+
+def micros(time: str, kind: DataType) -> str:
+    """SQL for the microseconds since 1970 of a time, as they are stored.
+
+    Of a time without a zone they are put together from its parts: `timestampdiff` goes by the session's
+    zone, where an hour of the year may be missing.
+    """
+    if not isinstance(kind, TimestampNTZType):
+        return f"unix_micros({time})"
+    minutes = f"(unix_date(cast({time} AS date)) * 24L + hour({time})) * 60L + minute({time})"
+    return f"(({minutes}) * 60000000L + cast(extract(SECOND FROM {time}) * 1000000 AS bigint))"
+
+
+def quoted(name: str) -> str:
+    """A column name as Spark takes any."""
+    return "`" + name.replace("`", "``") + "`"

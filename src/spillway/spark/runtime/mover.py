@@ -1,0 +1,371 @@
+"""Sends groups from slot to slot, in Spark jobs beside the batches.
+
+    step       one job: a task where the sender is reads parcels from its memory tier, Spark's exchange
+               carries them, a task where the receiver is puts them into runs
+    pool       jobs of moves are in a scheduler pool of their own, so that with FAIR scheduling a batch
+               shares the cores with one step instead of waiting for a whole move
+
+A step is a *load* of parcels that fits between two batches (spark/runtime/pace.py), so that batches
+wait for none. What was received is named by a manifest only when all of it is there. The driver sees
+descriptions of runs, never rows.
+
+Where both slots have one memory tier, nothing is sent: the receiver takes the runs over where they are,
+by their names.
+
+Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
+it is done; `spillway.spark.api.session.local_session` sets FAIR.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import accumulate, islice
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.errors import SpillwayError, from_wire
+from spillway.faults import Faults
+from spillway.ids import SlotId
+from spillway.protocols.messages import (
+    Message,
+    Received,
+    ReceivePartitions,
+    SendFailed,
+    SendPartitions,
+)
+from spillway.protocols.move import GroupMove
+from spillway.spark.runtime.home import Home
+from spillway.spark.runtime.pace import MOST_BYTES, Loads, Pace
+from spillway.spark.runtime.workers import own_workers
+from spillway.state.layout.layers import Layer
+from spillway.state.layout.moving import Departure, of_move
+from spillway.state.manifest import Manifest, matched, part_manifest
+from spillway.state.runs.merging import merged
+from spillway.state.runs.run import Run
+from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpacked
+
+POOL = "spillway-moves"
+#: How long a load waits for its turn beside batches that take long.
+GIVE_WAY_S = 5.0
+_LOOK_EVERY_S = 0.005
+
+_SENT = "parcel int, piece int, payload binary"
+_RECEIVED = "parcel int, run string"
+#: Pieces are large, so few of them make an Arrow batch.
+_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
+
+
+class Exchange(Protocol):
+    """Puts rows where a slot is."""
+
+    def __call__(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
+        """The rows in one partition there; the first exchange of a job begins with one partition."""
+        ...
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What the tasks of one job are sent."""
+
+    home: Home
+    #: The batch after which groups were cut out.
+    batch: int
+    move: int
+    sender: int
+    receiver: int
+    parcels: tuple[Parcel, ...]
+    #: For each stream, the position of its event time.
+    times: tuple[int | None, ...]
+    faults: Faults
+
+    def send(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """At the sender: parcels in pieces. Without a row this is not the task that sends."""
+        # All of the input is read: a worker that leaves some of it is not used again.
+        if not sum(batch.num_rows for batch in rows):
+            return
+        reach = self.faults.bound(self.move, self.sender)
+        with _named():
+            store = self.home.store(self.batch)
+            for number, parcel in enumerate(self.parcels):
+                for at, piece in enumerate(packed(parcel, self.times[parcel.stream], store)):
+                    reach("sending")
+                    yield _sent(number, at, piece)
+
+    def receive(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """At the receiver: a run of each parcel."""
+        pieces: dict[int, dict[int, bytes]] = {}
+        for batch in rows:
+            for number, at, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                pieces.setdefault(number, {})[at] = payload
+        reach = self.faults.bound(self.move, self.receiver)
+        with _named():
+            store = self.home.store(self.batch)
+            for number in sorted(pieces):
+                reach("receiving")
+                mine = pieces.pop(number)
+                stream = self.parcels[number].stream
+                ordered = (mine[at] for at in sorted(mine))
+                run = unpacked(ordered, self._run_name(stream, number), self.times[stream], store)
+                yield _described(number, run)
+
+    def _run_name(self, stream: int, number: int) -> str:
+        attempt = uuid.uuid4().hex[:12]
+        return f"{self.batch:09d}-{self.receiver}-{stream}-m{self.move}.{number}-{attempt}.arrow"
+
+
+class Mover:
+    """The moves of one query that are being sent, each in a thread of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        home: Home,
+        times: Callable[[Sequence[str]], tuple[int | None, ...]],
+        faults: Faults,
+        reach: Callable[[GroupMove, int], None],
+        pace: Pace,
+    ) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._home = home
+        #: Where the event times of streams are, the made ones of these names included.
+        self._times = times
+        self._faults = faults
+        #: Told which step of a move is being taken; tests place faults there.
+        self._reach = reach
+        self._pace = pace
+        self._loads = Loads()
+        #: Set while somebody waits for all that is being sent.
+        self._hurry = threading.Event()
+        self._threads: dict[int, threading.Thread] = {}
+        self._said: list[tuple[Message, float]] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self._warm = False
+        for key, value in _ARROW.items():
+            spark.conf.set(key, value)
+
+    def warm_up(self) -> None:
+        """Starts the workers that send and receive, before they are needed.
+
+        A worker takes seconds of a core to start, which a batch would feel while groups move.
+        """
+        if self._warm or self._closed:
+            return
+        self._warm = True
+        threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
+
+    def send(
+        self,
+        move: GroupMove,
+        sender: Manifest,
+        made: Collection[str],
+        exchange: Exchange | None,
+    ) -> None:
+        """Begins to send what has departed; without an exchange, it is where it is needed already.
+
+        `made` are the made streams that the receiver has; others are left behind.
+        """
+        if self._closed:
+            return
+        work = (move, matched(sender, made), exchange)
+        thread = threading.Thread(
+            target=self._run, args=work, name=f"spillway-move-{move.move}", daemon=True
+        )
+        self._threads[move.move] = thread
+        thread.start()
+
+    def knows(self, move: GroupMove) -> bool:
+        """Whether a move is being sent, or has been and nobody has asked for the answer."""
+        return move.move in self._threads
+
+    def said(self) -> list[tuple[Message, float]]:
+        """What was said since the last call, with the seconds that each took."""
+        with self._lock:
+            said, self._said = self._said, []
+        for message, _ in said:
+            if isinstance(message, Received | SendFailed):
+                self._threads.pop(message.move).join()
+        return said
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a move has ended here that no batch knows of."""
+        with self._lock:
+            return any(isinstance(one, Received | SendFailed) for one, _ in self._said)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being sent."""
+        return any(thread.is_alive() for thread in list(self._threads.values()))
+
+    def finish(self) -> None:
+        """Waits for everything that is being sent."""
+        self._hurry.set()
+        for thread in list(self._threads.values()):
+            thread.join()
+        self._hurry.clear()
+
+    def close(self) -> None:
+        """Ends what is under way; a later start sends it again."""
+        self._closed = True
+        if self._threads:
+            self._spark.sparkContext.cancelJobGroup(self._group)
+        self.finish()
+
+    @property
+    def _group(self) -> str:
+        return f"spillway-moves-{self._home.query_id}"
+
+    def _start_workers(self) -> None:
+        with own_workers(self._spark, POOL):
+            rows = self._spark.range(0, 2, 1, 2).mapInArrow(_warmed, "id bigint")
+        with suppress(Exception):
+            rows.write.format("noop").mode("append").save()
+
+    def _say(self, message: Message, seconds: float) -> None:
+        with self._lock:
+            self._said.append((message, seconds))
+
+    def _run(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
+        watch = time.perf_counter()
+        self._say(SendPartitions(move.move), 0.0)
+        self._reach(move, 5)
+        try:
+            received = self._sent(move, sender, exchange)
+        except Exception as problem:
+            self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
+            return
+        self._reach(move, 7)
+        self._say(received, time.perf_counter() - watch)
+
+    def _sent(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
+        departure = of_move(sender.departures, move.move)
+        assert departure is not None
+        if exchange is None:
+            self._say(ReceivePartitions(move.move), 0.0)
+            self._reach(move, 6)
+            layers = departure.streams
+        else:
+            layers = self._shipped(move, sender, departure, exchange)
+        part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
+        name = f"manifests/{sender.version:09d}-{move.receiver}-{uuid.uuid4().hex[:12]}.json"
+        self._checkpoint.durable.write(name, part.encode())
+        return Received(move.move, name, sum(map(sum, departure.sizes)))
+
+    def _shipped(
+        self, move: GroupMove, sender: Manifest, departure: Departure, exchange: Exchange
+    ) -> tuple[tuple[Layer, ...], ...]:
+        """Has the rows carried to the receiver: for each stream, the layers that they are there."""
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
+        watch = time.perf_counter()
+        received: list[tuple[Parcel, Run]] = []
+        # Of the made streams of the sender those are left that the receiver has as well.
+        sent = (int(sender.version), self._times(departure.made))
+        loads = self._in_loads(parcels(departure, len(sender.groups)))
+        for load in islice(loads, 1):
+            received += self._carried(move, load, *sent, exchange)
+        self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
+        self._reach(move, 6)
+        for load in loads:
+            received += self._carried(move, load, *sent, exchange)
+        return laid_out(received, len(departure.streams))
+
+    def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
+        """The parcels in loads, each when its turn has come."""
+        while left:
+            room = self._turn(left[0].bytes)
+            self._loads.batches = self._pace.batches
+            ends = list(accumulate(parcel.bytes for parcel in left))
+            count = max(1, bisect_right(ends, room))
+            load, left = left[:count], left[count:]
+            watch = time.monotonic()
+            yield load
+            self._loads.took(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
+
+    def _turn(self, least: int) -> int:
+        """Waits for the turn of a load; returns how many bytes it may have."""
+        until = time.monotonic() + GIVE_WAY_S
+        while (now := time.monotonic()) < until:
+            room = self._loads.allowed(self._pace, now, least)
+            if room:
+                return room
+            if self._hurry.wait(_LOOK_EVERY_S):
+                return MOST_BYTES
+        return least
+
+    def _carried(
+        self,
+        move: GroupMove,
+        load: Sequence[Parcel],
+        batch: int,
+        times: tuple[int | None, ...],
+        exchange: Exchange,
+    ) -> list[tuple[Parcel, Run]]:
+        """One job; what it put where."""
+        shipment = Shipment(
+            self._home,
+            batch,
+            move.move,
+            move.sender,
+            move.receiver,
+            tuple(load),
+            times,
+            self._faults,
+        )
+        begin = self._spark.range(0, 1, 1, 1).select(F.lit(1).cast("int").alias("go"))
+        with own_workers(self._spark, POOL):
+            start = exchange(begin, F.lit(move.sender), first=True)
+            sent = start.mapInArrow(shipment.send, _SENT)
+            there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
+        return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Lets an error of ours be known to the driver."""
+    try:
+        yield
+    except SpillwayError as error:
+        raise RuntimeError(error.to_wire()) from error
+
+
+def _warmed(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Does what sending needs, with two rows."""
+    few = pa.RecordBatch.from_arrays([pa.array([2, 1], pa.uint32())], names=["_h"])
+    merged([few, few])
+    yield from rows
+
+
+def _sent(number: int, at: int, payload: bytes) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([at], pa.int32()), pa.array([payload])]
+    return pa.RecordBatch.from_arrays(columns, names=["parcel", "piece", "payload"])
+
+
+def _described(number: int, run: Run) -> pa.RecordBatch:
+    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(asdict(run))])]
+    return pa.RecordBatch.from_arrays(columns, names=["parcel", "run"])
+
+
+def _brief(problem: Exception) -> str:
+    """The line that names the problem, of the many that Spark gives."""
+    if (ours := from_wire(str(problem))) is not None:
+        return str(ours)[:300]
+    lines = str(problem).splitlines()
+    named = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)]
+    return (named or lines or [type(problem).__name__])[-1 if named else 0][:300]

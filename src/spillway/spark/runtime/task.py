@@ -1,0 +1,243 @@
+"""The slot task: what runs in a Python worker, as the function of `mapInArrow`.
+
+It only finds its place (which slot, which directories), opens the manifest, and hands over to
+`run_slot`. Everything it keeps between tasks is a cache of immutable files.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import AccumulatorParam
+
+from spillway.coordinator.coordinator import BatchPlan
+from spillway.errors import SpillwayError
+from spillway.faults import Faults, executor_pid
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.equi.tree import TreeOperator
+from spillway.policies.local.controller import SpillPolicy
+from spillway.routing.groups import group_of
+from spillway.settings import parse_bytes
+from spillway.slot.control import Limits
+from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.visits import RoundRecord
+from spillway.spark.runtime.home import Home
+from spillway.spark.runtime.lanes import COPY, stored_as
+from spillway.state.manifest import Manifest, empty_manifest, read_manifest
+from spillway.state.runs.run import as_numpy
+from spillway.state.runs.store import Store
+from spillway.state.runs.tiers import DurableTier
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """Everything the tasks of one batch are sent."""
+
+    home: Home
+    plan: BatchPlan
+    streams: tuple[StreamColumns, ...]
+    operator: Operator
+    #: Passes rows through without state: the identity plan.
+    identity: bool = False
+    faults: Faults = field(default_factory=Faults)
+
+    def function(
+        self, records: Any
+    ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        """The function for mapInArrow; `records` is the accumulator that carries the answers."""
+
+        def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            try:
+                yield from self._run(rows, SlotId(context.partitionId()), records)
+            except SpillwayError as error:
+                raise RuntimeError(error.to_wire()) from error
+
+        return run
+
+    def _run(
+        self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
+    ) -> Iterator[pa.RecordBatch]:
+        if self.identity:
+            yield from _identity(rows, slot, self, records)
+            return
+        slot, rows, sure = self._found(rows, slot)
+        if slot >= self.plan.routing.slots:
+            return
+        store = self._store()
+        yield from run_slot(
+            map(as_stored, rows),
+            self._job(slot, sure=sure),
+            self._manifest(store.durable, slot),
+            self._operator(slot),
+            self._policy(slot),
+            store,
+            lambda record: records.add({(record.batch, record.slot): (record,)}),
+            self.faults.bound(self.plan.batch, slot),
+        )
+
+    def _store(self) -> Store:
+        """The tiers of the host, without what is known to be garbage."""
+        store = self.home.store(self.plan.batch)
+        for name in self.plan.garbage:
+            store.forget(name)
+        if self.plan.sweep:
+            self._sweep(store)
+        return store
+
+    def _job(self, slot: SlotId, *, sure: bool) -> SlotJob:
+        adapt, orders = self.home.adapt, self.plan.orders.get(slot, ())
+        return SlotJob(
+            batch=self.plan.batch,
+            slot=slot,
+            groups=self.plan.routing.groups,
+            streams=self.streams,
+            watermark_us=self.plan.watermark_us,
+            piece_bytes=parse_bytes("piece_bytes", adapt.piece_bytes),
+            attempt=uuid.uuid4().hex[:12],
+            worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+            sure=sure,
+            limits=Limits(
+                self.plan.memory_bytes[slot],
+                adapt.spill_fraction,
+                adapt.low_water,
+                adapt.calm_batches,
+                slot in self.plan.relocating,
+                self.plan.t_gap_of(slot),
+            ),
+            cleanup=self.plan.cleanup,
+            orders=orders,
+            owned=self.plan.routing.groups_of(slot) if orders else (),
+            budget=self.plan.budget_of(slot),
+            now_s=self.plan.clock_s,
+            shape=str(self.plan.shape_of(slot) or ""),
+        )
+
+    def _policy(self, slot: SlotId) -> SpillPolicy:
+        adapt = self.home.adapt
+        return SpillPolicy(
+            adapt.victims,
+            adapt.amortised,
+            adapt.inactive_batches,
+            adapt.seed + slot,
+        )
+
+    def _operator(self, slot: SlotId) -> Operator:
+        """What works on the rows of a slot: slots may join in different shapes."""
+        shape = self.plan.shape_of(slot)
+        if shape is None:
+            return self.operator
+        return TreeOperator(self.streams, shape, self.home.adapt.block_rows)
+
+    def _sweep(self, store: Store) -> None:
+        """Removes the local files of attempts that were killed before they committed.
+
+        Files of this batch are left alone: other slots of the host may be writing them now. So are those
+        that are being fetched, whose names are those of their runs with something before and after.
+        """
+        slots = range(self.plan.routing.slots)
+        named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
+        for tier in (store.memory, store.disk):
+            for name in tier.names():
+                run = name[1:].rpartition(".")[0] if name.startswith(".") else name
+                batch = run.split("-", 1)[0]
+                if run not in named and batch.isdigit() and int(batch) < self.plan.batch:
+                    tier.delete(name)
+
+    def _found(
+        self, rows: Iterable[pa.RecordBatch], place: SlotId
+    ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
+        """The slot of the rows, from a hash; a sink that coalesces or unites renumbers the tasks.
+
+        Without rows there is only the place to go by, which may be wrong: it is not sure. Rows that
+        are there only for this are taken out.
+        """
+        rows = iter(rows)
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is None:
+            return place, (), False
+        h = as_numpy(first.column(1), np.uint32)[:1]
+        group = int(group_of(h, self.plan.routing.groups)[0])
+        copied = as_numpy(first.column(0), np.int8)[0] >= COPY
+        slot = self.plan.copies[group] if copied else self.plan.routing.table[group]
+        mine = map(unmarked, chain([first], rows))
+        return SlotId(slot), filter(len, mine), True
+
+    def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
+        name = self.plan.manifests[slot]
+        if name is None:
+            return empty_manifest(slot, len(self.streams))
+        return read_manifest(durable, name)
+
+
+#: For each batch and slot, the records of all attempts, in the order they arrived.
+Attempts = dict[tuple[int, int], tuple[SlotRecord | RoundRecord, ...]]
+
+
+class Records(AccumulatorParam[Attempts]):
+    """Collects the records of each slot in the order they arrive."""
+
+    def zero(self, value: Attempts) -> Attempts:
+        """No records."""
+        return type(value)()
+
+    def addInPlace(self, value1: Attempts, value2: Attempts) -> Attempts:
+        """Both, the earlier ones first."""
+        return {
+            at: (*value1.get(at, ()), *value2.get(at, ())) for at in value1.keys() | value2.keys()
+        }
+
+
+def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of streams, without those that only tell the slot, and copies as what they are of."""
+    stream = as_numpy(batch.column(0), np.int8)
+    if stream.max(initial=0) >= COPY:
+        plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int8)
+        batch = batch.set_column(0, batch.schema.names[0], pa.array(plain))
+    return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
+
+
+def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same values, of the types as which they are stored."""
+    wanted = [stored_as(one.type) for one in batch.schema]
+    if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
+        return batch
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _identity(
+    rows: Iterable[pa.RecordBatch], slot: SlotId, task: SlotTask, records: Any
+) -> Iterator[pa.RecordBatch]:
+    count = 0
+    for batch in rows:
+        count += batch.num_rows
+        yield batch
+    none = (0,) * len(task.streams)
+    record = SlotRecord(
+        batch=task.plan.batch,
+        slot=slot,
+        manifest="",
+        rows_in=(count, *none[1:]),
+        rows_late=none,
+        rows_out=count,
+        max_times=(None,) * len(task.streams),
+        state_rows=none,
+        state_bytes=none,
+        layers=none,
+        sure=count > 0,
+        worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
+    )
+    records.add({(task.plan.batch, int(slot)): (record,)})

@@ -1,0 +1,1 @@
+"""What runs mean: layers, generations, gaps, compaction, expiry."""

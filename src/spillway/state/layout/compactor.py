@@ -1,0 +1,98 @@
+"""The share of merging that one batch does for one stream.
+
+`state/layout/compaction.py` says which layers are merged and how much a batch may do; here it is done,
+with the rows of a shelf. Sources lose hash ranges from the left while the target gains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.ids import HASH_END
+from spillway.routing.routing import HashRange
+from spillway.state.layout.compaction import Merge, begin_merges, finish_merges, fuel_rows, merges
+from spillway.state.layout.layers import Layer
+from spillway.state.layout.shelf import Shelf
+from spillway.state.runs.merging import alive, below, cut_for
+
+
+@dataclass
+class Compactor:
+    """Merges the layers of one stream, a bounded number of rows of them."""
+
+    shelf: Shelf
+    stream: int
+    layers: tuple[Layer, ...]
+    #: Rows up to this time are dropped as they are merged; None: all are kept.
+    bound: int | None
+    #: For each group, whether its rows still wait for results; None: none do.
+    waiting: NDArray[np.bool_] | None = None
+    #: Where the layers are.
+    tier: str = "memory"
+    #: Rows that were rewritten, and that were dropped.
+    merged_rows: int = 0
+    expired_rows: int = 0
+
+    def run(self, delta_rows: int) -> None:
+        """Does the share of a batch that brought so many rows."""
+        layout = self.shelf.layouts[self.stream]
+        combining = layout.combine is not None
+        window = None if layout.made else layout.window_us
+        self.layers = begin_merges(self.layers, window, combining=combining)
+        fuel = fuel_rows(delta_rows, combining=combining)
+        for merge in merges(self.layers):
+            self.merged_rows += self._advance(merge, fuel)
+        self.layers = finish_merges(self.layers)
+
+    def _advance(self, merge: Merge, fuel: int) -> int:
+        """Goes on with one merge; returns the rows it took."""
+        taken = 0
+        # A step takes most of the fuel that is left; the last quarter would make a tiny file.
+        while fuel - taken > fuel // 4:
+            step = self._step(merge.sources, merge.target, fuel - taken)
+            if step == 0:
+                break
+            taken += step
+        return taken
+
+    def _step(self, sources: Sequence[int], target: int, fuel: int) -> int:
+        """Moves the lowest hashes of the sources, about `fuel` rows of them, into the target."""
+        layers = list(self.layers)
+        pieces = [self.shelf.segment(self.stream, p) for at in sources for p in layers[at].slices]
+        pieces = [p for p in pieces if p.begin < p.end]
+        if not pieces:
+            for at in sources:
+                layers[at] = replace(layers[at], slices=())
+            self.layers = tuple(layers)
+            return 0
+        cut = cut_for(pieces, fuel)
+        low = HashRange(layers[target].slices[-1].range.hi if layers[target].slices else 0, cut)
+        taken = [
+            s.data.batch.slice(begin, end - begin)
+            for s in pieces
+            for begin, end in [below(s, cut)]
+            if begin < end
+        ]
+        rows = self._still_alive(self.shelf.merged(self.stream, taken, self.waiting))
+        if rows.num_rows:
+            piece = self.shelf.write(self.stream, rows, low, self.tier)
+            layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
+        rest = HashRange(cut, HASH_END)
+        for at in sources:
+            left = tuple(part for p in layers[at].slices if (part := p.cut(rest)))
+            layers[at] = replace(layers[at], slices=left if cut < HASH_END else ())
+        self.layers = tuple(layers)
+        return sum(batch.num_rows for batch in taken)
+
+    def _still_alive(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        column = self.shelf.layouts[self.stream].time_column
+        if self.bound is None or column is None:
+            return rows
+        left = alive(rows, column, self.bound)
+        self.expired_rows += rows.num_rows - left.num_rows
+        return left

@@ -1,0 +1,81 @@
+"""What expires of one stream: rows that can find no partner any more.
+
+A slice goes when all its rows are over, and parts of it where the order of rows says that they are
+(routing/slices.py). No file is changed; single rows that are over go when they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spillway.routing.routing import HashRange, outside
+from spillway.state.layout.compaction import finish_merges
+from spillway.state.layout.gaps import Ranges, either
+from spillway.state.layout.layers import Layer
+from spillway.state.layout.shelf import Shelf, StreamLayout
+from spillway.state.runs.run import Slice
+
+
+@dataclass
+class Expiry:
+    """Lets go of the rows of one stream that are over."""
+
+    shelf: Shelf
+    stream: int
+    #: Rows up to this time are over.
+    bound: int
+    #: Where all rows are kept.
+    kept: Sequence[HashRange] = ()
+    #: Rows that went.
+    rows: int = 0
+
+    def probed(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+        """What is left of layers that are merged."""
+        return finish_merges(self._without_over(layers))
+
+    def frozen(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+        """What is left of layers that stay as they are."""
+        return tuple(layer for layer in self._without_over(layers) if layer.slices)
+
+    def _without_over(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+        result = []
+        for layer in layers:
+            left: list[Slice] = []
+            for piece in layer.slices:
+                live = self._live(piece)
+                if live is None:
+                    left.append(piece)
+                    continue
+                saved = [part for one in either(self.kept, live) if (part := piece.cut(one))]
+                if saved == [piece]:
+                    left.append(piece)
+                    continue
+                self.rows += self._rows([piece]) - self._rows(saved)
+                left += saved
+            result.append(replace(layer, slices=tuple(left)))
+        return tuple(result)
+
+    def _live(self, piece: Slice) -> Ranges | None:
+        """Where a slice has rows that are newer than the bound, as far as is known; None: anywhere."""
+        if is_over(piece, self.bound):
+            return ()
+        over, newest = self.shelf.layouts[self.stream].over, piece.run.max_time
+        oldest = piece.run.min_time
+        if over is None or newest is None or oldest is None or oldest > self.bound:
+            return None
+        return outside(over(self.bound, newest))
+
+    def _rows(self, pieces: Sequence[Slice]) -> int:
+        return sum(self.shelf.segment(self.stream, piece).rows for piece in pieces)
+
+
+def bound_of(layout: StreamLayout, watermark_us: int | None) -> int | None:
+    """Rows of a stream up to this time find no partner any more; None: all may."""
+    window = layout.window_us
+    return None if window is None or watermark_us is None else watermark_us - window
+
+
+def is_over(piece: Slice, bound: int) -> bool:
+    """Whether all rows of a slice are."""
+    return piece.run.max_time is not None and piece.run.max_time <= bound

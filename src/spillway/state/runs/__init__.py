@@ -1,0 +1,1 @@
+"""Bytes: run files, tiers, the store, merging."""

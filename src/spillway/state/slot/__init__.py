@@ -1,0 +1,1 @@
+"""The state of one slot during one batch."""

@@ -1,0 +1,138 @@
+"""What a slot has in memory during one batch: the layers that new rows meet, and their gaps.
+
+Rows come as new layers. They leave by being cut out, which changes no file and frees none: a file stays
+until no slice needs it. `trim` writes those anew of which most has been cut out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.metrics.groups import Ints
+from spillway.routing.routing import group_ranges
+from spillway.state.layout.gaps import Gaps, all_gaps, without
+from spillway.state.layout.layers import SETTLED, Layer, side_by_side
+from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.runs.merging import Segment
+
+#: Bytes of rows cut out of a layer's files that are not worth writing it anew.
+LEAST_WASTE_BYTES = 1 << 16
+
+
+class Memory:
+    """The layers of one slot that are in memory, and what a batch does to them."""
+
+    def __init__(self, shelf: Shelf, streams: Sequence[Sequence[Layer]], gaps: Gaps) -> None:
+        self._shelf = shelf
+        #: For each stream, its layers.
+        self.layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in streams]
+        #: For each made stream, where it is not there.
+        self.gaps: Gaps = gaps or ((),) * (len(shelf.layouts) - shelf.inputs)
+
+    def held_bytes(self) -> int:
+        """Exact bytes of what is probed."""
+        found = (self._shelf.opened(stream, layers) for stream, layers in enumerate(self.layers))
+        return sum(s.bytes for segments in found for s in segments)
+
+    def sizes(self) -> tuple[Ints, Ints]:
+        """For each stream, the rows and bytes of each group."""
+        found = [self._shelf.sizes(stream, layers) for stream, layers in enumerate(self.layers)]
+        rows, sizes = (np.stack(column) for column in zip(*found, strict=True))
+        return rows, sizes
+
+    def having(self, chosen: Collection[int]) -> list[int]:
+        """Those of some groups that have rows here, ascending."""
+        rows = sum(
+            self._shelf.sizes(stream, layers)[0] for stream, layers in enumerate(self.layers)
+        )
+        return [group for group in sorted(chosen) if int(np.asarray(rows)[group])]
+
+    def add(self, stream: int, layer: Layer) -> Segment:
+        """Adds a layer of one slice that is newer than the others, and opens it."""
+        self.layers[stream] = (*self.layers[stream], layer)
+        return self._shelf.segment(stream, layer.slices[0])
+
+    def put_under(self, stream: int, layer: Layer) -> None:
+        """Adds a layer that is older than the others."""
+        fitting = replace(layer, level=self._level_for(stream, layer))
+        self.layers[stream] = (fitting, *self.layers[stream])
+
+    def put_beside(self, stream: int, layers: Sequence[Layer]) -> None:
+        """Adds layers of groups that have nothing here."""
+        more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
+        if len(more) == 1:
+            # What was sent has come as one layer, which has no level yet.
+            more = [replace(more[0], level=self._level_for(stream, more[0]))]
+        self.layers[stream] = side_by_side(self.layers[stream], more)
+
+    def cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
+        """Takes groups out: for each stream, their layers."""
+        ranges = group_ranges(chosen, self._shelf.groups)
+        taken = []
+        for stream, layers in enumerate(self.layers):
+            inside, self.layers[stream] = self._shelf.parted(stream, layers, ranges)
+            taken.append(inside)
+        return taken
+
+    def widen(self, gaps: Gaps) -> None:
+        """Makes the gaps as wide as these, too: the made rows in them go."""
+        self.gaps = all_gaps([self.gaps, gaps])
+        for at, ranges in enumerate(gaps, self._shelf.inputs):
+            if ranges:
+                _, self.layers[at] = self._shelf.parted(at, self.layers[at], ranges)
+
+    def fill(self, filled: Gaps) -> None:
+        """Notes that made streams are now there, in these ranges."""
+        pairs = zip(self.gaps, filled, strict=True)
+        self.gaps = tuple(without(old, ranges) for old, ranges in pairs)
+
+    def trim(self, bound_bytes: int, waiting: NDArray[np.bool_]) -> None:
+        """Writes layers anew, those with the most rows cut out first, until files fit a bound.
+
+        Layers that are being merged are left alone, since merging frees them. `waiting` says of which
+        groups rows wait for their results.
+        """
+        everything = range(self._shelf.groups)
+        while self.file_bytes() > bound_bytes:
+            wasted = [
+                (self._wasted_bytes(stream, layer), stream, at)
+                for stream, layers in enumerate(self.layers)
+                for at, layer in enumerate(layers)
+                if layer.role == SETTLED
+            ]
+            most, stream, at = max(wasted, default=(0, 0, 0))
+            if most <= LEAST_WASTE_BYTES:
+                return
+            layers = list(self.layers[stream])
+            anew = self._shelf.moved(
+                stream, [layers[at]], everything, tier="memory", waiting=waiting
+            )
+            layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]
+            self.layers[stream] = tuple(layers)
+
+    def file_bytes(self) -> int:
+        """Bytes of the files that memory is named in, with the rows that were cut out of them."""
+        runs = {p.run.name: p.run for layers in self.layers for p in slices(layers)}
+        return sum(run.size_bytes for run in runs.values())
+
+    def _wasted_bytes(self, stream: int, layer: Layer) -> int:
+        """What rows take in the layer's files that were cut out of it."""
+        runs = {piece.run.name: piece.run for piece in layer.slices}
+        left = sum(s.rows for s in self._shelf.opened(stream, [layer]))
+        total = sum(run.rows for run in runs.values())
+        return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
+
+    def _level_for(self, stream: int, layer: Layer) -> int:
+        """The level of the least layer that is as large, so that merging keeps its proportions."""
+        rows = _described_rows(layer)
+        others = self.layers[stream]
+        larger = [x.level for x in others if _described_rows(x) >= rows]
+        return min(larger, default=max((x.level for x in others), default=0))
+
+
+def _described_rows(layer: Layer) -> int:
+    return sum(piece.run.rows for piece in layer.slices)

@@ -1,0 +1,1 @@
+"""Benchmarks: side by side with Spark's own operators, ratios in one run."""

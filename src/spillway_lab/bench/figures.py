@@ -1,0 +1,262 @@
+"""From the times of batches to the figures of the benchmark: pure arithmetic.
+
+`rows_per_s` is the input rows of all measured batches over the seconds of all of them. Ratios are
+of `rows_per_s`, Spillway's over the other's: above 1, Spillway is faster. `batch_p99_s` is by nearest
+rank, so with fewer than a hundred batches it is the slowest one.
+
+`growth` is the median time of the last batches over that of the first ones: it should not grow with
+the state.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spillway_lab.bench.spec import (
+    ALL_MEMORY,
+    AUTO,
+    CASES,
+    DRIFT,
+    IDENTITY,
+    RELOCATE,
+    SPILLWAY,
+    THETA,
+)
+
+#: What `growth` takes the medians of. With the default rows, the first three measured batches have
+#: 1 to 2 million rows of state, and the last five 18 to 20 million.
+FIRST_BATCHES = 3
+LAST_BATCHES = 5
+
+#: Batches after a change of selectivity that `plans` lets pass, and batches of which it takes the
+#: median: from there on, and before the change.
+RECOVERY_BATCHES = 5
+RECOVERED_BATCHES = 5
+STEADY_BATCHES = 16
+
+#: Of engines' `rows_per_s`; a document has those that its case has the engines for.
+RATIOS = {
+    "vs_spark_memory": "spark-memory",
+    "vs_spark_rocksdb": "spark-rocksdb",
+    "vs_identity": IDENTITY,
+}
+SPILL_RATIOS = {"vs_all_memory": ALL_MEMORY}
+
+
+def engine_figures(
+    result: Mapping[str, Any], rows_per_batch: int, dropped: int
+) -> dict[str, float | int | None]:
+    """The figures of one engine, from what its process wrote."""
+    batches = result["batches"]
+    measured = batches[min(dropped, len(batches) - 1) :]
+    seconds = [batch["seconds"] for batch in measured]
+    figures: dict[str, float | int | None] = {
+        "rows_per_s": round(rows_per_batch * len(measured) / sum(seconds), 1),
+        "batch_p50_s": round(statistics.median(seconds), 4),
+        "batch_p99_s": round(nearest_rank(seconds, 0.99), 4),
+        "state_rows": measured[-1]["state_rows"],
+        "batches": len(measured),
+    }
+    if "cleanup" in result and result["cleanup"]["seconds"]:
+        cleanup = result["cleanup"]
+        figures["cleanup_rows"] = cleanup["rows"]
+        figures["cleanup_rows_per_slot_s"] = round(cleanup["rows"] / cleanup["seconds"], 1)
+    if result["engine"] == ALL_MEMORY:
+        busy = sum(batch["busy_s"] for batch in measured)
+        figures["join_rows_per_slot_s"] = round(sum(b["rows_out"] for b in measured) / busy, 1)
+    if result["engine"] == SPILLWAY:
+        figures |= _operator_figures(result, measured, rows_per_batch)
+    return figures
+
+
+def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document of one case; a ratio is null where one of its engines was not run."""
+    ours = engines.get(SPILLWAY)
+    spill = CASES[name].memory_share is not None
+    ratios: dict[str, float | None] = {
+        ratio: round(ours["rows_per_s"] / engines[engine]["rows_per_s"], 3)
+        if ours and engine in engines
+        else None
+        for ratio, engine in (SPILL_RATIOS if spill else RATIOS).items()
+    }
+    if spill:
+        made = (ours or {}).get("cleanup_rows_per_slot_s")
+        joined = engines.get(ALL_MEMORY, {}).get("join_rows_per_slot_s")
+        ratios["cleanup_vs_join"] = round(made / joined, 3) if made and joined else None
+    return {
+        "name": name,
+        "engines": {engine: dict(figures) for engine, figures in engines.items()},
+        "ratios": ratios,
+    }
+
+
+def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of `relocate`, from what its process wrote (bench_move.py)."""
+    normal = statistics.median(result["normal_s"])
+    rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
+    sent = sum(result["sent_bytes"]) / sum(result["sent_s"])
+    shuffle = result["shuffled_bytes"] / result["shuffled_s"]
+    figures = {
+        "normal_p50_s": round(normal, 4),
+        "normal_p99_s": round(nearest_rank(result["normal_s"], 0.99), 4),
+        "moving_p50_s": round(statistics.median(result["moving_s"]), 4),
+        "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
+        "moving_batches": len(result["moving_s"]),
+        "serving_max_s": round(max(result["serving_s"]), 4),
+        "parts": len(result["moved_s"]),
+        "moved_bytes": sum(result["moved_bytes"]),
+        "transfer_bytes_per_s": round(rate),
+        "sent_bytes_per_s": round(sent),
+        "sending_p99_s": round(nearest_rank(result["sending_s"], 0.99), 4),
+        "shuffle_bytes_per_s": round(shuffle),
+        "batches_until_served": max(result["batches_until_served"]),
+        "scale_batches": result["scale_batches"],
+        "coordinator_s": round(result["coordinator_s"], 4),
+        "empty_batch_s": round(result["empty_batch_s"], 4),
+        "exact": result["exact"],
+    }
+    ratios = {
+        "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
+        "transfer_vs_shuffle": round(rate / shuffle, 3),
+        "sent_vs_shuffle": round(sent / shuffle, 3),
+        "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
+    }
+    return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}
+
+
+def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of `theta`, from what its process wrote (bench_theta.py).
+
+    Pairs a second of one core are over processor time, the operator's and that of numpy's loop; those of
+    several slots are over the time of batches.
+    """
+    one, two, band, every = (result[name] for name in ("one", "two", "band", "all_pairs"))
+    found = {
+        name: {
+            "pairs": run["pairs"],
+            "pairs_per_cpu_s": round(run["pairs"] / run["cpu_s"]),
+            "pairs_per_s": round(run["pairs"] / run["seconds"]),
+            "rows_out": run["rows_out"],
+            "state_rows": run["state_rows"],
+            "window_rows": run["window_rows"],
+        }
+        for name, run in (("one", one), ("two", two), ("band", band), ("all_pairs", every))
+    }
+    figures = {
+        **{f"{name}_{what}": value for name, run in found.items() for what, value in run.items()},
+        "numpy_pairs_per_cpu_s": round(result["numpy_pairs_per_cpu_s"]),
+        "stored_once": all(run["state_rows"] == run["window_rows"] for run in found.values()),
+        "same_results": one["rows_out"] == two["rows_out"]
+        and band["rows_out"] == every["rows_out"],
+    }
+
+    def rate(name: str, what: str = "pairs_per_cpu_s") -> float:
+        return float(found[name][what])
+
+    ratios = {
+        "vs_numpy": round(rate("one") / result["numpy_pairs_per_cpu_s"], 3),
+        "two_slots_vs_one": round(rate("two", "pairs_per_s") / rate("one", "pairs_per_s"), 3),
+        "band_vs_all_pairs": round(rate("band") / rate("all_pairs"), 3),
+        "band_vs_all_pairs_whole": round(
+            rate("band", "pairs_per_s") / rate("all_pairs", "pairs_per_s"), 3
+        ),
+    }
+    return {"name": THETA, "engines": {SPILLWAY: figures}, "ratios": ratios}
+
+
+def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
+
+    `steady_overhead` is `auto` over the fixed plan that is best while nothing changes, both in turns of
+    one process. The ratios of `cpu` are of the processor time of all slots: they say the same of the
+    operator alone, and hardly depend on what else the machine does.
+    """
+    engines = {engine: _plan_figures(result) for engine, result in results.items()}
+    ratios: dict[str, float | None] = dict.fromkeys(
+        ("recovered_vs_best", "recovered_cpu_vs_best", "steady_overhead", "steady_cpu_overhead")
+    )
+    if AUTO in engines:
+        turns = results[AUTO]["turns"]
+        steady = {engine: _steady_figures(batches) for engine, batches in turns.items()}
+        for engine in engines.keys() & steady.keys():
+            engines[engine] |= steady[engine]
+        for ratio, figure, some in (
+            ("recovered_vs_best", "recovered_p50_s", engines),
+            ("recovered_cpu_vs_best", "recovered_cpu_s", engines),
+            ("steady_overhead", "steady_p50_s", steady),
+            ("steady_cpu_overhead", "steady_cpu_s", steady),
+        ):
+            ratios[ratio] = _vs_best({engine: one[figure] for engine, one in some.items()})
+        engines[AUTO]["reshaped"] = [
+            f"batch {one['batch']}, slot {one['slot']}: {one['before']} to {one['shape']}"
+            for one in results[AUTO]["reshaped"]
+        ]
+    # All plans give the same rows in every batch.
+    given_rows = {tuple(b["rows_out"] for b in result["batches"]) for result in results.values()}
+    return {"name": DRIFT, "engines": engines, "ratios": ratios, "exact": len(given_rows) == 1}
+
+
+def _vs_best(figure: Mapping[str, float]) -> float | None:
+    """What `auto` has over the least of the fixed plans; None where there is none."""
+    fixed = [value for engine, value in figure.items() if engine != AUTO]
+    return round(figure[AUTO] / min(fixed), 3) if fixed else None
+
+
+def _plan_figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one plan: medians over the batches of its run."""
+    change, batches = result["change"], result["batches"]
+    after = batches[change + RECOVERY_BATCHES :][:RECOVERED_BATCHES]
+    return {
+        **_steady_figures(batches[max(0, change - STEADY_BATCHES) : change]),
+        "changed_max_s": round(max(b["seconds"] for b in batches[change:][:RECOVERY_BATCHES]), 4),
+        "recovered_p50_s": round(statistics.median(b["seconds"] for b in after), 4),
+        "recovered_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in after) / 1e3, 4),
+        "state_bytes": batches[-1]["state_bytes"],
+    }
+
+
+def _steady_figures(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {
+        "steady_p50_s": round(statistics.median(b["seconds"] for b in batches), 4),
+        "steady_cpu_s": round(statistics.median(b["operator_cpu_ms"] for b in batches) / 1e3, 4),
+    }
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The least value that at least a share of all values do not exceed.
+
+    Example:
+        >>> nearest_rank([3.0, 1.0, 2.0, 4.0], 0.5)
+        2.0
+    """
+    return sorted(values)[max(1, math.ceil(share * len(values))) - 1]
+
+
+def growth(measured: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
+    """How the batch time grew with the state: the ratio, and the state rows at its two ends."""
+    small, large = measured[:FIRST_BATCHES], measured[-LAST_BATCHES:]
+    times = [statistics.median(b["seconds"] for b in window) for window in (small, large)]
+    rows = [statistics.median_low(b["state_rows"] for b in window) for window in (small, large)]
+    return {
+        "growth": round(times[1] / times[0], 3),
+        "growth_from_state_rows": rows[0],
+        "growth_to_state_rows": rows[1],
+    }
+
+
+def _operator_figures(
+    result: Mapping[str, Any], measured: Sequence[Mapping[str, Any]], rows_per_batch: int
+) -> dict[str, float | int | None]:
+    cpu_us = sum(batch["operator_cpu_ms"] for batch in measured) * 1e3
+    last, seconds = measured[-1], [batch["seconds"] for batch in measured]
+    per_row = last["state_bytes"] / last["state_rows"] if last["state_rows"] else None
+    return {
+        "operator_us_per_row": round(cpu_us / (rows_per_batch * len(measured)), 4),
+        "bytes_per_state_row": None if per_row is None else round(per_row, 2),
+        "plain_arrow_bytes_per_row": round(result["plain_arrow_bytes_per_row"], 2),
+        "p99_vs_p50": round(nearest_rank(seconds, 0.99) / statistics.median(seconds), 3),
+        **growth(measured),
+    }

@@ -1,0 +1,304 @@
+"""What moving state costs a stream, in a process of its own: an order in, measured times out.
+
+    python -m spillway_lab.bench.move ORDER.json RESULT.json
+
+A join of two streams with a wide payload gathers state, three times as much in one slot as in the other.
+Then a gigabyte of it goes from the fuller slot to the emptier one, which is then the fuller one, and
+back, several times, while the stream goes on at the rate of a batch every trigger interval. All
+batches count from the first that lets groups go to the last that serves some again, those included
+that have the rows to process that waited. Beside the same stream, Spark shuffles as many bytes of the
+same rows. Slots of one host share their memory tier, so state moves by name; in one more move it is
+sent, as it is from host to host. Then the query is scaled to twice its slots and back. At the end the
+rows it gave are compared with the rows of the join.
+
+The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
+thousand groups, against the time of a batch without rows in the same process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyspark
+from pyspark import StorageLevel
+from pyspark.sql import SparkSession
+
+from spillway.metrics.events import (
+    Event,
+    GroupsReactivated,
+    GroupsReceived,
+    MoveAsked,
+    MoveEvent,
+    Scaled,
+)
+from spillway.metrics.view import NORMAL, ClusterView
+from spillway.policies.cluster.decision import Move
+from spillway.policies.cluster.strategy import Strategy
+from spillway.spark.api.join import join
+from spillway.spark.api.query import Query
+from spillway.spark.runtime.mover import POOL
+from spillway_lab.bench.coordinator import coordinator_s
+from spillway_lab.bench.engine import answer, session
+from spillway_lab.bench.spec import CORES, EngineOrder
+from spillway_lab.workloads.pairs import Pairs
+
+#: Bytes that move each time.
+MOVE_BYTES = 1 << 30
+#: Bytes that are sent in the end, which takes longer.
+SENT_BYTES = 1 << 28
+#: Moves that are measured, and batches without a move before them.
+MOVES = 5
+QUIET_BATCHES = 30
+#: Batches of a start that are not measured: state is opened again.
+START_BATCHES = 5
+#: Batches between two moves, in which what waited is caught up with.
+REST_BATCHES = 3
+#: Seconds from one batch to the next. A batch takes about a third of it on two cores, so that the stream
+#: has the room to breathe that streams in production have.
+TRIGGER_S = 2.0
+#: How the groups are shared out at first, and the state of the first slot before the first move: so a
+#: move turns the two slots round, and batches have as much to do after it as before.
+SHARES = (3, 1)
+STATE_BYTES = MOVE_BYTES * 3 // 2
+GROUPS = 256
+_LOOK_EVERY_S = 0.1
+_EMPTY_BATCHES = 12
+#: What keys are spread over; more batches than there will be.
+_MOST_BATCHES = 1000
+_PATIENCE_S = 900
+
+Say = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Shuttle(Strategy):
+    """A strategy that moves as much as it is told, when it is told, to and fro."""
+
+    wanted: tuple[Move, ...] = ()
+
+    def decide(self, view: ClusterView) -> tuple[Move, ...]:
+        """What is wanted, as soon as both slots are free."""
+        free = {slot.slot for slot in view.slots if slot.mode == NORMAL}
+        return tuple(m for m in self.wanted if {m.sender, m.receiver} <= free)
+
+
+class Stream:
+    """The stream under test, and what its batches took."""
+
+    def __init__(self, spark: SparkSession, order: EngineOrder, say: Say, trigger_s: float) -> None:
+        self._say = say
+        self._entries: dict[int, dict[str, Any]] = {}
+        self._seconds: dict[int, float] = {}
+        self.pairs = Pairs(2, order.rows, _MOST_BATCHES, payload=True)
+        joined = join(**self.pairs.stream(spark)).on("k").select("a.k", "a.v")
+        self.query: Query = (
+            joined.writeStream.format("noop")
+            .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
+            .adapt(slots=CORES, groups=GROUPS, shares=SHARES)
+            .adapt(strategy="relocate-only", relocation_batches=1)
+            .trigger(processingTime=f"{trigger_s} seconds")
+            .start()
+        )
+        self.moves(())
+
+    def moves(self, wanted: tuple[Move, ...]) -> None:
+        """Says what is to move from the next batch on."""
+        rules = self.query._loop.stage.rules
+        self.query._loop.stage.rules = replace(
+            rules, strategy=Shuttle("relocate-only", wanted=wanted)
+        )
+
+    def until(self, what: str, true: Callable[[], bool]) -> None:
+        """Waits for something that the stream comes to."""
+        ends = time.monotonic() + _PATIENCE_S
+        while not true():
+            if (problem := self.query.exception()) is not None:
+                raise problem
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{what} did not come in {_PATIENCE_S} seconds")
+            time.sleep(_LOOK_EVERY_S)
+            self._take(what)
+
+    def _take(self, what: str) -> None:
+        before = self.last
+        self._entries |= {
+            entry["batchId"]: entry
+            for entry in self.query.recentProgress
+            if not entry["cleanupRound"]
+        }
+        self._seconds |= {
+            one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3
+            for one in self.query.sparkProgress
+        }
+        if self.last > before:
+            self._say({"phase": what, "batch": self.last + 1, "of": 0})
+
+    @property
+    def last(self) -> int:
+        """The last batch."""
+        return max(self._entries, default=-1)
+
+    def reached(self, batch: int) -> bool:
+        """Whether a batch has ended."""
+        return self.last >= batch and batch in self._seconds
+
+    def held(self, slot: int) -> int:
+        """Bytes of state in a slot."""
+        entry = self._entries.get(self.last)
+        return sum(entry["slots"][slot]["stateBytes"].values()) if entry else 0
+
+    def seconds(self, first: int, last: int) -> list[float]:
+        """What the batches from `first` to `last` took."""
+        return [self._seconds[b] for b in range(first, last + 1) if b in self._seconds]
+
+    def events(self, kind: type[MoveEvent]) -> list[MoveEvent]:
+        """The steps of moves of one kind."""
+        return [event for event in self.query.events if isinstance(event, kind)]
+
+
+def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
+    """The whole story."""
+    spark = session(order)
+    try:
+        empty_s = _empty_batch_s(spark, order, say)
+        _gather(spark, order, say)
+        stream = Stream(spark, order, say, TRIGGER_S)
+        try:
+            found = _moved(spark, stream)
+            found |= _scaled(stream)
+            stream.query.stop()
+            found |= _exact(stream)
+        finally:
+            stream.query.stop()
+        say({"phase": "coordinator", "batch": 0, "of": 1})
+        found |= {"empty_batch_s": empty_s, "coordinator_s": coordinator_s()}
+        return {"engine": order.engine, "spark": pyspark.__version__, **found}
+    finally:
+        spark.stop()
+
+
+def _gather(spark: SparkSession, order: EngineOrder, say: Say) -> None:
+    """Makes state as fast as it can be made; the query that is measured starts from it."""
+    stream = Stream(spark, order, say, 0)
+    try:
+        stream.until("gathering state", lambda: stream.held(0) > STATE_BYTES)
+    finally:
+        stream.query.stop()
+
+
+def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
+    stream.until("starting", lambda: stream.last >= 0)
+    stream.until("starting", partial(stream.reached, stream.last + START_BATCHES))
+    quiet = stream.last + 1
+    stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
+    normal = stream.seconds(quiet, stream.last)
+    shuffled_s, shuffled_bytes = _shuffled(spark, stream)
+    spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
+    received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
+    stream.query._loop.stage.always_sends = True
+    sent_in = _move(stream, MOVES % 2, SENT_BYTES)
+    stream.query._loop.stage.always_sends = False
+    sent = stream.events(GroupsReceived)[len(received) :]
+    return {
+        "sending_s": stream.seconds(*sent_in),
+        "sent_bytes": [event.bytes for event in sent],
+        "sent_s": [event.seconds for event in sent],
+        "normal_s": normal,
+        "moving_s": [took for span in spans for took in stream.seconds(*span)],
+        "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
+        "moved_bytes": [event.bytes for event in received],
+        "moved_s": [event.seconds for event in received],
+        "batches_until_served": [
+            after.batch - before.batch for before, after in zip(received, served, strict=True)
+        ],
+        "shuffled_bytes": shuffled_bytes,
+        "shuffled_s": shuffled_s,
+    }
+
+
+def _move(stream: Stream, sender: int, size: int) -> tuple[int, int]:
+    """Moves so much from one slot to the other: the first batch of it, and the last."""
+    begun = len(stream.events(MoveAsked))
+    stream.moves((Move(sender, 1 - sender, size, "measured"),))
+    stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
+    stream.moves(())
+    first = stream.last
+    stream.until("moving", lambda: not stream.query._loop.state.moves)
+    stream.until("moving", partial(stream.reached, stream.last))
+    last = stream.last
+    stream.until("resting", partial(stream.reached, last + REST_BATCHES))
+    return first + 1, last
+
+
+def _happened(query: Query, kind: type[Event], times: int) -> bool:
+    return sum(isinstance(event, kind) for event in query.events) >= times
+
+
+def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
+    """Seconds in which Spark shuffles as many bytes of the same rows, beside the same stream."""
+    entry = stream._entries[stream.last]
+    per_row = entry["stateBytes"] / entry["stateRows"]
+    batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
+    rows = stream.pairs.batch(spark, 0, batches)["a"].persist(StorageLevel.MEMORY_ONLY)
+    count = rows.count()
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+    begun = time.perf_counter()
+    rows.repartition(CORES, "k").write.format("noop").mode("append").save()
+    seconds = time.perf_counter() - begun
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
+    rows.unpersist()
+    return seconds, int(count * per_row)
+
+
+def _scaled(stream: Stream) -> dict[str, Any]:
+    """To twice the slots and back, under load."""
+    batches = []
+    for times, slots in enumerate((2 * CORES, CORES), start=1):
+        begun = stream.last
+        stream.query.scale(slots=slots)
+        stream.until(
+            f"scaling to {slots} slots",
+            partial(_happened, stream.query, Scaled, times),
+        )
+        batches.append(stream.last - begun)
+    return {"scale_batches": batches}
+
+
+def _exact(stream: Stream) -> dict[str, Any]:
+    """Whether the rows that the query gave are as many as the join of what it took has."""
+    state = stream.query._loop.state
+    wanted = stream.pairs.matches(state.batch + 1)
+    taken = [stream.pairs.rows * (state.batch + 1)] * 2
+    exact = wanted == state.rows_out and list(state.rows_in) == taken and not state.moves
+    return {"rows_out": state.rows_out, "rows_expected": wanted, "exact": exact}
+
+
+def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:
+    """The time of a batch with hardly a row, after some to warm up."""
+    small = replace(order, rows=1)
+    pairs = Pairs(2, small.rows, 1000)
+    query = (
+        join(**pairs.stream(spark)).on("k").writeStream.format("noop")
+        .option("checkpointLocation", f"{order.directory}/checkpoint-empty")
+        .adapt(slots=CORES, groups=GROUPS).start()
+    )  # fmt: skip
+    try:
+        while len(query.sparkProgress) < 2 * _EMPTY_BATCHES:
+            if (problem := query.exception()) is not None:
+                raise problem
+            time.sleep(_LOOK_EVERY_S)
+            say({"phase": "empty batches", "batch": len(query.sparkProgress), "of": 0})
+        seconds = [one["durationMs"]["triggerExecution"] / 1e3 for one in query.sparkProgress]
+        return float(statistics.median(seconds[_EMPTY_BATCHES:]))
+    finally:
+        query.stop()
+
+
+if __name__ == "__main__":
+    answer(measure, *sys.argv[1:])

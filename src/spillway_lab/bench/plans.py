@@ -1,0 +1,115 @@
+"""A join under one plan while a selectivity changes, in a process of its own: an order in, times out.
+
+    python -m spillway_lab.bench.plans ORDER.json RESULT.json
+
+Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match
+rarely, so that it is best to join all at once, rows of a looking for b first. From the batch `CHANGE`
+on they match twenty times as often, and it is best to keep what b and c have in common. Every engine is
+a plan: each fixed one, and one that slots choose for themselves.
+
+Where nothing changes plans differ by less than two processes do that run the same plan. So the process
+of `auto` also runs all plans in turns, each going on where it was, and what disturbs a turn is not the
+plan.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from spillway.metrics.events import Reshaped
+from spillway.spark.api.join import join
+from spillway_lab.bench.engine import SpillwayRun, answer, awaited, session
+from spillway_lab.bench.spec import AUTO, CORES, PLANS, EngineOrder
+from spillway_lab.workloads.drift import Drift
+
+#: The batch in which the selectivity changes, and how many there are in all. The window is full after
+#: 4 batches, and `auto` has made up its mind some batches later.
+CHANGE = 26
+BATCHES = 42
+#: Batches of warming up, in which the selectivity changes too.
+_WARM_CHANGE = 8
+_LEAST_WARM_BATCHES = 16
+
+#: Turns of each plan while nothing changes, after one that fills the window; the batches of a turn, and
+#: those that start the query again.
+TURNS, TURN_BATCHES, STARTING = 6, 8, 2
+_NEVER = 1 << 30
+#: Plans that take so many times as long as the best one have no further turns.
+_FAR = 1.5
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
+    """Warms up, runs the batches, and gives their times and the changes of shape."""
+    spark = session(replace(order, batches=BATCHES))
+    try:
+        rows = order.rows
+        if order.warmup_s > 0:
+            warm = Drift(max(1, rows // 4), _WARM_CHANGE)
+            _run(spark, order, warm, "warm-up", say, order.warmup_s, _LEAST_WARM_BATCHES)
+        found = _run(spark, order, Drift(rows, CHANGE), "measured", say, 0.0, BATCHES)
+        turns = {"turns": _in_turns(spark, order, say)} if order.engine == AUTO else {}
+        return {"engine": order.engine, "spark": pyspark.__version__, **found, **turns}
+    finally:
+        spark.stop()
+
+
+def _in_turns(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, list[dict[str, Any]]]:
+    """Batches of plans while nothing changes: of all that may be the best, and of `auto`."""
+
+    def turn(plan: str) -> list[dict[str, Any]]:
+        mine, steady = replace(order, engine=plan), Drift(order.rows, _NEVER)
+        found = _run(spark, mine, steady, f"steady-{plan}", say, 0.0, TURN_BATCHES)
+        batches: list[dict[str, Any]] = found["batches"]
+        return batches[STARTING:]
+
+    took = {plan: median(batch["seconds"] for batch in turn(plan)[-3:]) for plan in PLANS}
+    plans = [plan for plan in PLANS if plan == AUTO or took[plan] <= _FAR * min(took.values())]
+    batches: dict[str, list[dict[str, Any]]] = {plan: [] for plan in plans}
+    for number in range(TURNS):
+        for plan in plans if number % 2 == 0 else reversed(plans):
+            batches[plan] += turn(plan)
+    return batches
+
+
+def _run(
+    spark: SparkSession,
+    order: EngineOrder,
+    drift: Drift,
+    phase: str,
+    say: Say,
+    least_s: float,
+    least_batches: int,
+) -> dict[str, Any]:
+    """Runs at least so many batches for at least so long."""
+    joined = join(**drift.stream(spark)).on("k")
+    window = f"{drift.window_batches * drift.advance_ms} milliseconds"
+    query = (
+        joined.within(window, time="ts").plan(**PLANS[order.engine])
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{order.directory}/checkpoint-{phase}")
+        .adapt(slots=CORES).start()
+    )  # fmt: skip
+    run = SpillwayRun(query)
+    try:
+        batches = awaited(run, phase, say, least_s, least_batches)
+        changes = [event for event in query.events if isinstance(event, Reshaped)]
+        return {
+            "change": drift.change,
+            "batches": batches[:least_batches],
+            "reshaped": [event.to_json() for event in changes],
+        }
+    finally:
+        run.stop()
+
+
+if __name__ == "__main__":
+    answer(measure, *sys.argv[1:])

@@ -1,0 +1,177 @@
+"""Side by side with Spark's own join: every engine of a case in turn, each in a fresh process.
+
+One engine at a time has the machine to itself, with a Java of its own, so that no engine lives with
+the garbage or the compiled code of another. Checkpoints of all engines lie on the same disk and are
+removed after each. Spark's own joins are as Spark ships them, defaults included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from spillway.doctor import memory_bytes, require_java
+from spillway.errors import QueryError, SettingsError
+from spillway_lab.bench.figures import (
+    case_document,
+    engine_figures,
+    plans_document,
+    relocate_document,
+    theta_document,
+)
+from spillway_lab.bench.spec import (
+    CASES,
+    CORES,
+    DRIFT,
+    KNOWN_ENGINES,
+    RELOCATE,
+    THETA,
+    BenchSettings,
+    EngineOrder,
+    chosen,
+)
+
+#: Told what goes on: case, engine, and a fact such as {"phase", "batch", "of"}.
+Say = Callable[[str, str, dict[str, Any]], None]
+
+_TAIL_LINES = 15
+_STOP_S = 60
+
+
+def run_bench(
+    names: Sequence[str],
+    engines: Sequence[str],
+    settings: BenchSettings,
+    say: Say = lambda *_: None,
+) -> Iterator[dict[str, Any]]:
+    """Measures the named cases, all if none is named; gives each one's document when it is done.
+
+    What was asked for is checked at once, and measured as the documents are taken.
+    """
+    wanted = chosen("benchmark", names, list(CASES))
+    able = chosen("engine", engines, KNOWN_ENGINES)
+    for name in wanted:
+        if not set(able) & set(CASES[name].engines):
+            raise SettingsError(
+                f"none of the engines {', '.join(able)} runs {name}",
+                hint=f"{name} is for {', '.join(CASES[name].engines)}",
+            )
+    require_java()
+    return (_run_case(name, able, settings, say) for name in wanted)
+
+
+def settle(share: float | None = None) -> int:
+    """Touches the free memory in a child process; returns how many bytes it touched."""
+    command = [sys.executable, "-m", "spillway_lab.bench.settle"]
+    done = subprocess.run(
+        [*command, *([] if share is None else [str(share)])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    # A machine that will not give the memory is no reason not to measure.
+    return int(done.stdout) if done.returncode == 0 else 0
+
+
+def _run_case(name: str, able: Sequence[str], settings: BenchSettings, say: Say) -> dict[str, Any]:
+    engines = [engine for engine in able if engine in CASES[name].engines]
+    results = {engine: run_engine(name, engine, settings, say) for engine in engines}
+    return _document(name, results, settings)
+
+
+def run_engine(name: str, engine: str, settings: BenchSettings, say: Say) -> dict[str, Any]:
+    """Runs one engine of one case in a child process; what it wrote."""
+    folder = Path(tempfile.mkdtemp(prefix="spillway-bench-", dir=settings.directory)).resolve()
+    try:
+        order = EngineOrder.of(name, engine, settings, str(folder))
+        (folder / "order.json").write_text(json.dumps(order.to_json()))
+        module = CASES[name].module
+        with (folder / "log").open("wb") as log, _child(module, folder, log.fileno()) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                with suppress(json.JSONDecodeError):
+                    say(name, engine, json.loads(line))
+            child.wait()
+        if child.returncode != 0:
+            raise _failed(name, engine, folder / "log", child.returncode)
+        result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        return result
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", module]
+    child = subprocess.Popen(
+        [*command, str(folder / "order.json"), str(folder / "result.json")],
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        # Java and its workers write files where they stand, if anywhere.
+        cwd=folder,
+        # An interrupt from the keyboard is for this process, which passes it on once.
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            # Interrupted, it stops its query, which gives the state in shared memory back.
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return QueryError(
+        f"engine {engine} failed in {name}, with exit code {code}",
+        detail="\n".join(lines[-_TAIL_LINES:]) or None,
+        hint="run `spillway doctor`; where memory is short, use --driver-memory and fewer --rows",
+    )
+
+
+def _document(
+    name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
+) -> dict[str, Any]:
+    setup = {key: value for key, value in asdict(settings).items() if key != "directory"}
+    machine = {
+        "cores_used": CORES,
+        "cores": os.cpu_count(),
+        "memory_bytes": memory_bytes(),
+        "spark": next(iter(results.values()))["spark"],
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+    return {**_figures(name, results, settings), "setup": setup, "machine": machine}
+
+
+def _figures(
+    name: str, results: dict[str, dict[str, Any]], settings: BenchSettings
+) -> dict[str, Any]:
+    if name == DRIFT:
+        return plans_document(results)
+    if name == RELOCATE:
+        return relocate_document(next(iter(results.values())))
+    if name == THETA:
+        return theta_document(next(iter(results.values())))
+    rows = settings.rows * CASES[name].streams
+    figures = {
+        engine: engine_figures(result, rows, settings.dropped) for engine, result in results.items()
+    }
+    return case_document(name, figures)

@@ -1,0 +1,192 @@
+"""What is measured: the cases, the engines, and the order that one child process is given.
+
+A case is an input and a query on it; an engine is a way to run the query. All engines of a case get
+the same input definition, the same cores, partitions, Java memory, sink and checkpoint disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from spillway.errors import SettingsError
+from spillway_lab.workloads.pairs import Pairs
+
+CORES = 2
+#: Event time of a batch; the window of `join2-window` is this many of them.
+ADVANCE_MS = 1000
+WINDOW_BATCHES = 10
+
+#: The cases that are measured in a way of their own.
+RELOCATE = "relocate"
+DRIFT = "plans"
+THETA = "theta"
+SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
+#: Spark's state store providers by engine.
+PROVIDERS = {
+    "spark-memory": ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"),
+    "spark-rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+ENGINES = (SPILLWAY, IDENTITY, *PROVIDERS)
+#: The engines of `plans`, and what each says to `plan`.
+AUTO = "auto"
+PLANS: dict[str, dict[str, str]] = {
+    "nway": {"kind": "nway"},
+    "tree-ab": {"shape": "((a b) c)"},
+    "tree-ac": {"shape": "((a c) b)"},
+    "tree-bc": {"shape": "(a (b c))"},
+    AUTO: {"kind": AUTO},
+}
+#: All engines, of all cases.
+KNOWN_ENGINES = (*ENGINES, ALL_MEMORY, *PLANS)
+#: Bytes of a row of (k, v) in state: both, and its hash.
+_ROW_BYTES = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input and the query on it: a join, or a group-by."""
+
+    streams: int
+    #: Keys that the rows of all streams together are grouped by; None: the streams are joined.
+    keys: int | None = None
+    payload: bool = False
+    windowed: bool = False
+    #: Memory of spillway, as a part of the state at the end of the run; None: no limit.
+    memory_share: float | None = None
+    #: The engines that have anything to say about it.
+    engines: tuple[str, ...] = ENGINES
+    #: What the child process of an engine runs.
+    module: str = "spillway_lab.bench.engine"
+
+
+CASES = {
+    "join2": Case(streams=2),
+    "join3": Case(streams=3),
+    "join2-strings": Case(streams=2, payload=True),
+    "join2-window": Case(streams=2, windowed=True),
+    "groupby": Case(streams=2, keys=1 << 20),
+    "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
+    RELOCATE: Case(streams=2, payload=True, engines=(SPILLWAY,), module="spillway_lab.bench.move"),
+    DRIFT: Case(
+        streams=3,
+        windowed=True,
+        engines=tuple(PLANS),
+        module="spillway_lab.bench.plans",
+    ),
+    THETA: Case(streams=2, windowed=True, engines=(SPILLWAY,), module="spillway_lab.bench.theta"),
+    "identity": Case(streams=2, engines=(IDENTITY,)),
+}
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """How much is measured, and on what."""
+
+    #: Rows of each stream in each batch.
+    rows: int = 200_000
+    #: Batches of spillway and identity. 50 batches of 2 x 200,000 rows make 20 million rows of state.
+    batches: int = 50
+    #: Batches of Spark's own joins, which take seconds each.
+    spark_batches: int = 10
+    #: The first batches, which start the query, are not measured.
+    dropped: int = 2
+    #: Before it is measured, an engine runs the same join on a tenth of the rows for so long, so
+    #: that Java's and numba's compilers are done. 0: it does not.
+    warmup_s: float = 40.0
+    driver_memory: str = "6g"
+    #: Scratch and checkpoints of all engines; None is the system's temporary directory.
+    directory: str | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.batches, self.spark_batches) < 2 or self.rows < 1 or self.dropped < 0:
+            raise SettingsError(
+                f"{self.batches} and {self.spark_batches} batches of {self.rows} rows are not "
+                "enough to measure",
+                hint="use at least 2 batches and 1 row",
+            )
+
+        if self.directory is not None and not Path(self.directory).is_dir():
+            raise SettingsError(
+                f"there is no directory {self.directory}", hint="make it, or name another --dir"
+            )
+
+    def batches_of(self, engine: str) -> int:
+        """How many batches an engine runs."""
+        return min(self.batches, self.spark_batches) if engine in PROVIDERS else self.batches
+
+
+@dataclass(frozen=True)
+class EngineOrder:
+    """What one child process has to do; travels as JSON."""
+
+    name: str
+    engine: str
+    rows: int
+    #: Batches to run, and the length of the run that the keys are spread over.
+    batches: int
+    run_batches: int
+    warmup_s: float
+    driver_memory: str
+    directory: str
+
+    @classmethod
+    def of(cls, name: str, engine: str, settings: BenchSettings, directory: str) -> EngineOrder:
+        """The order for one engine in one case."""
+        return cls(
+            name,
+            engine,
+            settings.rows,
+            settings.batches_of(engine),
+            settings.batches,
+            settings.warmup_s,
+            settings.driver_memory,
+            directory,
+        )
+
+    @property
+    def case(self) -> Case:
+        """The case that is run."""
+        return CASES[self.name]
+
+    @property
+    def pairs(self) -> Pairs:
+        """The input, the same for every engine."""
+        case = self.case
+        return Pairs(
+            case.streams,
+            self.rows,
+            self.run_batches,
+            payload=case.payload,
+            times=case.windowed,
+            advance_ms=ADVANCE_MS,
+        )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The limit of one slot, where the engine has one."""
+        share = self.case.memory_share
+        if share is None or self.engine != SPILLWAY:
+            return None
+        whole = self.rows * self.run_batches * self.case.streams * _ROW_BYTES
+        return max(1, int(share * whole / CORES))
+
+    def smaller(self) -> EngineOrder:
+        """The same for warming up."""
+        return replace(self, rows=max(1, self.rows // 10))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def chosen(what: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The names asked for, or all of them; in the order of `known`, so that runs are alike."""
+    for name in asked:
+        if name not in known:
+            raise SettingsError(
+                f"there is no {what} {name!r}", hint=f"choose of {', '.join(known)}"
+            )
+    return [name for name in known if not asked or name in asked]

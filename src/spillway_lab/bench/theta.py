@@ -1,0 +1,168 @@
+"""What a join on a predicate costs, in a process of its own: an order in, measured rates out.
+
+    python -m spillway_lab.bench.theta ORDER.json RESULT.json
+
+Two streams of images are matched by their pixels within a window (spillway_lab/workloads/scenes.py),
+with one slot and with two. In the same process a plain loop in numpy does the same comparisons in
+blocks of the same size, timed as slots time themselves: by the processor time of their thread. Then two
+streams of numbers are matched in a band of one in a hundred: once as SQL, which is answered from a
+sorted order, and once as a function over all pairs. Pairs are those within the window, however many of
+them were looked at. The rows that are stored in the end are compared with those that the window has.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyspark
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from spillway.operators.predicates.predicate import PAIR_BYTES
+from spillway.spark.api.join import join
+from spillway_lab.bench.engine import answer, session
+from spillway_lab.bench.spec import CORES, EngineOrder
+from spillway_lab.workloads.images import LIMIT, alike
+from spillway_lab.workloads.pixels import difference
+from spillway_lab.workloads.scenes import Scenes
+
+#: Batches of a window, of warming up, and those that are measured.
+WINDOW, WARM, MEASURED = 8, 9, 8
+#: Images of a stream in a batch, as a part of what other benchmarks have in rows; and their pixels.
+IMAGES_SHARE = 1100
+PIXELS = 5_000
+#: Rows of a stream of numbers in a batch, as such a part; and the band, on either side.
+NUMBERS_SHARE = 40
+BAND = 0.005
+#: Blocks of pairs that the plain loop compares.
+BLOCKS = 200
+_LOOK_EVERY_S = 0.1
+_PATIENCE_S = 600.0
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
+    """The whole story."""
+    spark = session(order)
+    images = Scenes(max(1, order.rows // IMAGES_SHARE), PIXELS)
+    numbers = Scenes(max(1, order.rows // NUMBERS_SHARE))
+    try:
+        found = {
+            "numpy_pairs_per_cpu_s": _numpy_pairs_per_cpu_s(images, say),
+            "one": _run(spark, order, images, alike, 1, "one slot", say),
+            "two": _run(spark, order, images, alike, CORES, "two slots", say),
+            "band": _run(spark, order, numbers, f"abs(a.x - b.x) < {BAND}", 1, "band", say),
+            "all_pairs": _run(spark, order, numbers, _near, 1, "all pairs", say),
+        }
+        return {"engine": order.engine, "spark": pyspark.__version__, **found}
+    finally:
+        spark.stop()
+
+
+def _near(a: Any, b: Any) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(a.x - b.x) < BAND)
+
+
+def _run(
+    spark: SparkSession,
+    order: EngineOrder,
+    scenes: Scenes,
+    condition: Any,
+    slots: int,
+    what: str,
+    say: Say,
+) -> dict[str, Any]:
+    """Runs the batches; pairs within the window, and what they took."""
+    window_ms = WINDOW * scenes.advance_ms
+    matched = join(**scenes.stream(spark)).within(f"{window_ms} milliseconds", time="ts")
+    query = (
+        matched.match(condition, "a", "b").select("a.id AS a", "b.id AS b")
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{order.directory}/checkpoint-{what.replace(' ', '-')}")
+        .adapt(slots=slots, groups=64).start()
+    )  # fmt: skip
+    entries: dict[int, dict[str, Any]] = {}
+    seconds: dict[int, float] = {}
+    ends = time.monotonic() + _PATIENCE_S
+    try:
+        while len(seconds.keys() & entries.keys()) < WARM + MEASURED:
+            if (problem := query.exception()) is not None:
+                raise problem
+            if time.monotonic() > ends:
+                raise TimeoutError(f"{what} took more than {_PATIENCE_S} seconds")
+            time.sleep(_LOOK_EVERY_S)
+            entries |= {one["batchId"]: one for one in query.recentProgress}
+            seconds |= {
+                one["batchId"]: one["durationMs"]["triggerExecution"] / 1e3
+                for one in query.sparkProgress
+            }
+            say({"phase": what, "batch": len(seconds), "of": WARM + MEASURED})
+    finally:
+        query.stop()
+    measured = range(WARM, WARM + MEASURED)
+    return {
+        "pairs": _pairs(scenes, WARM, WARM + MEASURED),
+        "rows": 2 * scenes.rows * MEASURED,
+        "seconds": sum(seconds[batch] for batch in measured),
+        "cpu_s": sum(entries[batch]["operatorCpuMs"] / 1e3 for batch in measured),
+        "rows_out": sum(entries[batch]["rowsOut"] for batch in measured),
+        "state_rows": entries[measured[-1]]["stateRows"],
+        "window_rows": _window_rows(scenes, entries[measured[-1]]),
+    }
+
+
+def _pairs(scenes: Scenes, first: int, last: int) -> int:
+    """The pairs within the window of which a row is in one of the batches, by arithmetic."""
+    since = max(0, first - WINDOW) * scenes.rows
+    times = _times_ms(scenes, np.arange(since, last * scenes.rows))
+    window_ms = WINDOW * scenes.advance_ms
+    new = _times_ms(scenes, np.arange(first * scenes.rows, last * scenes.rows))
+    # Of the later row of a pair, those before it, and those of its own millisecond.
+    before = np.searchsorted(times, new, side="left") - np.searchsorted(
+        times, new - window_ms, side="right"
+    )
+    alike_times = np.searchsorted(times, new, side="right") - np.searchsorted(
+        times, new, side="left"
+    )
+    return int(2 * before.sum() + alike_times.sum())
+
+
+def _times_ms(scenes: Scenes, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    batch, within = np.divmod(values, scenes.rows)
+    return np.asarray(batch * scenes.advance_ms + within * scenes.advance_ms // scenes.rows)
+
+
+def _window_rows(scenes: Scenes, entry: dict[str, Any]) -> int:
+    """The rows that can still find partners after a batch, by the watermark that it had."""
+    batch = entry["batchId"]
+    times = _times_ms(scenes, np.arange((batch + 1) * scenes.rows))
+    # State expires by the watermark before the batch: the last time of the batch before it.
+    mark = _times_ms(scenes, np.arange(batch * scenes.rows)).max()
+    return int(2 * (times + WINDOW * scenes.advance_ms > mark).sum())
+
+
+def _numpy_pairs_per_cpu_s(scenes: Scenes, say: Say) -> float:
+    """Pairs in a second of processor time, in a plain loop over blocks as large as those of the join."""
+    say({"phase": "numpy", "batch": 0, "of": 1})
+    rows = WINDOW * scenes.rows
+    random = np.random.default_rng(0)
+    one, other = (random.integers(0, 256, (rows, 3 * PIXELS), np.uint8) for _ in range(2))
+    block = max(1, PAIR_BYTES // (2 * 3 * PIXELS))
+    left, right = (side.ravel() for side in np.meshgrid(np.arange(rows), np.arange(rows)))
+    done, began = 0, 0.0
+    for at in range(0, min(len(left), BLOCKS * block), block):
+        if at == block:
+            # The first block warms up.
+            began = time.thread_time()
+        _ = difference(one[left[at : at + block]], other[right[at : at + block]]) < LIMIT
+        done += len(left[at : at + block]) if at else 0
+    return done / (time.thread_time() - began)
+
+
+if __name__ == "__main__":
+    answer(measure, *sys.argv[1:])

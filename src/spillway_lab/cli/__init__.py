@@ -1,0 +1,1 @@
+"""The commands of the laboratory, found by `spillway` through an entry point."""

@@ -1,0 +1,1 @@
+"""The papers' figures: runs, verdicts, plots, the page."""

@@ -1,0 +1,1 @@
+"""Figures of DCAPE and its long report."""

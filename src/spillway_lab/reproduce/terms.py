@@ -1,0 +1,100 @@
+"""The terms in which the papers' figures are given: streams, lines, figures.
+
+Time is virtual: so many rows of each stream are a minute, whatever the clock of the machine says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from spillway_lab.workloads.dcape import Dcape
+
+MINUTES = 40
+#: A tuple every 30 ms, as in most of the papers' experiments.
+ROWS_PER_MINUTE = 2000
+#: Divisible by 1 to 6, so that classes, halves and slots have as many groups each.
+GROUPS = 120
+#: The limit of memory, as a part of the state that the whole input is.
+MEMORY_PART = 0.4
+
+ALL_MEMORY = "All-Mem"
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stretch of a workload, cut into batches.
+
+    Example:
+        >>> Feed(Dcape(rows=500), minutes=10, per_minute=4).batches
+        40
+    """
+
+    #: Its rows are those of a batch.
+    workload: Dcape
+    minutes: int = MINUTES
+    per_minute: int = 1
+    #: The batch of the workload that the stretch begins with: in the middle of a phase, for one.
+    first: int = 0
+
+    @property
+    def batches(self) -> int:
+        """How many there are."""
+        return self.minutes * self.per_minute
+
+    def minute(self, batch: int) -> float:
+        """The virtual time at the end of a batch, counted from 0; whole minutes as whole numbers."""
+        at = round((batch + 1) / self.per_minute, 4)
+        return int(at) if at == int(at) else at
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line of a figure: a run, and the settings that it has."""
+
+    name: str
+    #: What `.adapt(...)` is told beside the memory.
+    adapt: Mapping[str, Hashable] = field(default_factory=dict, hash=False)
+    #: Whether memory is limited.
+    limited: bool = False
+    #: Bytes that slots are told to spill in all, as a multiple of the limit of one slot.
+    forced_limits: float | None = None
+
+    @property
+    def settings(self) -> Hashable:
+        """What the run depends on; two lines that have it in common share the run."""
+        return frozenset(self.adapt.items()), self.limited, self.forced_limits
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a paper."""
+
+    name: str
+    title: str
+    claim: str
+    #: What the paper reports, in its own numbers or words.
+    paper: str
+    feed: Feed
+    variants: tuple[Variant, ...]
+    #: What a line shows: "output" rows so far, "memory" bytes, those of each of the "slots", or
+    #: those of the "fullest" slot.
+    shows: str = "output"
+    #: The limit of a slot, as a part of the state of the whole input; None: there is none.
+    memory_part: float | None = MEMORY_PART
+    #: Other limits under which the ratios are measured too.
+    other_parts: tuple[float, ...] = ()
+    #: How it was run, where that is not what all figures have in common.
+    setup: str = ""
+    #: Another figure, whose runs the claim is about too.
+    beside: str | None = None
+
+
+def tau(seconds: int, per_minute: int) -> int:
+    """The batches of an interval of time.
+
+    Example:
+        >>> tau(45, per_minute=4)
+        3
+    """
+    return seconds * per_minute // 60

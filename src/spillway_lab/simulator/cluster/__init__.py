@@ -1,0 +1,1 @@
+"""A simulated cluster of slots and groups (FLUX, DCAPE)."""

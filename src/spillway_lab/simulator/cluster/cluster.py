@@ -1,0 +1,250 @@
+"""The simulated cluster: slots and groups as arrays, and one step of virtual time.
+
+A row is in one place at a time: it waits before its slot (`held`), or lies on the slot's disk because
+its group does (`spooled`), or is processed. State of a group is in the memory of its slot, on its disk,
+or on its way (`away`). A slot that reads or writes state does nothing else meanwhile (FLUX 6.3), a slot
+that takes groups out or puts them in pays with processor time.
+
+What is modelled, and what is not:
+- Processor, disk and links have the rates of the scenario; there are no caches, no switches, no faults.
+- Rows are a fluid and sources are one, see spillway_lab/simulator/cluster/flow.py; with `noise`, what
+the groups get in a
+  step is drawn at random. The time of a row has no spread of its own.
+- Messages of the protocol take a commit of the coordinator each, which is longer than a packet's
+  latency; state takes the time that its bytes need.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from spillway.metrics.groups import Floats, Ints
+from spillway_lab.simulator.cluster import flow
+from spillway_lab.simulator.cluster.scenario import Scenario
+from spillway_lab.simulator.cluster.workload import cpu_left, group_shares, memory_left, turn_of
+
+#: Means from which on a normal number stands for a Poisson one.
+_LARGE = 8.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did, by slot."""
+
+    given: float
+    #: Rows processed; those of them that had been on disk; and how long they had been at the slot.
+    processed: Floats
+    unspooled: Floats
+    fresh_age_s: Floats
+    spool_age_s: Floats
+    #: Seconds in which the slot was not idle.
+    busy_s: Floats
+
+
+class Cluster:
+    """All slots and groups at one time."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        groups, slots = scenario.groups, scenario.slots
+        work = scenario.workload
+        self._rng = np.random.default_rng([scenario.seed, 0])
+        self._turn = 0
+        self.share = group_shares(scenario, 0)
+        #: Groups: their slot, rows that wait, and whether these may not be served now.
+        self.slot: Ints = np.arange(groups, dtype=np.int64) * slots // groups
+        self.held = np.zeros(groups)
+        self.stalled = np.zeros(groups, np.bool_)
+        #: Whether the group's rows are written for later, those rows, and the sum of their times.
+        self.on_disk = np.zeros(groups, np.bool_)
+        self.spooled = np.zeros(groups)
+        self.spool_moment = np.zeros(groups)
+        #: State: rows in memory and on disk, and whether it is between two slots.
+        rows = float(work.history_rows or 0) if work.warm else 0.0
+        self.state_rows = np.full(groups, rows)
+        self.disk_rows = np.zeros(groups)
+        self.away = np.zeros(groups, np.bool_)
+        self.history = np.inf if work.history_rows is None else float(work.history_rows)
+        #: Rows of each group that were processed since this was last set to 0.
+        self.done = np.zeros(groups)
+        #: Slots: seconds of disk work begun, processor seconds owed, and the groups whose written
+        #: rows go first, in this order.
+        self.disk_left_s = np.zeros(slots)
+        self.owed_s = np.zeros(slots)
+        #: Seconds that all slots still wait for the next batch.
+        self.waits_s = 0.0
+        self.draining: list[list[int]] = [[] for _ in range(slots)]
+        #: Since the start: rows given and processed; and rows that sources have not given yet.
+        self.given = 0.0
+        self.processed = 0.0
+        self.behind = 0.0
+        #: Seconds that a row takes each slot now, with what others take of its processor.
+        self.row_wall_s = np.full(slots, scenario.machine.row_s)
+        #: The part of the last second or so in which each slot was not idle.
+        self.utilisation = np.zeros(slots)
+        self._memory: Ints | None = None
+
+    @property
+    def held_rows(self) -> float:
+        """Rows that wait before the slots."""
+        return float(self.held.sum())
+
+    @property
+    def spooled_rows(self) -> float:
+        """Rows on disks."""
+        return float(self.spooled.sum())
+
+    def sizes(self) -> Ints:
+        """Bytes of each group in memory."""
+        return (self.state_rows * self.scenario.workload.row_bytes).astype(np.int64)
+
+    def disk_sizes(self) -> Ints:
+        """Bytes of each group's state on disk."""
+        return (self.disk_rows * self.scenario.workload.row_bytes).astype(np.int64)
+
+    @property
+    def memory_bytes(self) -> Ints:
+        """State in the memory of each slot."""
+        if self._memory is None:
+            self._memory = self._by_slot(np.where(self.away, 0, self.sizes()))
+        return self._memory
+
+    @property
+    def disk_bytes(self) -> Ints:
+        """State on the disk of each slot."""
+        return self._by_slot(np.where(self.away, 0, self.disk_sizes()))
+
+    def changed(self) -> None:
+        """To be told when state is anywhere else than before."""
+        self._memory = None
+
+    def _by_slot(self, values: Ints) -> Ints:
+        found = np.bincount(self.slot, weights=values, minlength=self.scenario.slots)
+        return found.astype(np.int64)
+
+    def limits(self, now_s: float) -> Ints:
+        """Bytes of state that each slot may have in memory now."""
+        return memory_left(self.scenario, now_s)
+
+    def step(self, now_s: float) -> Step:
+        """One step of virtual time, which begins now."""
+        scenario, machine = self.scenario, self.scenario.machine
+        self._take_turn(now_s)
+        left = cpu_left(scenario, now_s)
+        blocked = np.minimum(self.disk_left_s, scenario.step_s)
+        self.disk_left_s -= blocked
+        waits_s = min(self.waits_s, scenario.step_s)
+        self.waits_s -= waits_s
+        free_s = np.maximum(scenario.step_s - blocked - waits_s, 0)
+        whole_s = free_s * left
+        paid = np.minimum(self.owed_s, whole_s)
+        self.owed_s -= paid
+        row_cost = np.full(scenario.slots, machine.row_s + machine.produce_s)
+        self.row_wall_s = row_cost / left
+        # The disk writes as fast as ever when others use the processor.
+        spool_s = machine.spool_s * scenario.workload.row_bytes
+        spool_cost = machine.produce_s + spool_s * left
+        unspooled, age = self._drain(now_s, whole_s - paid, machine.row_s)
+        time_s = whole_s - paid - unspooled * machine.row_s
+        given, part, work = self._given(time_s, row_cost, spool_cost)
+        fresh, _ = flow.served(
+            given, now_s, self.slot, self._now, self.held, self.stalled, self.on_disk, part,
+            self.spooled, self.spool_moment, self.done, self.state_rows, self.history,
+            scenario.slots,
+        )  # fmt: skip
+        if not (scenario.workload.warm and scenario.workload.history_rows):
+            self.changed()
+        used = paid + unspooled * machine.row_s + work
+        busy = blocked + free_s * np.minimum(1, used / np.maximum(whole_s, 1e-12))
+        weight = min(1.0, scenario.step_s)
+        self.utilisation += weight * (busy / scenario.step_s - self.utilisation)
+        processed = fresh + unspooled
+        self.given += given
+        self.processed += float(processed.sum())
+        return Step(
+            given, processed, unspooled, machine.row_s / left + machine.latency_s, age, busy
+        )
+
+    def _take_turn(self, now_s: float) -> None:
+        turn = turn_of(self.scenario.workload, now_s)
+        if turn != self._turn:
+            self._turn, self.share = turn, group_shares(self.scenario, turn)
+
+    def _drain(self, now_s: float, time_s: Floats, row_s: float) -> tuple[Floats, Floats]:
+        """Processes rows from disk before all others, of the groups that have just been read."""
+        rows, age = np.zeros(len(time_s)), np.zeros(len(time_s))
+        at = np.array([slot for slot, groups in enumerate(self.draining) if groups], np.int64)
+        if not len(at):
+            return rows, age
+        group = np.array([self.draining[slot][0] for slot in at.tolist()], np.int64)
+        there = self.spooled[group]
+        rows[at] = np.minimum(there, time_s[at] / row_s)
+        mean = self.spool_moment[group] / np.maximum(there, 1e-12)
+        age[at] = np.where(there > 0, np.maximum(now_s - mean, 0), 0)
+        self.spooled[group] -= rows[at]
+        self.spool_moment[group] -= rows[at] * mean
+        self.done[group] += rows[at]
+        self.state_rows[group] = np.minimum(self.history, self.state_rows[group] + rows[at])
+        empty = rows[at] >= there
+        self.spooled[group[empty]] = self.spool_moment[group[empty]] = 0.0
+        for slot in at[empty].tolist():
+            self.draining[slot].pop(0)
+        return rows, age
+
+    def _given(
+        self, time_s: Floats, row_cost: Floats, spool_cost: Floats
+    ) -> tuple[float, Floats, Floats]:
+        """Rows that the sources give; the part of its rows that each slot serves; and its work."""
+        offered = self._offered()
+        # What is given is served or waits, so there is no need to look beyond that.
+        least_cost = min(row_cost.min(), spool_cost.min())
+        most = min(offered, float(time_s.sum() / least_cost) + sum(self._rooms()) * len(time_s))
+        self._now = self.share
+        table, given = self._room(most, time_s, row_cost, spool_cost)
+        if self.scenario.noise and given > 0:
+            drawn = self._drawn(given * self.share)
+            if drawn.any():
+                self._now = drawn / drawn.sum()
+                table, given = self._room(most, time_s, row_cost, spool_cost)
+        if self.scenario.workload.rows_per_s is not None:
+            self.behind = offered - given
+        work = table[flow.WORK] + given * table[flow.MORE_WORK]
+        part = np.minimum(1.0, time_s / np.maximum(work, 1e-300))
+        return given, part, np.minimum(work, time_s)
+
+    def _drawn(self, mean: Floats) -> Floats:
+        """Poisson numbers of these means; where they are large, normal ones, which cost less."""
+        large = mean >= _LARGE
+        drawn = np.empty(len(mean))
+        drawn[~large] = self._rng.poisson(mean[~large])
+        some = mean[large]
+        drawn[large] = np.maximum(some + np.sqrt(some) * self._rng.standard_normal(len(some)), 0)
+        return drawn
+
+    def _offered(self) -> float:
+        """Rows that the sources have: as many as they can make, or as many as are due."""
+        scenario = self.scenario
+        rate, produce_s = scenario.workload.rows_per_s, scenario.machine.produce_s
+        if rate is not None:
+            return rate * scenario.step_s + self.behind
+        return scenario.slots * scenario.step_s / produce_s if produce_s > 0 else math.inf
+
+    def _rooms(self) -> tuple[float, float]:
+        """Rows that may be on their way to a slot, and rows that may wait for it."""
+        # Every machine has a source, so a slot has as many links as there are slots.
+        exchange, slots = self.scenario.exchange, self.scenario.slots
+        return exchange.link_rows * slots, float(exchange.buffer_rows)
+
+    def _room(
+        self, most: float, time_s: Floats, row_cost: Floats, spool_cost: Floats
+    ) -> tuple[Floats, float]:
+        table = flow.waiting(
+            self.slot, self._now, self.held, self.stalled, self.on_disk, row_cost, spool_cost
+        )
+        link, room = self._rooms()
+        shared = self.scenario.exchange.kind == "buffer"
+        all_room = room * len(time_s) if shared else room
+        return table, flow.admitted(table, most, time_s, link, all_room, shared)

@@ -1,0 +1,262 @@
+"""The simulated counterpart of a real run, and how far the two agree.
+
+A real run is described (`RealRun`) and measured batch by batch (`Measured`); `scenario_of` makes the
+scenario of its description and the machine's calibration, `compared` runs it and says whether throughput
+and the number of moves agree within `WITHIN`. Nothing here needs Spark: whoever makes the real run fills
+the two in, and keeps them as one JSON document.
+
+A micro-batch takes a fixed time, then as long as its slowest slot. In the simulator batches end when
+their rows have come, all slots wait for the fixed time, and no slot gets ahead of the others by more
+than a batch.
+
+Known limitation: rows are spread evenly over the groups, a batch has the same number of rows whatever
+happened before, and jobs that send state cost the batches beside them nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from spillway.errors import SettingsError
+from spillway_lab.simulator.cluster.calibration import Calibration
+from spillway_lab.simulator.cluster.scenario import Disturbance, Exchange, Scenario, Workload
+from spillway_lab.simulator.cluster.simulation import Result, simulate
+
+#: What counts as agreement: a fifth, or a single move.
+WITHIN = 0.2
+#: Memory that no run fills.
+_MEMORY_BYTES = 1 << 50
+#: Virtual time of a step, as a part of a batch.
+_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """Something else makes one slot take longer for each row, for a while."""
+
+    slot: int
+    #: How many times as long.
+    factor: float
+    since_s: float
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """What a real run was given."""
+
+    slots: int
+    groups: int
+    batch_rows: int
+    #: Seconds from one trigger to the next; None: batches follow each other at once.
+    interval_s: float | None = None
+    #: Processor seconds of a row in a slot; None: as the machine was calibrated.
+    row_s: float | None = None
+    #: Seconds of a batch in which no slot works, and more of them for each row: reading, exchange.
+    fixed_s: float = 0.0
+    exchange_s: float = 0.0
+    #: What `.adapt(...)` was told; not slots, groups and memory.
+    adapt: Mapping[str, Any] = field(default_factory=dict)
+    slowed: tuple[Slowed, ...] = ()
+
+    def __post_init__(self) -> None:
+        for one in self.slowed:
+            if one.factor < 1:
+                raise SettingsError(
+                    f"a slot that is slowed by {one.factor!r} is not slower",
+                    hint="for example factor=3.0: a row takes three times as long",
+                )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What was measured of one batch."""
+
+    #: From its trigger to its commit, the wait for the trigger included.
+    seconds: float
+    rows: int
+    #: Of each slot: seconds that it worked, and rows that it took.
+    busy_s: tuple[float, ...]
+    slot_rows: tuple[int, ...]
+    #: Moves that were over with this batch: `groups-reactivated` among its events.
+    moves: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A real run and its batches, those left out that warmed it up.
+
+    Example:
+        >>> found = Measured(RealRun(2, 8, 100), (Batch(0.5, 100, (0.3, 0.2), (50, 50)),))
+        >>> Measured.from_json(found.to_json()) == found, found.rows_per_s
+        (True, 200.0)
+    """
+
+    run: RealRun
+    batches: tuple[Batch, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long all batches took."""
+        return sum(one.seconds for one in self.batches)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows a second."""
+        return sum(one.rows for one in self.batches) / max(self.seconds, 1e-9)
+
+    @property
+    def moves(self) -> int:
+        """Moves in all."""
+        return sum(one.moves for one in self.batches)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Measured:
+        """The inverse of `to_json`."""
+        slowed = tuple(Slowed(**one) for one in found["run"]["slowed"])
+        known = RealRun(**{**found["run"], "slowed": slowed})
+        return cls(known, tuple(_batch(one) for one in found["batches"]))
+
+
+def _batch(found: Mapping[str, Any]) -> Batch:
+    by_slot = {name: tuple(found[name]) for name in ("busy_s", "slot_rows")}
+    return Batch(**{**found, **by_slot})
+
+
+def with_own_costs(found: Measured) -> RealRun:
+    """The description with costs from the run's own batches before anything was slowed.
+
+    What Spark adds to a batch is not in the calibration; the first batches of a run tell it, and what is
+    compared is what comes after them.
+    """
+    until_s = min((one.since_s for one in found.run.slowed), default=float("inf"))
+    early, at_s = [], 0.0
+    for one in found.batches:
+        at_s += one.seconds
+        if at_s <= until_s and one.rows:
+            early.append(one)
+    if not early:
+        raise SettingsError(
+            "no batch was over before a slot was slowed, so there is none to take costs from",
+            hint="let some batches go by first, or say row_s and fixed_s",
+        )
+    row_s = median(sum(one.busy_s) / max(1, sum(one.slot_rows)) for one in early)
+    fixed_s = 0.0
+    if found.run.interval_s is None:
+        fixed_s = max(0.0, median(one.seconds - max(one.busy_s) for one in early))
+    return replace(found.run, row_s=row_s, fixed_s=fixed_s, exchange_s=0.0)
+
+
+def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scenario:
+    """The scenario of a run that takes so long.
+
+    Example:
+        >>> known = Calibration(2e-6, 1e-7, 24.5, 3e8, 2e9, 1000, 5)
+        >>> made = scenario_of(RealRun(3, 48, 300_000, fixed_s=0.2), known, seconds=30.0)
+        >>> made.slots, made.batch_rows, made.machine.row_s
+        (3, 300000, 2e-06)
+    """
+    machine = replace(
+        calibration.machine(),
+        row_s=calibration.row_s if run.row_s is None else run.row_s,
+        memory_bytes=_MEMORY_BYTES,
+        link_bytes_per_s=calibration.memory_bytes_per_s,
+        latency_s=0.0,
+    )
+    fixed_s = run.fixed_s + run.exchange_s * run.batch_rows
+    batch_s = max(run.interval_s or 0.0, fixed_s + run.batch_rows / run.slots * machine.row_s)
+    step_s = batch_s / _STEPS
+    rate = None if run.interval_s is None else run.batch_rows / run.interval_s
+    return Scenario(
+        name="counterpart",
+        seconds=seconds,
+        slots=run.slots,
+        groups=run.groups,
+        machine=machine,
+        # A slot that is ahead has no more of the next batch than what waits in the sources.
+        exchange=Exchange("buffer", run.batch_rows // run.slots, link_rows=0.0),
+        workload=Workload(
+            keys=max(Workload.keys, run.groups),
+            row_bytes=max(1, round(calibration.row_bytes)),
+            rows_per_s=rate,
+            history_rows=None,
+            warm=False,
+        ),
+        disturbances=tuple(_disturbance(one) for one in run.slowed),
+        section_bytes_per_s=calibration.memory_bytes_per_s,
+        adapt=dict(run.adapt),
+        step_s=step_s,
+        batch_s=batch_s,
+        batch_rows=run.batch_rows,
+        batch_fixed_s=fixed_s,
+        sample_s=batch_s,
+        noise=False,
+    )
+
+
+def _disturbance(slowed: Slowed) -> Disturbance:
+    """Who has a part of the processor left takes that many times as long."""
+    taken = 1 - 1 / slowed.factor
+    return Disturbance((slowed.slot,), cpu=taken, since_s=slowed.since_s, until_s=slowed.until_s)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A real run beside its counterpart."""
+
+    real_rows_per_s: float
+    simulated_rows_per_s: float
+    real_moves: int
+    simulated_moves: int
+
+    @property
+    def throughput_ratio(self) -> float:
+        """What was simulated over what was measured."""
+        return self.simulated_rows_per_s / max(self.real_rows_per_s, 1e-9)
+
+    @property
+    def throughput_agrees(self) -> bool:
+        """Whether throughput is within `WITHIN` of the real one."""
+        return abs(self.throughput_ratio - 1) <= WITHIN
+
+    @property
+    def moves_agree(self) -> bool:
+        """Whether moves are within `WITHIN` of the real ones, or one off."""
+        apart = abs(self.simulated_moves - self.real_moves)
+        return apart <= max(1.0, WITHIN * self.real_moves)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both do."""
+        return self.throughput_agrees and self.moves_agree
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the verdicts."""
+        return {
+            **asdict(self),
+            "throughput_ratio": round(self.throughput_ratio, 4),
+            "throughput_agrees": self.throughput_agrees,
+            "moves_agree": self.moves_agree,
+            "agrees": self.agrees,
+            "within": WITHIN,
+        }
+
+
+def compared(
+    found: Measured,
+    calibration: Calibration,
+    *,
+    run: Callable[[Scenario], Result] = simulate,
+) -> Comparison:
+    """Simulates the counterpart of a run, for as long as the run took."""
+    result = run(scenario_of(found.run, calibration, found.seconds))
+    return Comparison(
+        found.rows_per_s, result.totals["rows_per_s"], found.moves, int(result.totals["moves"])
+    )

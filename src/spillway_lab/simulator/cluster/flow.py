@@ -1,0 +1,153 @@
+"""The flow of rows in one step: what the sources may give, and what the slots do with it.
+
+Rows are a fluid. The sources give as many as there is room for, spread over the groups by their shares.
+A slot serves the rows that wait for it in the mixture they have; rows of a group on disk are written
+for later, rows of a group that is on its way wait. All sources have the same shares, so they are one.
+
+Room is what FLUX sections 2.3 and 4 say. In an exchange every slot has queues of its own, and the first
+that is full stops the sources: the head of the line blocks. With a skew buffer, what does not fit on
+the way to its slot waits in one buffer for all slots, and the sources stop when that is full.
+
+Within a step giving and serving are simultaneous, so a step may be longer than queues last. What may be
+given is found by bisection: more given never leaves more room.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from spillway.metrics.groups import Floats, Ints
+
+Flags = NDArray[np.bool_]
+
+#: Halvings of what may be given: an error of a row in a thousand million million.
+_HALVINGS = 50
+
+#: The columns of `waiting`, by slot: rows and seconds of work that wait to be served, and rows of
+#: groups on their way; and the same of a row that is given now, as expected.
+ROWS, WORK, STUCK, MORE_ROWS, MORE_WORK, MORE_STUCK = range(6)
+
+
+@njit(cache=True, nogil=True)
+def waiting(
+    slot: Ints,
+    share: Floats,
+    held: Floats,
+    stalled: Flags,
+    on_disk: Flags,
+    row_cost: Floats,
+    spool_cost: Floats,
+) -> Any:
+    """What waits for each slot, and what one more row would add: see the columns above."""
+    table = np.zeros((6, row_cost.shape[0]))
+    for g in range(slot.shape[0]):
+        s = slot[g]
+        if stalled[g]:
+            table[STUCK, s] += held[g]
+            table[MORE_STUCK, s] += share[g]
+        else:
+            cost = spool_cost[s] if on_disk[g] else row_cost[s]
+            table[ROWS, s] += held[g]
+            table[WORK, s] += held[g] * cost
+            table[MORE_ROWS, s] += share[g]
+            table[MORE_WORK, s] += share[g] * cost
+    return table
+
+
+@njit(cache=True, nogil=True)
+def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
+    """Rows that a slot has not served at the end of a step, if so many are given to all slots."""
+    rows = table[ROWS, s] + given * table[MORE_ROWS, s]
+    work = table[WORK, s] + given * table[MORE_WORK, s]
+    return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
+
+
+@njit(cache=True, nogil=True)
+def fits(
+    table: Floats, given: float, time_s: Floats, link: float, room: float, shared: bool
+) -> bool:
+    """Whether there is room for so many rows: of each slot alone, or in what all share."""
+    excess = 0.0
+    for s in range(time_s.shape[0]):
+        left = left_after(table, s, given, time_s[s])
+        stuck = table[STUCK, s] + given * table[MORE_STUCK, s]
+        if shared:
+            excess += stuck + max(0.0, left - link)
+            if excess > room:
+                return False
+        elif left + stuck > link + room:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def admitted(
+    table: Floats, most: float, time_s: Floats, link: float, room: float, shared: bool
+) -> float:
+    """The most rows that the sources can give in a step, up to `most`.
+
+    Args:
+        table: What `waiting` gives.
+        most: What the sources have.
+        time_s: Processor seconds of each slot.
+        link: Rows on their way to a slot.
+        room: Rows that wait for each slot, or for all of them where it is `shared`.
+        shared: Whether there is a skew buffer.
+    """
+    if fits(table, most, time_s, link, room, shared):
+        return most
+    low, high = 0.0, most
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if fits(table, middle, time_s, link, room, shared):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def served(
+    given: float,
+    now_s: float,
+    slot: Ints,
+    share: Floats,
+    held: Floats,
+    stalled: Flags,
+    on_disk: Flags,
+    part: Floats,
+    spooled: Floats,
+    spool_moment: Floats,
+    done: Floats,
+    state_rows: Floats,
+    history: float,
+    slots: int,
+) -> Any:
+    """Gives rows to the groups and lets the slots serve their part of what waits, in place.
+
+    `spool_moment` is the sum of the times at which the rows on disk came; `done` is what each group
+    had processed since it was last set to 0; `state_rows` grows with it up to `history`. Gives the rows
+    processed and written by each slot.
+    """
+    processed = np.zeros(slots)
+    written = np.zeros(slots)
+    for g in range(slot.shape[0]):
+        s = slot[g]
+        held[g] += given * share[g]
+        if stalled[g]:
+            continue
+        rows = held[g] * part[s]
+        held[g] -= rows
+        if on_disk[g]:
+            spooled[g] += rows
+            spool_moment[g] += rows * now_s
+            written[s] += rows
+        else:
+            done[g] += rows
+            state_rows[g] = min(history, state_rows[g] + rows)
+            processed[s] += rows
+    return processed, written

@@ -1,0 +1,75 @@
+"""Scenarios that have a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spillway.errors import SettingsError
+from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Exchange, Scenario, Workload
+
+#: Part of a processor that FLUX's process takes, which computes for 100 µs and sleeps for 50.
+EXTERNAL = 0.57
+
+
+def baseline() -> Scenario:
+    """FLUX section 3: 32 nodes, nothing disturbs them."""
+    return Scenario("baseline")
+
+
+def rotating() -> Scenario:
+    """FLUX section 4: a load goes round, half a second on each node."""
+    return Scenario("rotating", seconds=16, disturbances=(Disturbance(cpu=EXTERNAL, turn_s=0.5),))
+
+
+def blocked() -> Scenario:
+    """The same without a skew buffer: the slowest node holds up all."""
+    return rotating().changed(name="blocked", exchange=Exchange("exchange"))
+
+
+def pressure() -> Scenario:
+    """A slot with too little memory, whose state moves to others and spills."""
+    return Scenario(
+        "pressure",
+        seconds=60,
+        slots=8,
+        groups=8 * 64,
+        batch_s=0.1,
+        disturbances=(Disturbance((0,), memory_bytes=900 * MB, since_s=5),),
+        workload=Workload(history_rows=78_643 // 2),
+        adapt={"strategy": "lazy-disk", "relocation_interval": "5 seconds"},
+    )
+
+
+def large() -> Scenario:
+    """1,000 slots and 100,000 groups for ten minutes, hot groups changing every two."""
+    return Scenario(
+        "large",
+        seconds=600,
+        slots=1000,
+        groups=100_000,
+        workload=Workload("hot", keys=400_000, turn_s=120, rows_per_s=12e6, warm=False),
+        adapt={"strategy": "lazy-disk", "relocation_interval": "10 seconds"},
+        step_s=0.1,
+        batch_s=1.0,
+        sample_s=5.0,
+    )
+
+
+PRESETS: dict[str, Callable[[], Scenario]] = {
+    made.__name__: made for made in (baseline, rotating, blocked, pressure, large)
+}
+
+
+def preset(name: str) -> Scenario:
+    """The scenario of that name.
+
+    Example:
+        >>> preset("rotating").seconds
+        16
+    """
+    if name not in PRESETS:
+        raise SettingsError(
+            f"there is no scenario {name!r}",
+            hint=f"the scenarios are {', '.join(PRESETS)}; or give a JSON file",
+        )
+    return PRESETS[name]()

@@ -1,0 +1,252 @@
+"""What is simulated: frozen descriptions, checked when they are made, plain data in and out.
+
+The defaults are the cluster of FLUX section 3: 32 nodes, 45 µs a row, rows of 80 bytes over 16K keys,
+two packets of 1 kB on their way between two nodes, disks of 20 MB/s. Units are in the names. Sizes are
+in the paper's megabytes, of which 1,024 are its gigabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar, get_type_hints
+
+from spillway.errors import SettingsError
+from spillway.settings import Adapt
+
+MB = 1 << 20
+
+#: How rows come from the sources to the slots; see spillway_lab/simulator/cluster/flow.py.
+EXCHANGES = ("exchange", "buffer")
+#: How rows are spread over the keys; see spillway_lab/simulator/cluster/workload.py.
+SHAPES = ("uniform", "hot", "self-similar", "halves")
+#: How slots live with too little memory; see spillway_lab/simulator/cluster/disks.py.
+SPILL_MODES = ("generations", "rotation")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware of a slot, and what a row costs on it."""
+
+    #: Processor time of a row whose group is in memory, and of giving it to the exchange.
+    row_s: float = 45e-6
+    produce_s: float = 0.5e-6
+    memory_bytes: int = 1024 * MB
+    disk_bytes_per_s: float = 20 * MB
+    seek_s: float = 5e-3
+    #: State on its way to another slot, from point to point; a packet takes `latency_s` in addition.
+    link_bytes_per_s: float = 250e6 / 8
+    latency_s: float = 70e-6
+    #: Processor time of taking a row of state out of the operator, and of putting it in.
+    install_s: float = 0.2e-6
+    #: Rows of a group on disk are written so many bytes at a time, each at the cost of a seek.
+    spool_bytes: int = 64 << 10
+
+    def __post_init__(self) -> None:
+        for name in ("row_s", "disk_bytes_per_s", "link_bytes_per_s", "spool_bytes"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(
+                    f"{name}={getattr(self, name)!r} of a machine is not more than 0",
+                    hint="a machine needs time for a row, and its disk and link a rate",
+                )
+
+    @property
+    def spool_s(self) -> float:
+        """Disk time of a byte of input that is written for later."""
+        return self.seek_s / self.spool_bytes + 1 / self.disk_bytes_per_s
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The way of rows from the sources to the slots; one source on each machine."""
+
+    #: "exchange": queues of equal size for each slot; "buffer": one that all slots share (FLUX 4).
+    kind: str = "buffer"
+    #: Rows that wait at a source, beside those on their way.
+    buffer_rows: int = 2048
+    #: Rows on their way from one source to one slot: two packets of 1 kB.
+    link_rows: float = 25.6
+
+    def __post_init__(self) -> None:
+        one_of("kind", self.kind, EXCHANGES)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The rows, and the state that groups have of them."""
+
+    shape: str = "uniform"
+    keys: int = 16_384
+    row_bytes: int = 80
+    #: Rows a second of all sources; None: as many as the slots can process.
+    rows_per_s: float | None = None
+    #: "hot", "self-similar" and "halves": this part of the rows falls on that part of the keys.
+    hot_rows: float = 0.8
+    hot_keys: float = 0.2
+    #: The hot keys change every so often; None: never.
+    turn_s: float | None = None
+    #: Rows of state that a group has at most (FLUX: the history); None: all that came.
+    history_rows: int | None = 10_000
+    #: Whether groups begin with all of it.
+    warm: bool = True
+    #: Result rows of a row.
+    results: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("shape", self.shape, SHAPES)
+        if self.warm and self.history_rows is None:
+            raise SettingsError(
+                "a group that keeps all rows cannot begin with all of them",
+                hint="set warm=false, or history_rows to a number",
+            )
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What else the machines have to do: external load, and memory that others take."""
+
+    #: The slots it is on; none means all.
+    slots: tuple[int, ...] = ()
+    #: Part of the processor that it takes; FLUX's process of 100 µs in 150 takes 0.57.
+    cpu: float = 0.0
+    memory_bytes: int = 0
+    since_s: float = 0.0
+    until_s: float | None = None
+    #: It is on one slot at a time, so long on each, in turn; None: on all of them at once.
+    turn_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cpu < 1:
+            raise SettingsError(
+                f"cpu={self.cpu!r} is not at least 0 and less than 1",
+                hint="for example cpu=0.57: the part of the processor that others take",
+            )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster, its input, what disturbs it, and how it adapts.
+
+    Example:
+        >>> Scenario.from_json(Scenario(slots=4, groups=64).to_json()).slots
+        4
+    """
+
+    name: str = "scenario"
+    seconds: float = 20.0
+    slots: int = 32
+    groups: int = 2048
+    seed: int = 0
+    machine: Machine = field(default_factory=Machine)
+    exchange: Exchange = field(default_factory=Exchange)
+    workload: Workload = field(default_factory=Workload)
+    disturbances: tuple[Disturbance, ...] = ()
+    #: State on its way between all slots together, bytes a second.
+    section_bytes_per_s: float = 500e6 / 8
+    #: What `.adapt(...)` would be told; slots, groups and memory are the scenario's own.
+    adapt: Mapping[str, Any] = field(default_factory=dict)
+    #: What happens to groups that have no room: "generations" (DCAPE) or "rotation" (FLUX).
+    spill_mode: str = "generations"
+    #: Virtual time of one step, and between two commits of the coordinator.
+    step_s: float = 0.01
+    batch_s: float = 0.01
+    #: The coordinator commits when so many rows have come, and not every `batch_s`; and for so long
+    #: after each commit no slot works, as between two micro-batches.
+    batch_rows: int | None = None
+    batch_fixed_s: float = 0.0
+    #: Time that one point of the series stands for.
+    sample_s: float = 1.0
+    #: Whether rows come at random; without, every group gets exactly its share in every step.
+    noise: bool = True
+
+    def __post_init__(self) -> None:
+        one_of("spill_mode", self.spill_mode, SPILL_MODES)
+        for name in ("seconds", "slots", "groups", "step_s", "batch_s", "sample_s"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(
+                    f"{name}={getattr(self, name)!r} is not more than 0",
+                    hint=f"for example {name}={getattr(Scenario(), name)!r}",
+                )
+        if self.batch_fixed_s < 0 or (self.batch_rows is not None and self.batch_rows < 1):
+            raise SettingsError(
+                f"a batch of {self.batch_rows!r} rows cannot cost {self.batch_fixed_s!r} s",
+                hint="for example batch_rows=100000, batch_fixed_s=0.2",
+            )
+        if self.groups < self.slots or self.workload.keys < self.groups:
+            raise SettingsError(
+                f"{self.workload.keys} keys in {self.groups} groups cannot be shared by "
+                f"{self.slots} slots",
+                hint="use at least as many groups as slots, and at least as many keys as groups",
+            )
+        named = [slot for one in self.disturbances for slot in one.slots]
+        if named and (max(named) >= self.slots or min(named) < 0):
+            raise SettingsError(
+                f"slot {max(named)} is disturbed, but there are {self.slots}",
+                hint="slots are numbered from 0",
+            )
+        self.settings  # noqa: B018 - checked while the scenario is made
+
+    @property
+    def settings(self) -> Adapt:
+        """The settings of adaptation, checked as those of a query are."""
+        for name in ("slots", "groups", "memory"):
+            if name in self.adapt:
+                raise SettingsError(
+                    f"{name} is not a setting of adaptation in a scenario",
+                    hint="slots and groups stand beside adapt, memory is memory_bytes of machine",
+                )
+        # A scenario may have more groups than a query.
+        known = Adapt(slots=self.slots, groups=min(self.groups, 65_536))
+        return known.changed(**self.adapt)
+
+    def changed(self, **changes: Any) -> Scenario:
+        """The scenario with some fields replaced."""
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Scenario:
+        """The inverse of `to_json`; what is left out has its default."""
+        return _made(cls, found, "scenario")
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is no choice."""
+    if value not in choices:
+        raise SettingsError(
+            f"{name}={value!r} is not one of {', '.join(map(repr, choices))}",
+            hint=f"for example {name}={choices[0]!r}",
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _made(kind: type[_T], found: Mapping[str, Any], where: str) -> _T:
+    if not isinstance(found, Mapping):
+        raise SettingsError(f"{where} is not an object: {found!r}")
+    types = get_type_hints(kind)
+    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+    for name in found:
+        if name not in names:
+            raise SettingsError(
+                f"{where} has no field {name!r}", hint=f"the fields are {', '.join(names)}"
+            )
+    values = {name: _value(types[name], value, name) for name, value in found.items()}
+    try:
+        return kind(**values)
+    except TypeError as problem:
+        raise SettingsError(
+            f"a field of {where} has a wrong type", detail=str(problem)
+        ) from problem
+
+
+def _value(kind: Any, value: Any, name: str) -> Any:
+    if is_dataclass(kind):
+        return _made(kind, value, name)  # type: ignore[arg-type]
+    if name == "disturbances":
+        return tuple(_made(Disturbance, one, f"disturbance {n}") for n, one in enumerate(value))
+    return tuple(value) if isinstance(value, list) else value

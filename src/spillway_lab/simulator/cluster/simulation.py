@@ -1,0 +1,138 @@
+"""`simulate`: a scenario in; journal, series and totals out. The same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.metrics.events import Event, GroupsReactivated, Spilled
+from spillway_lab.simulator.cluster.checkers import Checker
+from spillway_lab.simulator.cluster.cluster import Cluster
+from spillway_lab.simulator.cluster.control import Control
+from spillway_lab.simulator.cluster.disks import Disks
+from spillway_lab.simulator.cluster.presets import preset
+from spillway_lab.simulator.cluster.scenario import Scenario
+from spillway_lab.simulator.cluster.series import Recorder
+from spillway_lab.simulator.join.scenario import JoinScenario
+from spillway_lab.simulator.network import Network
+from spillway_lab.simulator.outcome import Outcome
+
+#: Events that a journal keeps, the newest.
+JOURNAL = 200_000
+
+#: Told how many virtual seconds are done.
+Tell = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Result(Outcome[Scenario | JoinScenario]):
+    """What a simulation of a cluster gave; simulator/cluster/series.py has its series."""
+
+    #: Events with the virtual time at which the coordinator knew of them.
+    journal: tuple[tuple[float, Event], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        journal = [{"at_s": at, **event.to_json()} for at, event in self.journal]
+        return {**super().to_json(), "journal": journal}
+
+
+def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result:
+    """Runs a scenario, or the preset of that name, in virtual time.
+
+    Example:
+        >>> found = simulate(Scenario(seconds=1, slots=4, groups=64, noise=False))
+        >>> round(found.totals["rows_processed"] / 1000)
+        88
+    """
+    return Simulation(preset(scenario) if isinstance(scenario, str) else scenario).run(tell)
+
+
+class Simulation:
+    """One run: the clock, and who does what at its ticks."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.cluster = Cluster(scenario)
+        self.control = Control(self.cluster)
+        self.network = Network(self.cluster)
+        self.disks = Disks(self.cluster, self.control)
+        self.checker = Checker(scenario)
+        self._recorder = Recorder(scenario.slots)
+        self._journal: deque[tuple[float, Event]] = deque(maxlen=JOURNAL)
+        self._counts = {"moves": 0, "spills": 0, "events": 0}
+        self._unanswered: set[int] | None = None
+        #: Rows of the batches that have ended, where batches are made of rows.
+        self._batched = 0.0
+
+    def run(self, tell: Tell) -> Result:
+        """All steps."""
+        scenario = self.scenario
+        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
+        for number in range(1, round(scenario.seconds / scenario.step_s) + 1):
+            now_s = round(number * scenario.step_s, 9)
+            self._step(round(now_s - scenario.step_s, 9), now_s)
+            if self._unanswered is None and self._batch_ends(number):
+                self._unanswered = self.control.asked
+            self._commit_if_answered(now_s)
+            self.disks.begin(now_s)
+            if number % per_sample == 0:
+                self._recorder.point(self.cluster, now_s, self._counts["moves"])
+                self.checker.check(self, now_s)
+                tell(now_s)
+        return self._result()
+
+    def _batch_ends(self, number: int) -> bool:
+        """Whether the batch ends with this step: by its time, or by its rows."""
+        scenario, cluster = self.scenario, self.cluster
+        if scenario.batch_rows is None:
+            return number % max(1, round(scenario.batch_s / scenario.step_s)) == 0
+        if cluster.given - self._batched < scenario.batch_rows:
+            return False
+        self._batched += scenario.batch_rows
+        cluster.waits_s += scenario.batch_fixed_s
+        return True
+
+    def _step(self, from_s: float, now_s: float) -> None:
+        step = self.cluster.step(from_s)
+        self.network.step(now_s)
+        self.disks.end()
+        self.control.add(step)
+        self._recorder.add(step, self.cluster, self.scenario.step_s)
+
+    def _commit_if_answered(self, now_s: float) -> None:
+        if self._unanswered is None:
+            return
+        self._unanswered &= self.disks.busy()
+        if self._unanswered:
+            return
+        self._unanswered = None
+        events = self.control.commit(now_s, self.network.said())
+        self.disks.force(self.control.obey())
+        self.network.begin(self.control.state.moves, now_s)
+        self._counts["events"] += len(events)
+        for event in events:
+            self._journal.append((now_s, event))
+            self._counts["moves"] += isinstance(event, GroupsReactivated)
+            self._counts["spills"] += isinstance(event, Spilled)
+
+    def _result(self) -> Result:
+        cluster = self.cluster
+        totals = {
+            "rows_given": cluster.given,
+            "rows_processed": cluster.processed,
+            "rows_buffered": cluster.held_rows,
+            "rows_spooled": cluster.spooled_rows,
+            "rows_behind": cluster.behind,
+            "rows_per_s": cluster.processed / self.scenario.seconds,
+            **self._counts,
+        }
+        return Result(
+            self.scenario,
+            {name: tuple(values) for name, values in self._recorder.series.items()},
+            {name: round(value, 6) for name, value in totals.items()},
+            self.checker.violations,
+            tuple(self._journal),
+        )

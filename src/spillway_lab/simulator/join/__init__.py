@@ -1,0 +1,1 @@
+"""Simulated windowed joins with plans (PLANS)."""

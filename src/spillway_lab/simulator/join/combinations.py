@@ -1,0 +1,134 @@
+"""What the rows of a simulated join combine to, and what that costs: tables over time.
+
+Rows come at random, and how many came in each step is known from the start. A group is processed in the
+order of its rows, so what a row meets is what came in the window before it, wherever and whenever it is
+processed: a *course* says, for a group in some shape, how much work, how many results and how much
+state there are when its rows up to a step have been processed. The numbers are those of
+`policies.plans`, whose estimate takes arrays as well as numbers: the cost model that decides is the one
+that is simulated.
+
+Rows of one step meet half of each other, so that of two streams every pair is counted once, and of
+three all but a quarter of those whose three rows come in the same step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spillway.metrics.groups import Floats, Ints
+from spillway.plan.shape import Shape
+from spillway.policies.shape.costs import COSTS, Estimate, JoinRates, StreamRates
+from spillway_lab.simulator.join.scenario import NAMES, JoinScenario
+
+_PAIRS = (("A", "B"), ("A", "C"), ("B", "C"))
+
+
+@dataclass(frozen=True)
+class Course:
+    """Of each group, at the end of each step: sums of work and results, and what is stored then."""
+
+    work: Floats
+    results: Floats
+    #: Rows and combinations, and their bytes.
+    stored: Floats
+    bytes: Floats
+
+
+class Combinations:
+    """The rows of all groups, and the courses that follow from them."""
+
+    def __init__(self, scenario: JoinScenario) -> None:
+        self._scenario = scenario
+        expected = scenario.rates_by_step() * scenario.step_s / scenario.groups
+        rng = np.random.default_rng([scenario.seed, 2])
+        shape = (len(NAMES), scenario.groups, scenario.steps)
+        self.rows = rng.poisson(expected[:, None, :], shape).astype(np.float64)
+        #: For each stream and group, the rows before each step.
+        self.before = np.zeros((*shape[:2], scenario.steps + 1))
+        np.cumsum(self.rows, axis=2, out=self.before[:, :, 1:])
+
+    def window(self, groups: Ints, since: int = 0) -> Floats:
+        """Rows of each stream and group that a row of each step meets, of those since a step."""
+        ends = np.arange(self._scenario.steps + 1)
+        begins = np.clip(ends - self._scenario.window, since, None)
+        before = self.before[:, groups]
+        return np.asarray(np.maximum(before - before[:, :, np.minimum(begins, len(ends) - 1)], 0))
+
+    def estimate(self, groups: Ints, since: int = 0) -> Estimate:
+        """Rates and sizes of all sets of streams, each an array over groups and steps."""
+        scenario = self._scenario
+        rows = self.rows[:, groups] * (np.arange(scenario.steps) >= since)
+        met = self.window(groups, since)[:, :, :-1] + rows / 2
+        streams = tuple(
+            _stream(name, rows[at] / scenario.step_s, met[at], scenario.row_bytes)
+            for at, name in enumerate(NAMES)
+        )
+        return Estimate(JoinRates(streams, dict.fromkeys(_PAIRS, scenario.matching)))
+
+    def course(self, shape: Shape, groups: Ints, since: int = 0) -> Course:
+        """What groups cost and give in a shape, of their rows since a step alone."""
+        scenario, estimate = self._scenario, self.estimate(groups, since)
+        inner = [estimate.of(node.streams) for node in shape.inner()]
+        held = self.window(groups, since)
+        made: Any = sum(estimate.stored(some) for some in inner)
+        size: Any = sum(estimate.bytes(some) for some in inner)
+        results: Any = estimate.flow(estimate.everything, estimate.everything)
+        work: Any = estimate.cost(shape).work
+        return Course(
+            _summed(work * scenario.step_s),
+            _summed(results * scenario.step_s),
+            held.sum(axis=0) + _shifted(made),
+            held.sum(axis=0) * scenario.row_bytes + _shifted(size),
+        )
+
+    def old_part(self, shape: Shape, groups: Ints, track: int, since: int = 0) -> Course:
+        """What is left of a course where the root makes only what has a row from before a step.
+
+        New rows go up the tree with the others, and are skipped at the root if all are (PLANS 3.1).
+        """
+        whole = self.course(shape, groups, since)
+        skipped = self.course(shape, groups, track).results
+        cost = COSTS.pair + COSTS.result
+        return Course(
+            whole.work - skipped * cost, whole.results - skipped, whole.stored, whole.bytes
+        )
+
+    def making(self, shape: Shape, there: Shape, groups: Ints, at: Floats, since: int = 0) -> float:
+        """The work of making the states that a shape has and another has not, at some steps.
+
+        They are made of the rows since a step alone.
+        """
+        work: Any = self.estimate(groups, since).making(shape, there)
+        if np.ndim(work) == 0:
+            return 0.0
+        last = np.minimum(at.astype(np.int64), self._scenario.steps - 1)
+        return float(work[np.arange(len(groups)), last].sum())
+
+
+def _stream(name: str, rate: Any, rows: Any, row_bytes: float) -> StreamRates:
+    """Arrays where the estimate has numbers: it only adds and multiplies them."""
+    return StreamRates(name, rate, rows, row_bytes)
+
+
+def _summed(values: Floats) -> Floats:
+    sums = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _shifted(values: Any) -> Floats | float:
+    """What there is at the end of each step; nothing before the first."""
+    if np.ndim(values) == 0:
+        return float(values)
+    return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
+
+
+def at_steps(table: Floats, places: Floats, rows: Ints | None = None) -> Floats:
+    """The values of some rows of a table, or all, at steps that need not be whole."""
+    row = np.arange(len(table)) if rows is None else rows
+    whole = np.minimum(places.astype(np.int64), table.shape[1] - 2)
+    low = table[row, whole]
+    return np.asarray(low + (table[row, whole + 1] - low) * (places - whole))

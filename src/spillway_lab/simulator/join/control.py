@@ -1,0 +1,267 @@
+"""The coordinator over simulated joins: the code that a query runs under, driven by virtual time.
+
+As in spillway_lab/simulator/cluster/control.py, between two commits lies a batch, at whose end every
+slot answers with a record. `commit_batch`, `adapt` and `reshape` make the next state of it,
+`plan_batch` the orders and shapes of the next batch. Here is only what makes records of what slots have
+measured, and what carries orders out.
+
+A slot knows the rows that came to it, of which it may not have processed all; the rows and combinations
+that it has; and of these, how many pairs match. Rows that wait take memory as state does: a slot that
+is behind is full (PLANS 3.2 compares the memory of machines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import numpy as np
+
+from spillway.coordinator.adaptation import Rules, adapt, resume
+from spillway.coordinator.coordinator import BatchPlan, commit_batch, initial, plan_batch
+from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.ids import SlotId
+from spillway.metrics.events import Event
+from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
+from spillway.metrics.record import Chosen, SlotRecord
+from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.shape.costs import JoinRates, StreamRates
+from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
+from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
+from spillway.protocols.move import GroupMove, Phase
+from spillway.routing.routing import Routing
+from spillway.slot.orders import Arrive, Choose, Delete, Depart, Duplicate, Order
+from spillway_lab.simulator.join.joining import Joining
+from spillway_lab.simulator.join.scenario import NAMES, JoinScenario
+from spillway_lab.simulator.network import PART, Carrier, Transfer
+
+
+class JoinControl:
+    """The coordinator's state, and the controllers of the slots."""
+
+    def __init__(self, scenario: JoinScenario) -> None:
+        settings = scenario.settings
+        self._scenario = scenario
+        life_us = round(scenario.window_s * scenario.track_windows * 1e6)
+        self.rules = Rules.of(settings, life_us)
+        self._controller = SpillPolicy(
+            settings.victims, settings.amortised, settings.inactive_batches, settings.seed
+        )
+        self._shaping = Shaping(NAMES, TREE)
+        routing = Routing.shared(scenario.groups, scenario.shares)
+        self.state = replace(initial(routing, len(NAMES)), shapes=_planned_shapes(scenario))
+        self.joining = Joining(scenario, np.array(routing.table, np.int64))
+        self._table = GroupTable.empty(scenario.groups, len(NAMES))
+        self._counted = np.zeros(scenario.groups)
+        self._since = 0
+        self._plan = self._planned()
+
+    def _planned(self) -> BatchPlan:
+        shapes = shapes_of(self.state, self._shaping)
+        return plan_batch(self.state, self.state.batch + 1, shapes=shapes)
+
+    def commit(self, now: int, said: Sequence[tuple[Message, float]]) -> tuple[Event, ...]:
+        """Ends the batch, and begins the next one; gives the events."""
+        seconds = (now - self._since) * self._scenario.step_s
+        self._count(now)
+        records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
+        plan, none = self._plan, (None,) * len(NAMES)
+        state = commit_batch(self.state, plan, records, none, seconds)
+        state = adapt(state, records, {}, self.rules)
+        if self._scenario.optimise:
+            state = reshape(state, plan, records, {}, seconds, self._shaping)
+        self.state, heard = resume(state, said)
+        self._since = now
+        self._plan = self._planned()
+        self._obey(now)
+        return (*state.events, *heard)
+
+    def _obey(self, now: int) -> None:
+        joining = self.joining
+        for slot in range(self._scenario.slots):
+            shape = self._plan.shape_of(slot)
+            if shape is not None and shape != joining.shape[slot]:
+                joining.reshape(slot, shape)
+        moves = {move.move: move for move in self._plan.moves}
+        for slot, orders in self._plan.orders.items():
+            for order in orders:
+                self._carry_out(slot, order, moves, now)
+
+    def _carry_out(self, slot: int, order: Order, moves: dict[int, GroupMove], now: int) -> None:
+        joining = self.joining
+        match order:
+            case Depart(groups=groups):
+                joining.depart(np.array(groups, np.int64), now)
+            case Arrive(move=number):
+                joining.arrive(np.array(moves[number].groups, np.int64), slot)
+            case Duplicate(move=number, groups=groups) if not joining.doubled(groups):
+                joining.duplicate(np.array(groups, np.int64), moves[number].receiver, now)
+            case Delete(groups=groups):
+                joining.delete(np.array(groups, np.int64))
+            case _:
+                # Rows wait or go on where they are, and choices are made at the end of the batch.
+                pass
+
+    def _count(self, now: int) -> None:
+        """Takes what was made over into the statistics of the groups; fractions stay."""
+        news = GroupNews.none(self._plan.batch, len(self._table))
+        made = np.floor(self.joining.made - self._counted)
+        self._counted += made
+        before = self.joining.combinations.before
+        news.took((before[:, :, now] - before[:, :, self._since]).sum(axis=0).astype(np.int64))
+        news.produced(made.astype(np.int64))
+        groups = np.arange(len(self._table))
+        size = self.joining.bytes(groups) + self.joining.queued_bytes(groups, now)
+        rows = self.joining.stored(groups).astype(np.int64)
+        none = np.zeros(len(groups), np.int64)
+        whole = np.stack([rows, none, none]), np.stack([size.astype(np.int64), none, none])
+        self._table = self._table.after(GroupSizes(*whole, none, none, none), news)
+
+    def _record(self, slot: int, now: int) -> SlotRecord:
+        joining = self.joining
+        groups = np.array(self._plan.routing.groups_of(SlotId(slot)), np.int64)
+        measured = _Measured.of(joining, slot, groups, self._since, now)
+        made = tuple(node.name for node in joining.shape[slot].inner())
+        record = SlotRecord(
+            self._plan.batch,
+            slot,
+            "",
+            rows_in=measured.rows_in,
+            rows_late=(0,) * len(NAMES),
+            rows_out=measured.rows_out,
+            max_times=(None,) * len(NAMES),
+            state_rows=measured.state_rows,
+            state_bytes=measured.state_bytes,
+            layers=(0,) * (len(NAMES) + len(made)),
+            worker="",
+            shape=str(joining.shape[slot]),
+            made=made,
+            sampled=measured.sampled,
+            chosen=self._chosen(slot),
+            purged=tuple(
+                move.move
+                for move in self._plan.moves
+                if move.phase is Phase.DUPLICATING and move.sender == slot
+                if joining.purged(np.array(move.groups, np.int64))
+            ),
+            busy_s=float(joining.busy_s[slot]),
+        )
+        joining.busy_s[slot] = 0.0
+        return record
+
+    def _chosen(self, slot: int) -> tuple[Chosen, ...]:
+        found = []
+        for order in self._plan.orders.get(slot, ()):
+            if isinstance(order, Choose):
+                owned = self._plan.routing.groups_of(SlotId(slot))
+                choice = self._controller.movers(
+                    self._table.only(owned),
+                    owned,
+                    order.bytes,
+                    least_groups=order.groups,
+                    everything=order.everything,
+                    pick=order.pick,
+                )
+                size = int(self._table.size[list(choice.groups)].sum())
+                found.append(Chosen(order.move, choice.groups, size, choice.reason))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a slot knows at the end of a batch."""
+
+    rows_in: tuple[int, ...]
+    rows_out: int
+    state_rows: tuple[int, ...]
+    state_bytes: tuple[int, ...]
+    sampled: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, joining: Joining, slot: int, groups: Ints, since: int, now: int) -> _Measured:
+        before, scenario = joining.combinations.before, joining.scenario
+        came = before[:, groups, now] - before[:, groups, since]
+        units = joining.units_of(slot)
+        rows = joining.rows(units)
+        size = float(joining.bytes(units).sum())
+        held = rows.sum(axis=1)
+        made = len(list(joining.shape[slot].inner()))
+        left = max(0.0, size - float(held.sum()) * scenario.row_bytes)
+        waiting = int(joining.queued_bytes(units, now).sum())
+        # Pairs are those of all rows of a slot, of which only those of one group can match.
+        matches = rows @ rows.T * scenario.matching
+        sampled = {
+            f"{i}~{j}": (float(held[i] * held[j]), float(matches[i, j]))
+            for i, j in permutations(range(len(NAMES)), 2)
+            if held[i] * held[j] > 0
+        }
+        out = int(joining.slot_made[slot])
+        joining.slot_made[slot] -= out
+        return cls(
+            tuple(came.sum(axis=1).astype(np.int64).tolist()),
+            out,
+            (
+                *held.astype(np.int64).tolist(),
+                *(int(joining.stored(units).sum() - held.sum()),) * made,
+            ),
+            (*(held * scenario.row_bytes).astype(np.int64).tolist(), waiting, *(int(left),) * made),
+            sampled,
+        )
+
+
+def _planned_shapes(scenario: JoinScenario) -> tuple[SlotShape, ...]:
+    """The first shapes, as chosen for streams that are alike."""
+    streams = tuple(StreamRates(name, 1.0, 1.0, scenario.row_bytes) for name in NAMES)
+    rates = JoinRates(streams, {})
+    return tuple(SlotShape(shape, rates=rates, chosen=True) for shape in scenario.first_shapes)
+
+
+@dataclass
+class _Transfer(Transfer):
+    #: Bytes on the link; None before the sender has processed what it has of the groups.
+    bytes_left: float | None = None
+    arrived: bool = False
+
+
+class Shipping(Carrier):
+    """The moves that are being sent: processed at the sender, carried, and made at the receiver."""
+
+    def __init__(self, joining: Joining) -> None:
+        super().__init__()
+        self._joining = joining
+        self._under_way: dict[int, _Transfer] = {}
+
+    def begin(self, moves: Sequence[GroupMove], now_s: float) -> None:
+        """Takes moves up that are to be sent, each once."""
+        for move in moves:
+            if move.phase is Phase.SENDING and move.move not in self._under_way:
+                groups = np.array(move.groups, np.int64)
+                self._under_way[move.move] = _Transfer(move, groups, now_s)
+
+    def step(self, now_s: float) -> None:
+        """One step of virtual time, which ends now."""
+        joining, scenario = self._joining, self._joining.scenario
+        for one in list(self._under_way.values()):
+            if one.bytes_left is None:
+                if (joining.at[one.groups] >= joining.until[one.groups] - 1e-6).all():
+                    one.bytes_left = float(joining.bytes(one.groups).sum())
+                    self._pay(one, one.move.sender)
+                    self._say(SendPartitions(one.move.move), one, now_s)
+                    self._say(ReceivePartitions(one.move.move), one, now_s)
+            elif not one.arrived:
+                one.bytes_left -= scenario.link_bytes_per_s * scenario.step_s
+                if one.bytes_left <= 0:
+                    one.arrived = True
+                    self._pay(one, one.move.receiver)
+                    joining.owed[one.move.receiver] += joining.lacking(
+                        one.groups, one.move.receiver
+                    )
+            elif joining.owed[one.move.receiver] <= 0:
+                size = int(joining.bytes(one.groups).sum())
+                self._say(Received(one.move.move, PART, size), one, now_s)
+                del self._under_way[one.move.move]
+
+    def _pay(self, one: _Transfer, slot: int) -> None:
+        rows = float(self._joining.stored(one.groups).sum())
+        self._joining.owed[slot] += rows * self._joining.scenario.ship_work

@@ -1,0 +1,1 @@
+"""Joins on predicates on a simulated ring of slots (PSP)."""

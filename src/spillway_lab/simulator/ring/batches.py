@@ -1,0 +1,195 @@
+"""A join without equal keys in micro-batches, as a query on Spark has it: a batch's rows come together.
+
+A batch begins when the one before it is over: for a fixed time no slot works, then they do until the
+last one is done, and then all its results are there. So what is simulated of a batch is how long its
+slots work, each batch by itself:
+
+    PSP   all rows of the batch are in the ring at a time (spillway_lab/simulator/ring/flow.py)
+    CTR   the same, but for each row a slot answers for the slices only that are its in the row's cover,
+          which is the query's own choice (policies/ring/covering.py)
+    ATR   the copies of rows that are in a slot's segments (spillway_lab/simulator/ring/segments.py),
+    one after the other
+
+Slots that have no core of their own are tasks that wait for one, in the order of their numbers.
+
+Known limitation: what a row finds goes on at once, where a query waits for all slots after each step;
+and CTR's rows pass all slots, at the cost of receiving them, where a query leaves out those that neither
+store nor probe. A row meets those before it in time; of two rows of one batch, a query has that of the
+later stream meet the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from spillway.metrics.groups import Floats, Ints
+from spillway.policies.ring.covering import covers
+from spillway.policies.ring.slicing import ATR, CTR
+from spillway.routing.slices import interleaved
+from spillway_lab.simulator.ring.flow import DONE, RESULTS, ring_run
+from spillway_lab.simulator.ring.rows import Rows, held_by_slot, order_of, wrong_rows
+from spillway_lab.simulator.ring.scenario import RingScenario
+from spillway_lab.simulator.ring.segments import Jobs, jobs, kept, lost
+from spillway_lab.simulator.ring.slices import Placement, fixed, still
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What there is of each batch."""
+
+    #: Up to which second its rows come, and how long it takes.
+    until_s: Floats
+    took_s: Floats
+    results: Floats
+    pairs: Floats
+    #: By batch and slot: seconds of work, and rows that are kept then.
+    busy_s: Floats
+    kept: Ints
+    violations: tuple[str, ...]
+
+
+def batches(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
+    """The batches of rows with these times, by stream."""
+    if scenario.distribution == ATR:
+        return _segments(scenario, times, rng)
+    return _visits(scenario, times)
+
+
+def makespan(work_s: Sequence[float], cores: int) -> float:
+    """How long tasks take that cores share: each takes the next one when it has done one.
+
+    Example:
+        >>> makespan([4.0, 3.0, 2.0], cores=2), makespan([4.0, 3.0, 2.0], cores=3)
+        (5.0, 4.0)
+    """
+    free = [0.0] * cores
+    for work in work_s:
+        free[free.index(min(free))] += work
+    return max(free)
+
+
+def _ends(scenario: RingScenario) -> Floats:
+    assert scenario.batch_s is not None
+    count = int(np.ceil(scenario.seconds / scenario.batch_s))
+    return np.arange(1, count + 1, dtype=np.float64) * scenario.batch_s
+
+
+def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
+    """PSP and CTR."""
+    rows, ends, slots = Rows.of(scenario, times), _ends(scenario), scenario.slots
+    place, chosen = _placed(scenario, rows, ends)
+    held, order = held_by_slot(place, times, slots), order_of(scenario)
+    copies = scenario.copies if scenario.distribution == CTR else 1
+    keep_s = copies * (scenario.insert_s + scenario.purge_s)
+    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s])
+    steps = scenario.streams - 1
+    found, pairs = (
+        np.zeros((len(rows.comes_s), 4)),
+        np.zeros((len(rows.comes_s), 2 * steps), np.int64),
+    )
+    busy_s, took_s = np.zeros((len(ends), slots)), np.zeros(len(ends))
+    bounds = np.searchsorted(rows.comes_s, [0.0, *ends]).tolist()
+    for batch, (first, last) in enumerate(pairwise(bounds)):
+        some, comes = slice(first, last), np.zeros(last - first)
+        found[some], pairs[some] = ring_run(
+            comes,
+            comes,
+            rows.source[some],
+            place.homes[chosen[some], place.bucket(rows.comes_s[some])],
+            np.full(len(comes), slots),
+            chosen[some],
+            rows.low[some],
+            rows.high[some],
+            held,
+            order,
+            scenario.part,
+            costs,
+            np.arange(slots),
+            max(1, len(comes)),
+            np.inf,
+            scenario.seed + batch,
+            np.zeros((1, 2)),
+            np.inf,
+            busy_s[batch],
+        )
+        took_s[batch] = _took(scenario, busy_s[batch], float(found[some, DONE].max(initial=0.0)))
+    number = np.searchsorted(ends, rows.comes_s, side="right")
+    return Batches(
+        ends,
+        took_s,
+        _summed(number, found[:, RESULTS], len(ends)),
+        _summed(number, pairs[:, :steps].sum(axis=1), len(ends)),
+        busy_s,
+        _stored(scenario, times, ends),
+        wrong_rows(rows.met(order), found, pairs),
+    )
+
+
+def _took(scenario: RingScenario, busy_s: Floats, alone_s: float) -> float:
+    """Of a batch: `alone_s` is how long it takes where every slot has a core."""
+    cores = scenario.slots if scenario.cores is None else scenario.cores
+    worked = alone_s if cores >= scenario.slots else makespan(busy_s.tolist(), cores)
+    return scenario.batch_fixed_s + worked
+
+
+def _placed(scenario: RingScenario, rows: Rows, ends: Floats) -> tuple[Placement, Ints]:
+    """Where slices are looked into, for each cover; and the cover of each row."""
+    count = len(rows.comes_s)
+    if scenario.distribution != CTR:
+        return fixed(scenario, scenario.slots), np.zeros(count, np.int64)
+    slots, streams, copies = scenario.slots, scenario.streams, scenario.copies
+    table = interleaved(scenario.groups, slots, copies)
+    # Covers come again after as many batches as there are slots.
+    each = [cover for batch in range(slots) for cover in covers(table, copies, streams, batch)]
+    slices = np.array([[table[group] for group in cover] for cover in each])
+    batch = np.searchsorted(ends, rows.comes_s, side="right")
+    return still(scenario, slices, slots), (batch % slots) * streams + rows.source
+
+
+def _stored(scenario: RingScenario, times: list[Floats], ends: Floats) -> Ints:
+    """By batch and slot, the rows that its end leaves in the windows."""
+    ctr = scenario.distribution == CTR
+    copies, slots = scenario.copies if ctr else 1, scenario.slots
+    table = np.array(interleaved(scenario.groups, slots, copies))
+    planes = still(scenario, table.reshape(copies, -1), slots)
+    held = held_by_slot(planes, times, slots).sum(axis=0)
+    found = np.zeros((len(ends), slots), np.int64)
+    for stream, one in enumerate(times):
+        low, high = (np.searchsorted(one, at) for at in (ends - scenario.window_s, ends))
+        found += held[stream, high] - held[stream, low]
+    return found
+
+
+def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
+    """ATR."""
+    todo, ends, slots = jobs(scenario, times, rng), _ends(scenario), scenario.slots
+    batch = np.searchsorted(ends, todo.comes_s, side="right")
+    busy_s = np.zeros((len(ends), slots))
+    np.add.at(busy_s, (batch, todo.slot), todo.work_s)
+    took = [_took(scenario, one, float(one.max(initial=0.0))) for one in busy_s]
+    return Batches(
+        ends,
+        np.array(took),
+        _summed(batch, todo.results, len(ends)),
+        _summed(batch, todo.pairs.sum(axis=1), len(ends)),
+        busy_s,
+        _waiting(scenario, todo, ends, batch),
+        lost(todo, Rows.of(scenario, times).met(order_of(scenario))),
+    )
+
+
+def _waiting(scenario: RingScenario, todo: Jobs, ends: Floats, batch: Ints) -> Ints:
+    """By batch and slot, the copies that are kept when it is over."""
+    over = ends[batch]
+    by_slot = [kept(todo, over, slot, scenario.window_s, ends) for slot in range(scenario.slots)]
+    return np.stack(by_slot, axis=1)
+
+
+def _summed(batch: Ints, values: Floats | Ints, count: int) -> Floats:
+    found = np.zeros(count)
+    np.add.at(found, batch, values)
+    return found
