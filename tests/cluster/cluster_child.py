@@ -57,7 +57,7 @@ def main(given: str, root: str) -> None:
     dies = Fault("after-runs", WORKER_DIES, 2, f"{root}/worker-died", kill=True)
     query = started(spark, Input(**json.loads(given)), root, SLOTS, Faults((dies,)))
     until(query, QUIET)
-    anchors = query._loop.stage.anchors
+    anchors = query._loop.stage.placement.anchors
     assert anchors is not None
     report["places"] = anchors.places()
     report["plan"] = query.describe()

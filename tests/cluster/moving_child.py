@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from cluster_child import Report
 from inputs import Input
 
 from spillway.checkpoint.log import Log
+from spillway.coordinator import coordinator
 from spillway.coordinator.adaptation import Rules
 from spillway.faults import Fault, Faults, StepFault
 from spillway.metrics.view import NORMAL, ClusterView
@@ -28,7 +30,7 @@ from spillway.policies.cluster.protocols import Protocols
 from spillway.policies.cluster.strategy import Move
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
-from spillway.spark.runtime import stage
+from spillway.spark.api.steering import steer
 from spillway.spark.runtime.mover import Mover
 from spillway.state.runs.tiers import DurableTier
 
@@ -55,8 +57,8 @@ def _plan_by_slot(plans: Sequence[str]) -> None:
     """Every slot joins in a shape of its own, and keeps it; without plans all do the n-way join."""
     if plans:
         shapes = tuple(parse(plan) for plan in plans)
-        stage.shapes_of = lambda *_: shapes
-        stage.reshape = lambda state, *_: state
+        coordinator.shapes_of = lambda *_: shapes
+        coordinator.reshape = lambda state, *_: state
 
 
 def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
@@ -116,9 +118,9 @@ def main(given: str, root: str, placed: str) -> None:
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
     rules = Rules(Scripted(), interval_batches=1, protocols=protocols)
-    query._loop.stage.rules = rules
     # Slots that have lost their executors may come to one place, where nothing would be sent.
-    query._loop.stage.always_sends = found.get("share", "executor") == "executor"
+    apart = found.get("share", "executor") == "executor"
+    steer(query, lambda c: replace(c, rules=rules, always_sends=apart))
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [event.to_json() for event in query.events]

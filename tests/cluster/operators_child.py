@@ -13,10 +13,11 @@ from inputs import SCHEMAS
 from pyspark.sql import DataFrame, SparkSession
 
 import spillway as sw
+from spillway.coordinator import coordinator
 from spillway.policies.ring.model import HopCosts, ProbeStep, Source
 from spillway.spark.api.result import Result
 from spillway.spark.api.session import local_session
-from spillway.spark.runtime import loop, stage
+from spillway.spark.runtime import loop
 
 
 def query_of(kind: str, spark: SparkSession, root: str) -> Result:
@@ -60,7 +61,7 @@ def main(kind: str, root: str, ready: str, adapt: str) -> None:
     """
     settings = json.loads(adapt)
     if "ring" in settings:
-        stage.model_now = hops_alone
+        coordinator.model_now = hops_alone
     loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
     conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
     spark = local_session("killed", "local[2]", conf)

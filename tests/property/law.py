@@ -17,17 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.checkpoint.log import Mark, next_round_of
 from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, resume, tire
-from spillway.coordinator.coordinator import (
-    BatchPlan,
-    Note,
-    commit_batch,
-    new_note,
-    next_round,
-    plan_batch,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Mark, next_round_of
+from spillway.coordinator.plan import BatchPlan, Note, new_note, next_round, plan_batch, plan_round
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
 from spillway.operators.base import Operator, StreamColumns

@@ -25,16 +25,9 @@ from hypothesis.stateful import (
 
 from spillway.checkpoint.log import _from_json, _note_from_json, _note_to_json, _to_json
 from spillway.coordinator.adaptation import begin, give_up, resume
-from spillway.coordinator.coordinator import (
-    BatchPlan,
-    Committed,
-    Note,
-    commit_batch,
-    initial,
-    new_note,
-    plan_batch,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.plan import BatchPlan, Note, new_note, plan_batch, plan_round
 from spillway.ids import SlotId
 from spillway.metrics.events import (
     STEPS,

@@ -23,6 +23,7 @@ from test_slot_law import MEMORIES, histories, small
 
 from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.smoothing import smooth
+from spillway.coordinator.visiting import probing_of
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.predicates.conditions import predicate
@@ -33,7 +34,6 @@ from spillway.policies.local.controller import SpillPolicy
 from spillway.routing.slices import Slicing
 from spillway.settings import VICTIMS
 from spillway.slot.visits import completed, first_round, later_round
-from spillway.spark.runtime.visits import probing_of
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 import spillway as sw
 from spillway import GroupBy, PlanError, Query
+from spillway.coordinator.committed import Committed
 from spillway.metrics.events import Spilled
-from spillway.spark.runtime.stage import Stage
+from spillway.spark.runtime.host import SparkHost
 from spillway.testing import FileStream, assert_same_rows, oracle
 
 BANKS = ("bank1", "bank2", "bank3")
@@ -145,15 +146,16 @@ def test_rows_wait_in_both_operators(banks: Banks) -> None:
 def failing_commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Makes commits of the operators that are named fail, each once, in its third step."""
     wanted: list[str] = []
-    commit = Stage.commit
+    append = SparkHost.append
 
-    def failing(self: Stage, *arguments: Any) -> None:
-        if self.steps == 2 and self.spec.plan.OPERATOR in wanted:
-            wanted.remove(self.spec.plan.OPERATOR)
+    def failing(self: SparkHost, state: Committed) -> None:
+        operator = "group-by" if self.checkpoint.location.endswith("spillway-2") else "n-way join"
+        if state.batch + state.rounds == 2 and operator in wanted:
+            wanted.remove(operator)
             raise OSError("the disk is gone")
-        commit(self, *arguments)
+        append(self, state)
 
-    monkeypatch.setattr(Stage, "commit", failing)
+    monkeypatch.setattr(SparkHost, "append", failing)
     return wanted
 
 

@@ -18,13 +18,13 @@ from scenario import Scenario
 
 from spillway import Join, Query
 from spillway.cli.main import app
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.reshaping import reshape
 from spillway.errors import PlanError
 from spillway.faults import Fault
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
 from spillway.spark.runtime.mover import Mover
-from spillway.spark.runtime.stage import Stage
 
 SCHEMAS = {
     "a": "k bigint, ts timestamp, a int",
@@ -146,7 +146,7 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     def steadily(state, plan, records, limits, _seconds, shaping):
         return reshape(state, plan, records, limits, 0.5, shaping)
 
-    monkeypatch.setattr("spillway.spark.runtime.stage.reshape", steadily)
+    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", steadily)
 
 
 @pytest.mark.usefixtures("apart")
@@ -155,9 +155,9 @@ def test_state_is_sent_between_slots_of_different_shapes(
 ) -> None:
     shapes = ("((a b) c)", "(a (b c))", "((a c) b)")
     monkeypatch.setattr(
-        "spillway.spark.runtime.stage.shapes_of", lambda *_: tuple(map(parse, shapes))
+        "spillway.coordinator.coordinator.shapes_of", lambda *_: tuple(map(parse, shapes))
     )
-    monkeypatch.setattr("spillway.spark.runtime.stage.reshape", lambda state, *_: state)
+    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", lambda state, *_: state)
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 8, far="ab")
     feed(scenario, 6, far="bc", seed=8)
@@ -185,7 +185,7 @@ def test_a_state_that_the_receiver_does_not_have_is_not_sent(
         return (parse("((a b) c)"), *(flat("abc") for _ in others))
 
     monkeypatch.setattr(Mover, "_carried", noted)
-    monkeypatch.setattr("spillway.spark.runtime.stage.shapes_of", divided)
+    monkeypatch.setattr("spillway.coordinator.coordinator.shapes_of", divided)
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 8, far="ab")
     query = scenario.run(joined(scenario, kind="auto"), **HOW["moving"])
@@ -199,7 +199,7 @@ def test_a_state_that_the_receiver_does_not_have_is_not_sent(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are taken to have memory tiers of their own, so that state is sent."""
-    monkeypatch.setattr(Stage, "_in_one_place", lambda *_: False)
+    monkeypatch.setattr(Coordinator, "_in_one_place", lambda *_: False)
 
 
 def test_a_checkpoint_goes_on_under_another_plan(spark: SparkSession, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_explain_and_inspect_tell_shapes_and_costs(
 def test_rates_are_per_second_of_the_stream_whatever_batches_take(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillway.spark.runtime.stage.reshape", reshape)
+    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", reshape)
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 7, far="ac")
     query = scenario.start(joined(scenario, kind="auto"), trigger={"processingTime": "3 seconds"})

@@ -15,6 +15,7 @@ from scenario import Scenario
 
 from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.coordinator import Coordinator
 from spillway.errors import QueryError, SettingsError
 from spillway.faults import Fault
 from spillway.metrics.events import (
@@ -29,7 +30,6 @@ from spillway.metrics.events import (
 )
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
-from spillway.spark.runtime.stage import Stage
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60
@@ -108,7 +108,7 @@ def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are taken to have memory tiers of their own, so that state is sent."""
-    monkeypatch.setattr(Stage, "_in_one_place", lambda *_: False)
+    monkeypatch.setattr(Coordinator, "_in_one_place", lambda *_: False)
 
 
 def happened(query: Query, kind: type) -> list[Event]:

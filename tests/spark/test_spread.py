@@ -16,13 +16,13 @@ from scenario import Scenario
 
 import spillway as sw
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator import coordinator
 from spillway.metrics.events import Scaled
 from spillway.operators.base import MATCHED
 from spillway.operators.predicates.probing import Measured
 from spillway.operators.predicates.trial import tried
 from spillway.policies.ring.model import HopCosts, ProbeStep, Source
 from spillway.spark.api import distribution
-from spillway.spark.runtime import stage
 from spillway.spark.runtime.lanes import micros
 from spillway.spark.runtime.stage import Stage
 from spillway.testing import assert_same_rows
@@ -262,7 +262,7 @@ def test_ring_is_as_long_as_the_predicate_needs(
     scenario = scenario_of(spark, tmp_path, "ab", batches=8)
     joined = matched(scenario, "ab")
     how: dict[str, Any] = {"slots": 3, "ring": "auto", "adjustment": "passive"}
-    monkeypatch.setattr(stage, "model_now", model_of(1e-9))
+    monkeypatch.setattr(coordinator, "model_now", model_of(1e-9))
     query = scenario.run(joined, **how)
     assert query.slots == 1
     [scaled] = [event for event in query.events if isinstance(event, Scaled)]
@@ -270,7 +270,7 @@ def test_ring_is_as_long_as_the_predicate_needs(
     assert "1 of 3 slots in use, no other wanted" in query.describe()
     for batch in range(8, 12):
         scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("ab")})
-    monkeypatch.setattr(stage, "model_now", model_of(3e-3))
+    monkeypatch.setattr(coordinator, "model_now", model_of(3e-3))
     query = scenario.run(matched(scenario, "ab"), **how)
     used = [len(one["slots"]) for one in query.recentProgress]
     assert used[:4] == [1, 1, 1, 3]

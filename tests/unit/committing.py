@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spillway.coordinator.coordinator import Committed, commit_batch, plan_batch
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed
+from spillway.coordinator.plan import plan_batch
 from spillway.metrics.record import SlotRecord
 
 GROUPS = 8

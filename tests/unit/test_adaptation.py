@@ -8,15 +8,9 @@ import pytest
 from committing import GROUPS, after, records
 
 from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume
-from spillway.coordinator.coordinator import (
-    Committed,
-    Sample,
-    commit_batch,
-    initial,
-    new_note,
-    plan_batch,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, Sample, initial
+from spillway.coordinator.plan import new_note, plan_batch, plan_round
 from spillway.metrics.events import (
     ForceSpilled,
     GroupsSent,

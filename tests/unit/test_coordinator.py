@@ -6,19 +6,11 @@ from dataclasses import replace
 import pytest
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.checkpoint.log import Log, Mark, record_text
+from spillway.checkpoint.log import Log, record_text
 from spillway.coordinator.adaptation import rescale
-from spillway.coordinator.coordinator import (
-    Committed,
-    Sample,
-    commit_batch,
-    initial,
-    new_note,
-    next_watermark,
-    noteworthy,
-    plan_batch,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch, next_watermark
+from spillway.coordinator.committed import Committed, Mark, Sample, initial
+from spillway.coordinator.plan import new_note, noteworthy, plan_batch, plan_round
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.checkpoint.log import Log, Mark
+from spillway.checkpoint.log import Log
 from spillway.cli.main import app
 from spillway.coordinator.adaptation import begin, rescale, resume
-from spillway.coordinator.coordinator import Committed, commit_batch, new_note, plan_batch
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.plan import new_note, plan_batch
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.inspect.inspection import inspect_checkpoint

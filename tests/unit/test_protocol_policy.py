@@ -9,13 +9,9 @@ import pytest
 
 from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, tire
-from spillway.coordinator.coordinator import (
-    Committed,
-    GivenUpTrack,
-    commit_batch,
-    initial,
-    plan_batch,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, GivenUpTrack, initial
+from spillway.coordinator.plan import plan_batch
 from spillway.errors import SettingsError
 from spillway.metrics.events import TrackGivenUp
 from spillway.metrics.record import SlotRecord

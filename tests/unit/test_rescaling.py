@@ -8,14 +8,9 @@ import pytest
 from committing import GROUPS, after, records
 
 from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume, waits
-from spillway.coordinator.coordinator import (
-    Committed,
-    Scaling,
-    commit_batch,
-    initial,
-    new_note,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, Scaling, initial
+from spillway.coordinator.plan import new_note, plan_round
 from spillway.errors import SettingsError
 from spillway.metrics.events import (
     MoveAsked,

@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spillway.checkpoint.log import Log, Mark
+from spillway.checkpoint.log import Log
 from spillway.cli.inspect import _event
-from spillway.coordinator.coordinator import (
-    Committed,
-    commit_batch,
-    initial,
-    new_note,
-    plan_batch,
-    plan_round,
-)
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, Mark, initial
+from spillway.coordinator.plan import new_note, plan_batch, plan_round
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId

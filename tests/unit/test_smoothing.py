@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.coordinator.adaptation import begin, rescale
-from spillway.coordinator.coordinator import initial
+from spillway.coordinator.committed import initial
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.decision import Move

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spillway.coordinator.visiting import explained_visits, most_rate, probing_of, sources_now
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
@@ -18,7 +19,6 @@ from spillway.operators.theta.combinations import of_batch, of_rows
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.operators.theta.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.spark.runtime.visits import explained_visits, most_rate, probing_of, sources_now
 from spillway.state.manifest import empty_manifest
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store

@@ -21,7 +21,9 @@ from dataclasses import replace
 from typing import IO, Any
 
 from spillway.checkpoint.log import Log
-from spillway.coordinator.coordinator import Committed, Note, References, Sample, initial
+from spillway.coordinator.committed import Committed, Sample, initial
+from spillway.coordinator.plan import Note
+from spillway.coordinator.references import References
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.kernels.checksum import sealed, unsealed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spillway.coordinator.coordinator import Committed, Scaling
+from spillway.coordinator.committed import Committed, Scaling
 from spillway.inspect.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import JoinPlan, window_from

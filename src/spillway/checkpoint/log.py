@@ -11,9 +11,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from spillway.coordinator.coordinator import Committed, GivenUpTrack, Note, Sample, Scaling
+from spillway.coordinator.committed import (
+    Committed,
+    GivenUpTrack,
+    Mark,
+    Sample,
+    Scaling,
+    next_round_of,
+)
+from spillway.coordinator.plan import Note
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.events import event_from_json
@@ -34,13 +42,6 @@ FORMAT = 5
 _BEGUN = ".begun"
 #: A round may come before the first batch, and then is one after batch -1.
 _NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
-
-
-class Mark(NamedTuple):
-    """The name of a commit: a batch, and which round after it; 0 is the batch itself."""
-
-    batch: int
-    round: int = 0
 
 
 class Log:
@@ -122,11 +123,6 @@ def record_text(state: Committed) -> bytes:
 def note_text(note: Note) -> bytes:
     """A note, as it is written."""
     return json.dumps(_note_to_json(note), separators=(",", ":")).encode()
-
-
-def next_round_of(state: Committed) -> Mark:
-    """The name of a round that comes next."""
-    return Mark(state.batch, state.round + 1)
 
 
 def _path(mark: Mark, suffix: str = ".json") -> str:

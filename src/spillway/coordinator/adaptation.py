@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spillway.coordinator.coordinator import Committed, Sample, Scaling
+from spillway.coordinator.committed import Committed, Sample, Scaling
 from spillway.coordinator.measuring import measured_anew, only, rescaled, sampled, view_of
 from spillway.coordinator.moves import told_of
 from spillway.errors import SettingsError

@@ -1,416 +1,410 @@
-"""The coordinator's decisions, as pure functions over frozen values.
+"""The one coordinator: everything that decides between two batches of a stage, as one frozen value.
 
-Between two batches the coordinator turns the records of the slots into the next committed state:
-which manifest each slot stands on, the watermark, the routing, and which run files nobody needs any
-more. `plan_batch` and `commit_batch` are its whole interface; neither reads a clock, a file or Spark.
+    hear      what was said of moves since the last batch; tracks that last too long are given up
+    settle    the slots that a start or a user asks for
+    plan      the plan of the next batch or round
+    commit    the records of a batch or round become the next committed state
+    take      what the user wishes
 
-What a batch gives is a function of the committed state and of its plan. Of the plan, `Note` is what
-neither the log nor the settings of another start would give again: it is written before the batch
-begins, and a batch that is repeated after a crash has the plan that it had.
+Each gives the next coordinator and effects (coordinator/effects.py), in the order in which a host
+carries them out (coordinator/host.py). None reads a clock, a file or Spark. So the Spark runtime, the
+simulators and the laws of the tests run the same decisions; coordinator/conductor.py joins a
+coordinator to its host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from spillway.coordinator.moves import announced, answers, copied, orders_of, routed, told_of
-from spillway.errors import QueryError
-from spillway.metrics.events import Event, ForceSpilled
+from spillway.coordinator.adaptation import Rules, adapt, give_up, rescale, resume, tire, waits
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, Mark, Scaling, next_round_of
+from spillway.coordinator.effects import (
+    AppendRecord,
+    Effect,
+    Effects,
+    PrepareMoves,
+    Reroute,
+    SendGroups,
+    StepReached,
+    WriteNote,
+)
+from spillway.coordinator.plan import (
+    BatchPlan,
+    Note,
+    new_note,
+    next_round,
+    noteworthy,
+    plan_batch,
+    plan_round,
+)
+from spillway.coordinator.references import References
+from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.coordinator.ring import Ring
+from spillway.coordinator.smoothing import smooth
+from spillway.coordinator.steps import steps_after_batch, steps_in_batch
+from spillway.coordinator.terms import Terms
+from spillway.coordinator.visiting import Model, explained_visits, model_now, probing_of
+from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer, Wish
+from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
-from spillway.plan.shape import Shape
-from spillway.policies.cluster.rounds import Progress
-from spillway.policies.shape.shaping import SlotShape
-from spillway.protocols.engine import begun, busy, delivered, following
-from spillway.protocols.messages import ComputePartitionsToMove
+from spillway.operators.theta.sliced import Probing
+from spillway.policies.cluster.protocols import Protocols
+from spillway.policies.local.rotation import Gaps
+from spillway.policies.local.skew import Skew
+from spillway.protocols.messages import Message, Received, SendFailed
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
-from spillway.routing.routing import Routing
-from spillway.slot.gate import Budget
-from spillway.slot.orders import Force, Order
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What is measured from one evaluation to the next."""
+class Took:
+    """How long a batch took."""
 
-    #: Clock, batch and bytes of state at the last evaluation.
-    clock_s: float = 0.0
-    batch: int = -1
-    state_bytes: int = 0
-    #: Results of each slot since then, seconds that it worked, and rows that it took.
-    rows_out: tuple[int, ...] = ()
-    busy_s: tuple[float, ...] = ()
-    rows_in: tuple[int, ...] = ()
-    #: Where the rounds of a FLUX strategy stand.
-    progress: Progress = Progress()
-    #: Seconds that the busiest slot of each batch worked, since then.
-    peak_s: float = 0.0
-    #: Seconds from batch to batch since then, where they are known.
-    elapsed_s: float = 0.0
+    #: Seconds of the query's own time.
+    seconds: float
+    #: Seconds from the batch before to this one; None: a round, or the first batch of a start.
+    period_s: float | None = None
+
+    @property
+    def came_s(self) -> float:
+        """Seconds in which the rows of the batch came."""
+        return self.seconds if self.period_s is None else self.period_s
 
 
 @dataclass(frozen=True)
-class GivenUpTrack:
-    """That a parallel track was not waited for."""
+class Coordinator:
+    """What is committed, the rules, what was measured, and what is wished."""
 
-    #: The watermark then.
-    watermark_us: int | None
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """A change of the number of slots under way."""
-
-    slots: int
-    #: For each slot that is being filled, how many moves into it there were.
-    tries: tuple[tuple[int, int], ...] = ()
-    #: Whether nothing moves: slots only get slices to come, or no more of them (PSP 6).
-    passive: bool = False
-    #: Why it was begun; empty where the user wished for it.
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What is true after a committed batch; what the log records."""
-
-    batch: int
-    routing: Routing
-    #: The manifest file of each slot; None for a slot that has no state yet.
-    manifests: tuple[str | None, ...]
-    watermark_us: int | None
-    #: Largest event time ever seen, per stream.
-    max_times: tuple[int | None, ...]
-    #: Rows since the first start: in and late per stream, and out.
-    rows_in: tuple[int, ...]
-    rows_late: tuple[int, ...]
-    rows_out: int = 0
-    #: Rounds of cleanup since the first start, and how many of them came after this batch.
-    rounds: int = 0
-    round: int = 0
-    #: Rows of these that cleanup made up for.
-    rows_cleaned: int = 0
-    #: The groups that miss results, and their bytes.
-    pending: tuple[tuple[int, int], ...] = ()
-    #: Rows and bytes that wait in the slots for a later batch.
-    spooled_rows: int = 0
-    spooled_bytes: int = 0
-    #: What this batch or round did to the state.
-    events: tuple[Event, ...] = ()
-    #: The moves under way, and how many there were since the first start.
-    moves: tuple[GroupMove, ...] = ()
-    moves_begun: int = 0
-    #: Slots that the coordinator tells to move groups out of memory, in the next batch.
-    forces: tuple[tuple[int, Force], ...] = ()
-    #: Bytes that it has made slots move out since the first start.
-    forced_bytes: int = 0
-    #: The number of slots that is being reached, if another one is.
-    scaling: Scaling | None = None
-    #: Seconds that batches took since the first start: the query's own clock, which stands between them.
-    clock_s: float = 0.0
-    #: What has happened since the coordinator last compared the slots.
-    sample: Sample = field(default_factory=Sample)
-    #: The shape that each slot joins in from now on; none where all do the n-way join.
-    shapes: tuple[SlotShape, ...] = ()
-    #: The last parallel track that was given up.
-    given_up: GivenUpTrack | None = None
-
-
-@dataclass(frozen=True)
-class Note:
-    """What of a plan must be known again if the batch is repeated."""
-
-    #: Before the moves; a start may have changed it since the last commit.
-    routing: Routing
-    memory_bytes: tuple[int | None, ...]
-    cleanup: tuple[int, ...] = ()
-    moves: tuple[GroupMove, ...] = ()
-    #: What each slot may process; None, or no entry: everything.
-    budgets: tuple[Budget | None, ...] = ()
-    #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
-    #: entry: they leave it in generations.
-    t_gaps_s: tuple[float | None, ...] = ()
-    #: The shape that each slot joins in; no entry: the n-way join.
-    shapes: tuple[Shape, ...] = ()
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """What every slot of one batch is told."""
-
-    batch: int
-    routing: Routing
-    manifests: tuple[str | None, ...]
-    watermark_us: int | None
-    note: Note
-    #: What the moves under way and the coordinator's strategy tell each slot.
-    orders: Mapping[int, tuple[Order, ...]] = field(default_factory=dict)
-    #: Run files that no committed manifest names; slots remove their local copies.
+    terms: Terms
+    state: Committed
+    rules: Rules
+    references: References = field(default_factory=References)
+    #: Bytes of state that each slot may have in memory; None: no limit.
+    memory: Mapping[int, int | None] = field(default_factory=dict)
+    #: How much slots that are slower than others process in a batch; None: everything.
+    skew: Skew | None = None
+    #: How groups take turns in memory; None: they leave it in generations.
+    gaps: Gaps | None = None
+    #: How long the ring of a join is; None: slots of other operators are not a ring.
+    ring: Ring | None = None
+    #: The slots this start was asked for, until it has them; and the change wished for since.
+    slots_asked: int | None = None
+    wished: Scaling | None = None
+    #: The records of the last commit by slot, and how long its batch took.
+    last: Mapping[int, SlotRecord] = field(default_factory=dict)
+    took: Took = Took(0.0)
+    #: What happened between the batches since the last commit.
+    told: tuple[Event, ...] = ()
+    #: Run files whose local copies go with the next plan.
     garbage: tuple[str, ...] = ()
-    #: Whether slots also look for local files that no manifest names: in the first batch of a start.
-    sweep: bool = False
-    #: The query's clock as the batch begins.
-    clock_s: float = 0.0
+    #: The commits on record, ascending.
+    marks: tuple[Mark, ...] = ()
+    #: The moves that the host was told to send and has not answered for.
+    sending: frozenset[int] = frozenset()
+    #: Whether no batch of this start has been committed.
+    first: bool = True
+    #: Whether no more input comes.
+    ended: bool = False
+    #: Whether state is sent even to a slot that could take it over by name.
+    always_sends: bool = False
 
-    @property
-    def memory_bytes(self) -> tuple[int | None, ...]:
-        """Bytes of state that each slot may have in memory; None: no limit."""
-        return self.note.memory_bytes
-
-    @property
-    def cleanup(self) -> tuple[int, ...]:
-        """Groups whose missing results are to be made."""
-        return self.note.cleanup
-
-    def budget_of(self, slot: int) -> Budget | None:
-        """What a slot may process; None: everything."""
-        return self.note.budgets[slot] if slot < len(self.note.budgets) else None
-
-    def t_gap_of(self, slot: int) -> float | None:
-        """Seconds from one turn to the next in a slot; None: groups take no turns."""
-        return self.note.t_gaps_s[slot] if slot < len(self.note.t_gaps_s) else None
-
-    def shape_of(self, slot: int) -> Shape | None:
-        """The shape that a slot joins in; None: that of the operator itself."""
-        return self.note.shapes[slot] if slot < len(self.note.shapes) else None
-
-    @property
-    def moves(self) -> tuple[GroupMove, ...]:
-        """The moves under way."""
-        return self.note.moves
-
-    @property
-    def copies(self) -> Mapping[int, int]:
-        """The groups whose rows go to another slot as well, and to which."""
-        return copied(self.moves)
-
-    @property
-    def relocating(self) -> set[int]:
-        """The slots in relocation mode."""
-        return busy(self.moves)
-
-
-@dataclass(frozen=True)
-class References:
-    """How many slots' manifests name each run file."""
-
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    def updated(self, records: Sequence[SlotRecord]) -> tuple[References, tuple[str, ...]]:
-        """The counts after a batch, and the files that nobody names any more."""
-        counts = dict(self.counts)
-        for record in records:
-            for name in record.added:
-                counts[name] = counts.get(name, 0) + 1
-            for name in record.dropped:
-                counts[name] = counts.get(name, 1) - 1
-        gone = tuple(sorted(name for name, count in counts.items() if count <= 0))
-        for name in gone:
-            del counts[name]
-        return References(counts), gone
-
-
-def initial(routing: Routing, streams: int) -> Committed:
-    """The state before the first batch."""
-    none: tuple[int | None, ...] = (None,) * streams
-    return Committed(
-        -1, routing, (None,) * routing.slots, None, none, (0,) * streams, (0,) * streams
-    )
-
-
-def plan_batch(
-    state: Committed,
-    batch: int,
-    garbage: Sequence[str] = (),
-    *,
-    sweep: bool = False,
-    memory_bytes: Mapping[int, int | None] | None = None,
-    budgets: Mapping[int, Budget] | None = None,
-    t_gaps_s: Mapping[int, float] | None = None,
-    shapes: Sequence[Shape] = (),
-    note: Note | None = None,
-) -> BatchPlan:
-    """The plan of the next batch; with a note, the plan that it had before a crash."""
-    if batch != state.batch + 1:
-        raise QueryError(
-            f"Spark asks for batch {batch}, but the state is at batch {state.batch}",
-            detail="the offsets that Spark keeps and the state of Spillway are in the same "
-            "checkpoint directory and go together",
-            hint="restore the whole checkpoint directory from one copy, or start with a new one",
+    @classmethod
+    def at_start(
+        cls,
+        terms: Terms,
+        state: Committed,
+        references: References,
+        slots: int,
+        marks: Iterable[Mark] = (),
+    ) -> Coordinator:
+        """The coordinator of a start that finds `state` and is asked for `slots` slots."""
+        settings = terms.adapt
+        skew_bytes, rotates = settings.skew_bytes, settings.spill_mode == "rotation"
+        adjusts = terms.join is not None and terms.copies == 1
+        ring = Ring.of(settings, slots) if adjusts else None
+        return cls(
+            terms,
+            state,
+            Rules.of(settings, terms.life_us),
+            references,
+            {s: settings.memory_of(s) for s in range(max(slots, state.routing.slots))},
+            skew=None if skew_bytes is None else Skew(skew_bytes, settings.batch_target_s),
+            gaps=Gaps(settings.t_gap_s) if rotates else None,
+            ring=ring,
+            slots_asked=slots if ring is None else ring.slots_at_start(state),
+            marks=tuple(marks),
         )
-    note = note or new_note(
-        state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s, shapes=shapes
-    )
-    return _plan(state, batch, garbage, note, sweep=sweep)
+
+    # What is so now
+
+    @property
+    def limits(self) -> dict[int, int | None]:
+        """Bytes of state at which each slot moves groups out of memory; None: it does not."""
+        if not self.rules.strategy.spills:
+            return {}
+        part = self.terms.adapt.memory_threshold
+        return {
+            slot: None if limit is None else max(1, int(limit * part))
+            for slot, limit in self.memory.items()
+        }
+
+    @property
+    def moving(self) -> bool:
+        """Whether groups move and will do so without rows, too."""
+        return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
+
+    @property
+    def changing(self) -> bool:
+        """Whether the number of slots is changing and a batch without rows helps."""
+        # A parallel track waits for rows, and a change of slots that waits for one does so as well.
+        held = bool(self.state.moves) and not self.moving
+        scaling = self.state.scaling is not None and not held
+        return self.wished is not None or (scaling and not waits(self.state, self.last))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits for groups on their way that they must arrive before more comes."""
+        most = self.terms.buffer_bytes
+        if sum(record.parked_bytes for record in self.last.values()) > most:
+            return True
+        return self._crowded_slot(self.state.moves, most) is not None
+
+    @property
+    def steps(self) -> int:
+        """Batches and rounds since the first start: what the next stage has had as batches."""
+        return self.state.batch + 1 + self.state.rounds
+
+    @property
+    def model(self) -> Model | None:
+        """The cost model of a join on predicates by the last batch; None: that says nothing."""
+        if self.terms.join is None:
+            return None
+        return model_now(self.terms.join, self.last, self.took.seconds, self.took.period_s)
+
+    def probing(self, plan: BatchPlan) -> Probing:
+        """In which order the rows of a batch visit the slots of a join on predicates."""
+        assert self.terms.join is not None
+        return probing_of(self.terms.join, plan, self.last, self.took.seconds)
+
+    def explained_visits(self) -> list[str]:
+        """What a join without keys costs; where rows visit all slots, also with other numbers."""
+        if (join := self.terms.join) is None:
+            return []
+        lines = explained_visits(join, self.last, self.took.seconds, self.took.period_s)
+        more = [] if self.ring is None else self.ring.lines(self.state, self.wished)
+        return [*lines, *more]
+
+    # What the user wishes
+
+    def take(self, wish: Wish) -> tuple[Coordinator, Effects]:
+        """Takes a wish of the user's; the next batch or round begins with it."""
+        match wish:
+            case ScaleTo(slots):
+                rescale(self.state, slots)
+                passive = self.ring is not None and self.ring.passive(self.model, len(self.last))
+                return self._wish(Scaling(slots, passive=passive))
+            case LimitMemory(memory):
+                return replace(self, memory={**self.memory, **memory}), ()
+            case EndInput():
+                rules = replace(self.rules, protocols=Protocols())
+                return replace(self, ended=True, rules=rules), ()
+            case Steer(change):
+                return change(self), ()
+
+    def _wish(self, wished: Scaling) -> tuple[Coordinator, Effects]:
+        effects = () if wished.passive else (PrepareMoves(),)
+        return replace(self, wished=wished), effects
+
+    # Between two batches
+
+    def hear(self, said: Iterable[tuple[Message, float]]) -> tuple[Coordinator, Effects]:
+        """Takes what was said of moves, gives up tracks that last too long, sends what has left."""
+        said = list(said)
+        state, heard = resume(self.state, said)
+        answered = {one.move for one, _ in said if isinstance(one, Received | SendFailed)}
+        if reason := self._impatience(state):
+            state, given_up = give_up(state, reason)
+        else:
+            state, given_up = tire(state, self.rules, self.took.seconds)
+        told = (*self.told, *heard, *given_up)
+        return replace(self, state=state, told=told, sending=self.sending - answered)._send()
+
+    def settle(self) -> tuple[Coordinator, Effects]:
+        """Comes to the number of slots that is asked for, once nothing moves.
+
+        After `Reroute` the host says what the state is then (`rerouted`).
+        """
+        asked, state = self.slots_asked, self.state
+        if asked is None or state.scaling is not None or state.moves:
+            return self, ()
+        settled = replace(self, slots_asked=None)
+        if asked == state.routing.slots:
+            return settled, ()
+        return settled, (Reroute(state.routing.resized(asked, self.terms.copies)),)
+
+    def rerouted(self, state: Committed, references: References) -> Coordinator:
+        """After the state was written anew under another routing."""
+        return replace(self, state=state, references=references)
+
+    def grant_wish(self) -> Coordinator:
+        """Begins the change of slots that is wished for."""
+        if (wished := self.wished) is None:
+            return self
+        state = rescale(self.state, wished.slots, passive=wished.passive, reason=wished.reason)
+        settings, slots = self.terms.adapt, range(state.routing.slots)
+        memory = {slot: self.memory.get(slot, settings.memory_of(slot)) for slot in slots}
+        memory = {**self.memory, **memory}
+        return replace(self, state=state, wished=None, slots_asked=None, memory=memory)
+
+    def _impatience(self, state: Committed) -> str:
+        """Why parallel tracks are not waited for any more; "" if they are."""
+        if self.ended:
+            return "the input has ended"
+        if self._resizing(state):
+            return f"the query is to have {self.slots_asked} slots"
+        # A track that is given up costs no result, and its slots can spill again.
+        tracks = (move for move in state.moves if isinstance(move, ParallelTrack))
+        full = self._crowded_slot(tracks, 0)
+        return "" if full is None else f"slot {full} has no memory left, and could not spill"
+
+    def _resizing(self, state: Committed) -> bool:
+        """Whether this start waits for moves to end, to have another number of slots."""
+        return self.slots_asked not in (None, state.routing.slots) and state.scaling is None
+
+    def _crowded_slot(self, moves: Iterable[GroupMove], most: int) -> int | None:
+        """A slot of some moves, which so spills nothing, that is above its limit by so much."""
+        limits, taking_part = self.limits, {slot for move in moves for slot in move.slots}
+        for slot in sorted(taking_part & set(self.last)):
+            limit = limits.get(slot)
+            if limit is not None and sum(self.last[slot].state_bytes) > limit + most:
+                return slot
+        return None
+
+    def _send(self) -> tuple[Coordinator, Effects]:
+        """Sends what has left a slot and is not being sent."""
+        due = [
+            move
+            for move in self.state.moves
+            if move.phase in (Phase.SENDING, Phase.RECEIVING) and move.move not in self.sending
+        ]
+        sending = self.sending | {move.move for move in due}
+        return replace(self, sending=sending), tuple(map(self._sent, due))
+
+    def _sent(self, move: GroupMove) -> SendGroups:
+        manifest = self.state.manifests[move.sender]
+        assert manifest is not None
+        shapes = shapes_of(self.state, self.terms.shaping)
+        made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
+        return SendGroups(move, manifest, tuple(made), self._in_one_place(*move.slots))
+
+    def _in_one_place(self, slot: int, other: int) -> bool:
+        """Whether two slots were last seen where they have one memory tier."""
+        if self.always_sends or not {slot, other} <= set(self.last):
+            return False
+        here, there = (self.last[one].place(self.rules.place_names) for one in (slot, other))
+        return here == there
+
+    # One batch or round
+
+    def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
+        """The plan of the next batch; with a note, the plan that it had before a crash.
+
+        A new plan is noted where another start could make another one.
+        """
+        plan = plan_batch(
+            self.state,
+            batch,
+            self.garbage,
+            sweep=self.first,
+            memory_bytes=self.limits,
+            budgets=self.skew.budgets() if self.skew else None,
+            t_gaps_s=self.gaps.seconds(self.state.routing.slots) if self.gaps else None,
+            shapes=shapes_of(self.state, self.terms.shaping),
+            note=note,
+        )
+        if note is None and noteworthy(self.state, plan):
+            return plan, (WriteNote(Mark(batch), plan.note),)
+        return plan, ()
+
+    def due_cleanup(self, wanted_bytes: int, among: Collection[int]) -> tuple[int, ...]:
+        """The groups that the next round cleans up, of those given."""
+        return next_round(self.state, wanted_bytes * self.state.routing.slots, among)
+
+    def plan_round(self, cleanup: Sequence[int]) -> tuple[BatchPlan, Effects] | None:
+        """The plan of a round that cleans up some groups; None: there is nothing for it to do.
+
+        No rows come in a round, so it has no budget, and turns are given at once: what waits is
+        processed.
+        """
+        state = self.state
+        if not (cleanup or state.moves or state.scaling or state.spooled_rows):
+            return None
+        at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None
+        shapes = shapes_of(state, self.terms.shaping)
+        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once, shapes=shapes)
+        return self.repeat_round(note), (WriteNote(next_round_of(state), note),)
+
+    def repeat_round(self, note: Note) -> BatchPlan:
+        """The plan of a round that was begun with this note."""
+        return plan_round(self.state, note, self.garbage)
+
+    def commit(
+        self,
+        plan: BatchPlan,
+        records: Mapping[int, SlotRecord],
+        took: Took,
+        attempts: Iterable[SlotRecord] = (),
+    ) -> tuple[Coordinator, Effects]:
+        """Makes a batch or round true; `attempts` are all records that came, repeated ones too."""
+        state = self._committed(plan, records, took)
+        references, files = self.references.after(plan, records, attempts, state)
+        marks = (*self.marks, Mark(state.batch, state.round))
+        kept = marks[-self.terms.keep_records :]
+        files = replace(files, marks=marks[: len(marks) - len(kept)])
+        committed = replace(
+            self,
+            state=state,
+            references=references,
+            garbage=files.runs,
+            marks=kept,
+            last=records,
+            took=took,
+            told=(),
+            first=self.first and state.round > 0,
+        )
+        observed, wishing = committed._observed()
+        after, sending = observed._send()
+        append: Effects = () if self.terms.identity else (AppendRecord(state),)
+        effects: list[Effect] = [*map(_reached, steps_in_batch(plan, records)), *append, files]
+        effects += [*wishing, *map(_reached, steps_after_batch(state.moves)), *sending]
+        return after, tuple(effects)
+
+    def _committed(
+        self, plan: BatchPlan, records: Mapping[int, SlotRecord], took: Took
+    ) -> Committed:
+        terms, limits = self.terms, self.limits
+        state = commit_batch(self.state, plan, records, terms.lateness_us, took.seconds, self.told)
+        if not self._resizing(self.state):
+            state = adapt(state, records, limits, self.rules, took.period_s or 0.0)
+        state = reshape(state, plan, records, limits, took.came_s, terms.shaping)
+        return state if terms.join is None else smooth(state, records, terms.join.slicing)
+
+    def _observed(self) -> tuple[Coordinator, Effects]:
+        """With what the batch just committed has shown of pace, turns and the ring."""
+        state, records = self.state, self.last
+        skew, gaps, ring, due = self.skew, self.gaps, self.ring, None
+        if skew is not None:
+            skew = skew.observed(records, is_round=state.round > 0)
+        if gaps is not None:
+            gaps = gaps.observed(records, self.took.seconds)
+        if ring is not None and ring.automatic:
+            changing = self.wished is not None or self.slots_asked is not None
+            ring, due = ring.observed(state, records, self.model, changing=changing)
+        after = replace(self, skew=skew, gaps=gaps, ring=ring)
+        return (after, ()) if due is None else after._wish(due)
 
 
-def new_note(
-    state: Committed,
-    memory_bytes: Mapping[int, int | None],
-    cleanup: Sequence[int] = (),
-    budgets: Mapping[int, Budget] | None = None,
-    t_gaps_s: Mapping[int, float] | None = None,
-    shapes: Sequence[Shape] = (),
-) -> Note:
-    """The note of a plan that is made for the first time; without budgets, nothing has to wait."""
-    slots = range(state.routing.slots)
-    limits = tuple(memory_bytes.get(slot) for slot in slots)
-    allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
-    gaps = tuple(t_gaps_s.get(slot) for slot in slots) if t_gaps_s else ()
-    told = (state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
-    return Note(*told, shapes=tuple(shapes))
-
-
-def noteworthy(state: Committed, plan: BatchPlan) -> bool:
-    """Whether another start could make another plan than this, with other results in the batch."""
-    limited = any(limit is not None for limit in plan.memory_bytes)
-    waits = any(plan.note.budgets) or state.spooled_rows
-    return bool(limited or plan.cleanup or plan.moves or state.pending or waits)
-
-
-def next_round(
-    state: Committed, wanted_bytes: int, among: Collection[int] | None = None
-) -> tuple[int, ...]:
-    """The groups to clean up next: the first that miss results, with so many bytes together."""
-    chosen: list[int] = []
-    total = 0
-    for group, size in state.pending:
-        if among is not None and group not in among:
-            continue
-        if chosen and total + size > wanted_bytes:
-            break
-        chosen.append(group)
-        total += size
-    return tuple(chosen)
-
-
-def plan_round(state: Committed, note: Note, garbage: Sequence[str] = ()) -> BatchPlan:
-    """The plan of a round: no rows, so the batch stays what it is.
-
-    A round makes missing results, and lets moves go on where no batch comes.
-    """
-    return _plan(state, state.batch, garbage, note, sweep=False)
-
-
-def _plan(
-    state: Committed, batch: int, garbage: Sequence[str], note: Note, *, sweep: bool
-) -> BatchPlan:
-    return BatchPlan(
-        batch,
-        routed(note.routing, note.moves),
-        state.manifests,
-        state.watermark_us,
-        note,
-        orders_of(note.moves, state.forces, state.manifests),
-        garbage=tuple(garbage),
-        sweep=sweep,
-        clock_s=state.clock_s,
-    )
-
-
-def commit_batch(
-    state: Committed,
-    plan: BatchPlan,
-    records: Mapping[int, SlotRecord],
-    lateness_us: Sequence[int | None],
-    seconds: float = 0.0,
-    beside: Sequence[Event] = (),
-) -> Committed:
-    """The state after a batch that took so long, from one record per slot.
-
-    `beside` is what happened beside the batch; it is told with it.
-    """
-    missing = [slot for slot in range(plan.routing.slots) if slot not in records]
-    if missing:
-        raise QueryError(f"batch {plan.batch}: no record from slots {missing}")
-    ordered = [records[slot] for slot in range(plan.routing.slots)]
-    max_times = tuple(
-        _latest([seen, *(r.max_times[stream] for r in ordered)])
-        for stream, seen in enumerate(state.max_times)
-    )
-    is_round = plan.batch == state.batch
-    clock_s = state.clock_s + seconds
-    messages = answers(plan.moves, records)
-    moves, heard = delivered(plan.moves, messages, clock_s)
-    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
-    followers = following(may_follow, state.moves_begun, clock_s)
-    moves = begun(moves, followers)
-    told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
-    told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
-    told += [
-        told_of(ComputePartitionsToMove(move.move), move, clock_s, batch=plan.batch)
-        for move in followers
-    ]
-    forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
-    back = any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves)
-    return replace(
-        state,
-        batch=plan.batch,
-        rounds=state.rounds + is_round,
-        round=state.round + 1 if is_round else 0,
-        routing=plan.routing,
-        manifests=tuple(record.manifest or None for record in ordered),
-        max_times=max_times,
-        watermark_us=next_watermark(state.watermark_us, max_times, lateness_us),
-        rows_in=_added(state.rows_in, [r.rows_in for r in ordered]),
-        rows_late=_added(state.rows_late, [r.rows_late for r in ordered]),
-        rows_out=state.rows_out + sum(r.rows_out for r in ordered),
-        rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
-        pending=tuple(sorted(one for r in ordered for one in r.pending)),
-        spooled_rows=sum(r.spooled_rows for r in ordered),
-        spooled_bytes=sum(r.spooled_bytes for r in ordered),
-        events=(*beside, *(event for r in ordered for event in r.events), *told),
-        moves=moves,
-        moves_begun=state.moves_begun + len(followers),
-        forces=(),
-        forced_bytes=state.forced_bytes + forced,
-        clock_s=clock_s,
-        given_up=GivenUpTrack(state.watermark_us) if back else state.given_up,
-    )
-
-
-def wishes(state: Committed, slot: int, record: SlotRecord) -> bool:
-    """Whether a slot would have another shape, and moves give way to that.
-
-    Where memory is short, or slots come and go, they do not.
-    """
-    if state.scaling is not None or any(record.disk_bytes):
-        return False
-    return slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
-
-
-def _gives_way(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
-    """Whether the rest of a move waits, since one of its slots would have another shape first."""
-    return any(wishes(state, slot, records[slot]) for slot in move.slots)
-
-
-def next_watermark(
-    current: int | None, max_times: Sequence[int | None], lateness_us: Sequence[int | None]
-) -> int | None:
-    """The least over the streams of (largest time - lateness); never goes back.
-
-    A stream that was never seen, or one without a window, holds the watermark where it is.
-
-    Example:
-        >>> next_watermark(None, (100, 90), (10, 5))
-        85
-        >>> next_watermark(87, (100, 90), (10, 5))
-        87
-    """
-    bounds = [
-        None if newest is None or allowed is None else newest - allowed
-        for newest, allowed in zip(max_times, lateness_us, strict=True)
-    ]
-    if not bounds or any(bound is None for bound in bounds):
-        return current
-    least = min(bound for bound in bounds if bound is not None)
-    return least if current is None else max(current, least)
-
-
-def _latest(times: Sequence[int | None]) -> int | None:
-    return max((t for t in times if t is not None), default=None)
-
-
-def _added(before: Sequence[int], more: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(sum(column) for column in zip(before, *more, strict=True))
+def _reached(found: tuple[GroupMove, int]) -> StepReached:
+    return StepReached(*found)

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spillway.coordinator.coordinator import Committed
+from spillway.coordinator.committed import Committed
 from spillway.metrics.record import SlotRecord
 from spillway.policies.ring.slicing import smoothed
 from spillway.routing.slices import Slicing

@@ -15,7 +15,9 @@ import numpy as np
 
 from spillway.checkpoint.log import note_text, record_text
 from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.coordinator import Committed, commit_batch, initial, plan_batch
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.plan import plan_batch
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.policies.cluster.strategy import Strategy

@@ -42,6 +42,7 @@ from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.strategy import Strategy
 from spillway.spark.api.join import join
 from spillway.spark.api.query import Query
+from spillway.spark.api.steering import steer
 from spillway.spark.runtime.mover import POOL
 from spillway_lab.bench.coordinator import coordinator_s
 from spillway_lab.bench.engine import answer, session
@@ -109,10 +110,8 @@ class Stream:
 
     def moves(self, wanted: tuple[Move, ...]) -> None:
         """Says what is to move from the next batch on."""
-        rules = self.query._loop.stage.rules
-        self.query._loop.stage.rules = replace(
-            rules, strategy=Shuttle("relocate-only", wanted=wanted)
-        )
+        shuttle = Shuttle("relocate-only", wanted=wanted)
+        steer(self.query, lambda c: replace(c, rules=replace(c.rules, strategy=shuttle)))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits for something that the stream comes to."""
@@ -201,9 +200,9 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     shuffled_s, shuffled_bytes = _shuffled(spark, stream)
     spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
     received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
-    stream.query._loop.stage.always_sends = True
+    steer(stream.query, lambda c: replace(c, always_sends=True))
     sent_in = _move(stream, MOVES % 2, SENT_BYTES)
-    stream.query._loop.stage.always_sends = False
+    steer(stream.query, lambda c: replace(c, always_sends=False))
     sent = stream.events(GroupsReceived)[len(received) :]
     return {
         "sending_s": stream.seconds(*sent_in),

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spillway.coordinator.wishes import LimitMemory, ScaleTo
 from spillway.errors import QueryError, SettingsError, SpillwayError, StateError
 from spillway.inspect.explanation import plan_line, shape_report
 from spillway.metrics.events import Event
@@ -151,8 +152,8 @@ class Query:
             )
         limit = None if bytes is None else parse_bytes("bytes", bytes)
         for stage in self._loop.stages:
-            for one in slots if slot is None else (slot,):
-                stage.memory[one] = limit
+            given = dict.fromkeys(slots if slot is None else (slot,), limit)
+            stage.conductor.wish(LimitMemory(given))
 
     @property
     def slots(self) -> int:
@@ -178,7 +179,7 @@ class Query:
                 f"slots={slots!r} is not a whole number", hint="for example query.scale(slots=4)"
             )
         for stage in self._loop.stages:
-            stage.scale(slots)
+            stage.conductor.wish(ScaleTo(slots))
 
     def processAllAvailable(self) -> None:
         """Waits until everything the sources have now is in the sink; for tests."""
@@ -309,7 +310,7 @@ def _described(stage: Stage) -> list[str]:
                 f"lateness {w.lateness_us / 1e6:g} s"
             )
     places = Places.of(spec.query_id, spec.adapt)
-    limits = set(stage.memory.values())
+    limits = set(stage.conductor.ahead.memory.values())
     shown = ", ".join(
         "no limit" if one is None else f"{one} bytes a slot" for one in sorted(limits, key=str)
     )
@@ -322,7 +323,7 @@ def _described(stage: Stage) -> list[str]:
     ]
     if spec.distribution is not None:
         lines.append(f"  spread {spec.distribution}")
-    lines += [f"  visits {line}" for line in stage.explained_visits()]
+    lines += [f"  visits {line}" for line in stage.conductor.ahead.explained_visits()]
     if spec.shaping is not None:
         lines.append(f"  plan   {plan_line(spec.shaping)}")
         lines += [

@@ -29,7 +29,7 @@ from spillway.spark.api.session import (
 from spillway.spark.runtime.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
-from spillway.spark.runtime.stage import Stage
+from spillway.spark.runtime.stage import Stage, Start
 from spillway.spark.sinks import Sink, SinkSpec, make_sink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.version import VERSION
@@ -288,4 +288,5 @@ def _stage(
     anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
     # A function of the user's may renumber the tasks of the stage that it evaluates.
     renumbers = last and isinstance(sink, ForeachBatchSink)
-    return Stage(spark, spec, checkpoint, state, references, slots, anchored, renumbers)
+    start = Start(checkpoint, state, references, slots, anchored, renumbers)
+    return Stage(spark, spec, start)

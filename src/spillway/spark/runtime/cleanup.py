@@ -65,7 +65,7 @@ def _clean_up(
             time.perf_counter() - started,
         )
         show(done)
-        if stopped() or (not left and not loop.unfinished_round(at)):
+        if stopped() or (not left and not loop.chain.unfinished_round(at)):
             return done
         cleaned = loop.run_round(at, left)
         # A group that a batch has cleaned up meanwhile is not in any round.

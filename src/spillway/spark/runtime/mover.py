@@ -35,6 +35,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.effects import StepReached
 from spillway.errors import SpillwayError, from_wire
 from spillway.faults import Faults
 from spillway.ids import SlotId
@@ -135,7 +136,6 @@ class Mover:
         home: Home,
         times: Callable[[Sequence[str]], tuple[int | None, ...]],
         faults: Faults,
-        reach: Callable[[GroupMove, int], None],
         pace: Pace,
     ) -> None:
         self._spark = spark
@@ -144,8 +144,8 @@ class Mover:
         #: Where the event times of streams are, the made ones of these names included.
         self._times = times
         self._faults = faults
-        #: Told which step of a move is being taken; tests place faults there.
-        self._reach = reach
+        #: Told which step of a move is being taken; faults are placed there.
+        self.reach: Callable[[StepReached], None] = lambda _: None
         self._pace = pace
         self._loads = Loads()
         #: Set while somebody waits for all that is being sent.
@@ -188,11 +188,7 @@ class Mover:
         self._threads[move.move] = thread
         thread.start()
 
-    def knows(self, move: GroupMove) -> bool:
-        """Whether a move is being sent, or has been and nobody has asked for the answer."""
-        return move.move in self._threads
-
-    def said(self) -> list[tuple[Message, float]]:
+    def messages(self) -> list[tuple[Message, float]]:
         """What was said since the last call, with the seconds that each took."""
         with self._lock:
             said, self._said = self._said, []
@@ -243,13 +239,13 @@ class Mover:
     def _run(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
         watch = time.perf_counter()
         self._say(SendPartitions(move.move), 0.0)
-        self._reach(move, 5)
+        self.reach(StepReached(move, 5))
         try:
             received = self._sent(move, sender, exchange)
         except Exception as problem:
             self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
             return
-        self._reach(move, 7)
+        self.reach(StepReached(move, 7))
         self._say(received, time.perf_counter() - watch)
 
     def _sent(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
@@ -257,7 +253,7 @@ class Mover:
         assert departure is not None
         if exchange is None:
             self._say(ReceivePartitions(move.move), 0.0)
-            self._reach(move, 6)
+            self.reach(StepReached(move, 6))
             layers = departure.streams
         else:
             layers = self._shipped(move, sender, departure, exchange)
@@ -281,7 +277,7 @@ class Mover:
         for load in islice(loads, 1):
             received += self._carried(move, load, *sent, exchange)
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
-        self._reach(move, 6)
+        self.reach(StepReached(move, 6))
         for load in loads:
             received += self._carried(move, load, *sent, exchange)
         return laid_out(received, len(departure.streams))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from spillway.coordinator.terms import Terms
 from spillway.faults import Faults
 from spillway.operators.base import Operator
 from spillway.operators.theta.sliced import SlicedJoin
@@ -51,3 +52,16 @@ class QuerySpec:
         """The operator, if rows visit it in rounds."""
         operator = self.operator
         return operator if isinstance(operator, SlicedJoin) and not self.identity else None
+
+    @property
+    def terms(self) -> Terms:
+        """What the coordinator must know of it."""
+        streams = self.plan.streams
+        return Terms(
+            tuple(one.window.lateness_us if one.window else None for one in streams),
+            self.adapt,
+            self.life_us,
+            self.shaping,
+            self.sliced,
+            self.identity,
+        )

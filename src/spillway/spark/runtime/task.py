@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
-from spillway.coordinator.coordinator import BatchPlan
+from spillway.coordinator.plan import BatchPlan
 from spillway.errors import SpillwayError
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId

@@ -14,7 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.coordinator import BatchPlan, commit_batch, initial, plan_batch
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import initial
+from spillway.coordinator.plan import BatchPlan, plan_batch
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord

@@ -19,7 +19,9 @@ from itertools import permutations
 import numpy as np
 
 from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.coordinator import BatchPlan, commit_batch, initial, plan_batch
+from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.committed import initial
+from spillway.coordinator.plan import BatchPlan, plan_batch
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
 from spillway.metrics.events import Event

@@ -1,0 +1,40 @@
+"""The part of a coordinator's host that a checkpoint directory gives."""
+
+from __future__ import annotations
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.effects import DiscardFiles
+from spillway.coordinator.plan import Note
+from spillway.coordinator.references import References
+from spillway.routing.routing import Routing
+
+
+class CheckpointHost:
+    """Notes, records and files in a checkpoint; how groups are sent is left open."""
+
+    def __init__(self, checkpoint: Checkpoint, streams: int) -> None:
+        self.checkpoint = checkpoint
+        self._streams = streams
+
+    def note(self, mark: Mark) -> Note | None:
+        """The note of a batch or round, if one was written."""
+        return self.checkpoint.log.begun(mark)
+
+    def write_note(self, mark: Mark, note: Note) -> None:
+        """Keeps a note so that another start finds it."""
+        self.checkpoint.log.begin(mark, note)
+
+    def append(self, state: Committed) -> None:
+        """Commits; refuses if somebody else has committed the same batch."""
+        self.checkpoint.log.append(state)
+
+    def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
+        """The same state under another routing, and the files that it names."""
+        return self.checkpoint.rerouted(state, self._streams, routing)
+
+    def discard(self, files: DiscardFiles) -> None:
+        """Deletes files and records at once."""
+        self.checkpoint.discard(files.names)
+        for mark in files.marks:
+            self.checkpoint.log.forget(mark)

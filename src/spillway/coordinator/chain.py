@@ -1,0 +1,186 @@
+"""Stages in a row: the results of one are the rows of the next, committed from the last to the first.
+
+A batch or round of a stage is a batch of every later one. A crash between two commits leaves later
+stages one step ahead: the sink has that step, so it is repeated up to them alone.
+
+A *round* is a batch without rows, between two batches: it makes missing results, processes rows that
+wait, and lets moves end where no batch comes. A start that finds a round begun and not ended repeats it
+before anything else.
+
+`Engine` is what makes results of rows: Spark jobs in a query, plain calls in the laws of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Took
+from spillway.coordinator.plan import BatchPlan
+from spillway.metrics.record import SlotRecord
+
+#: The first id that a sink sees for a round of a stage; those of batches count from 0.
+ROUND_IDS = 1 << 40
+
+#: Rows of a stage, or its results.
+Rows = TypeVar("Rows")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the slots of a stage said: one record each, and all that came."""
+
+    records: Mapping[int, SlotRecord]
+    attempts: tuple[SlotRecord, ...] = ()
+
+
+class Engine(Protocol[Rows]):
+    """Makes the results of stages, and gives them to the sink."""
+
+    def no_rows(self, at: int) -> Rows:
+        """The input of a round of a stage."""
+        ...
+
+    def results(self, at: int, rows: Rows, plan: BatchPlan) -> Rows:
+        """The results of a stage; they need not be made before they are written."""
+        ...
+
+    def feed(self, at: int, results: Rows) -> Rows:
+        """The results of the stage before as the rows of this one."""
+        ...
+
+    def write(self, results: Rows, sink_id: int, *, replay: bool) -> None:
+        """Has the sink take the results of the last stage."""
+        ...
+
+    def answers(self, at: int, results: Rows, plan: BatchPlan) -> Answers:
+        """What the slots of a stage said, each at least once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step(Generic[Rows]):
+    """What one stage does in one batch or round."""
+
+    at: int
+    plan: BatchPlan
+    results: Rows
+
+
+@dataclass(frozen=True)
+class Ran(Generic[Rows]):
+    """A batch or round that was committed: the stages that took part, what they said, and how long."""
+
+    steps: tuple[Step[Rows], ...]
+    answers: tuple[Answers, ...]
+    #: The clock when it was planned, when the job began, when it ended, and when it was committed.
+    times: tuple[float, float, float, float]
+
+
+class Chain(Generic[Rows]):
+    """The stages of one query, in the order in which rows pass them."""
+
+    def __init__(
+        self, conductors: Sequence[Conductor], engine: Engine[Rows], clock: Callable[[], float]
+    ) -> None:
+        self.conductors = tuple(conductors)
+        self._engine = engine
+        self._clock = clock
+        #: Whether the next batch may be one that the sink has had before this start.
+        self._first = True
+        #: Whether a round may have been begun and not ended: by an earlier start, or by a failure.
+        self._may_be_open = True
+
+    def batch(self, rows: Rows, number: int, period_s: float | None = None) -> list[Ran[Rows]]:
+        """One batch, exactly once; rounds that were begun come before it.
+
+        A batch that is committed already is recognised by its number and gives nothing.
+        """
+        if number == self.conductors[0].state.batch:
+            return []
+        ran = list(self.repeat_rounds().values())
+        plan = self.conductors[0].begin_batch(number)
+        ran.append(self._run(Step(0, plan, rows), number, replay=self._first, period_s=period_s))
+        self._first = False
+        return ran
+
+    def round(
+        self, at: int, wanted_bytes: int, among: Collection[int] = ()
+    ) -> tuple[tuple[int, ...], list[Ran[Rows]]]:
+        """A round of a stage that cleans up some of the given groups; which, and what ran.
+
+        The sink knows the round by its number, also after a crash.
+        """
+        conductor = self.conductors[at]
+        if conductor.state.batch < 0:
+            # Rounds come after batches; what waits is taken by the first.
+            return (), []
+        repeated = self.repeat_rounds()
+        if at in repeated:
+            return repeated[at].steps[0].plan.cleanup, list(repeated.values())
+        if conductor.replays or self._left_behind(at):
+            # A batch that was begun comes again, and it comes first.
+            return (), list(repeated.values())
+        plan = conductor.begin_round(wanted_bytes, among)
+        if plan is None:
+            return (), list(repeated.values())
+        self._may_be_open = True
+        return plan.cleanup, [*repeated.values(), self._round(at, plan, replay=False)]
+
+    def repeat_rounds(self) -> dict[int, Ran[Rows]]:
+        """Does rounds again that were begun and did not end, by stage."""
+        repeated = {}
+        if self._may_be_open:
+            for at, conductor in enumerate(self.conductors):
+                if (plan := conductor.open_round()) is not None:
+                    repeated[at] = self._round(at, plan, replay=True)
+        self._may_be_open = False
+        return repeated
+
+    def unfinished_round(self, at: int) -> bool:
+        """Whether a round was begun, by this start or one before, that must be repeated."""
+        return self._may_be_open and self.conductors[at].open_round() is not None
+
+    def _left_behind(self, at: int) -> bool:
+        """Whether the next stage has had a step that this one has not committed."""
+        following = self.conductors[at + 1 : at + 2]
+        steps = self.conductors[at].coordinator.steps
+        return any(later.state.batch + 1 > steps for later in following)
+
+    def _round(self, at: int, plan: BatchPlan, *, replay: bool) -> Ran[Rows]:
+        sink_id = ROUND_IDS * (at + 1) + self.conductors[at].state.rounds
+        ran = self._run(Step(at, plan, self._engine.no_rows(at)), sink_id, replay=replay)
+        self._may_be_open = False
+        return ran
+
+    def _run(
+        self, given: Step[Rows], sink_id: int, *, replay: bool, period_s: float | None = None
+    ) -> Ran[Rows]:
+        """One step of a stage and of those after it; `given` has the rows of the first."""
+        engine, planned_at = self._engine, self._clock()
+        steps = self._steps(given)
+        began_at = self._clock()
+        if steps[-1].at == len(self.conductors) - 1:
+            engine.write(steps[-1].results, sink_id, replay=replay)
+        answers = [engine.answers(step.at, step.results, step.plan) for step in steps]
+        ended_at = self._clock()
+        took = Took(ended_at - planned_at, period_s)
+        for step, said in reversed(list(zip(steps, answers, strict=True))):
+            self.conductors[step.at].commit(step.plan, said.records, took, said.attempts)
+        times = (planned_at, began_at, ended_at, self._clock())
+        return Ran(tuple(steps), tuple(answers), times)
+
+    def _steps(self, given: Step[Rows]) -> list[Step[Rows]]:
+        """The stages that take part: up to one that has had this step, or to the last."""
+        engine = self._engine
+        steps = [Step(given.at, given.plan, engine.results(given.at, given.results, given.plan))]
+        for at in range(given.at, len(self.conductors) - 1):
+            if self._left_behind(at):
+                break
+            later = self.conductors[at + 1]
+            plan = later.begin_batch(later.state.batch + 1)
+            rows = engine.feed(at + 1, steps[-1].results)
+            steps.append(Step(at + 1, plan, engine.results(at + 1, rows, plan)))
+        return steps

@@ -1,0 +1,114 @@
+"""The commit of a batch: one record per slot becomes the next committed state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from spillway.coordinator.committed import Committed, GivenUpTrack, wishes
+from spillway.coordinator.moves import announced, answers, told_of
+from spillway.coordinator.plan import BatchPlan
+from spillway.errors import QueryError
+from spillway.metrics.events import Event, ForceSpilled
+from spillway.metrics.record import SlotRecord
+from spillway.protocols.engine import begun, delivered, following
+from spillway.protocols.messages import ComputePartitionsToMove
+from spillway.protocols.move import GroupMove, Phase
+from spillway.protocols.parallel_track import ParallelTrack
+
+
+def commit_batch(
+    state: Committed,
+    plan: BatchPlan,
+    records: Mapping[int, SlotRecord],
+    lateness_us: Sequence[int | None],
+    seconds: float = 0.0,
+    beside: Sequence[Event] = (),
+) -> Committed:
+    """The state after a batch that took so long, from one record per slot.
+
+    `beside` is what happened beside the batch; it is told with it.
+    """
+    missing = [slot for slot in range(plan.routing.slots) if slot not in records]
+    if missing:
+        raise QueryError(f"batch {plan.batch}: no record from slots {missing}")
+    ordered = [records[slot] for slot in range(plan.routing.slots)]
+    max_times = tuple(
+        _latest([seen, *(r.max_times[stream] for r in ordered)])
+        for stream, seen in enumerate(state.max_times)
+    )
+    is_round = plan.batch == state.batch
+    clock_s = state.clock_s + seconds
+    messages = answers(plan.moves, records)
+    moves, heard = delivered(plan.moves, messages, clock_s)
+    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
+    followers = following(may_follow, state.moves_begun, clock_s)
+    moves = begun(moves, followers)
+    told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
+    told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
+    told += [
+        told_of(ComputePartitionsToMove(move.move), move, clock_s, batch=plan.batch)
+        for move in followers
+    ]
+    forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
+    back = any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves)
+    return replace(
+        state,
+        batch=plan.batch,
+        rounds=state.rounds + is_round,
+        round=state.round + 1 if is_round else 0,
+        routing=plan.routing,
+        manifests=tuple(record.manifest or None for record in ordered),
+        max_times=max_times,
+        watermark_us=next_watermark(state.watermark_us, max_times, lateness_us),
+        rows_in=_added(state.rows_in, [r.rows_in for r in ordered]),
+        rows_late=_added(state.rows_late, [r.rows_late for r in ordered]),
+        rows_out=state.rows_out + sum(r.rows_out for r in ordered),
+        rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
+        pending=tuple(sorted(one for r in ordered for one in r.pending)),
+        spooled_rows=sum(r.spooled_rows for r in ordered),
+        spooled_bytes=sum(r.spooled_bytes for r in ordered),
+        events=(*beside, *(event for r in ordered for event in r.events), *told),
+        moves=moves,
+        moves_begun=state.moves_begun + len(followers),
+        forces=(),
+        forced_bytes=state.forced_bytes + forced,
+        clock_s=clock_s,
+        given_up=GivenUpTrack(state.watermark_us) if back else state.given_up,
+    )
+
+
+def _gives_way(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
+    """Whether the rest of a move waits, since one of its slots would have another shape first."""
+    return any(wishes(state, slot, records[slot]) for slot in move.slots)
+
+
+def next_watermark(
+    current: int | None, max_times: Sequence[int | None], lateness_us: Sequence[int | None]
+) -> int | None:
+    """The least over the streams of (largest time - lateness); never goes back.
+
+    A stream that was never seen, or one without a window, holds the watermark where it is.
+
+    Example:
+        >>> next_watermark(None, (100, 90), (10, 5))
+        85
+        >>> next_watermark(87, (100, 90), (10, 5))
+        87
+    """
+    bounds = [
+        None if newest is None or allowed is None else newest - allowed
+        for newest, allowed in zip(max_times, lateness_us, strict=True)
+    ]
+    if not bounds or any(bound is None for bound in bounds):
+        return current
+    least = min(bound for bound in bounds if bound is not None)
+    return least if current is None else max(current, least)
+
+
+def _latest(times: Sequence[int | None]) -> int | None:
+    return max((t for t in times if t is not None), default=None)
+
+
+def _added(before: Sequence[int], more: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(before, *more, strict=True))

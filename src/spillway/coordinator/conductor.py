@@ -1,0 +1,139 @@
+"""A coordinator in its host: asks it, has its effects carried out, keeps the newest.
+
+This is the whole driver between two batches, for every host. It is thin: what it calls are functions of
+values (coordinator/coordinator.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+
+from spillway.coordinator.committed import Committed, Mark, next_round_of
+from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.effects import (
+    AppendRecord,
+    DiscardFiles,
+    Effect,
+    Effects,
+    PrepareMoves,
+    Reroute,
+    SendGroups,
+    StepReached,
+    WriteNote,
+)
+from spillway.coordinator.host import Host
+from spillway.coordinator.plan import BatchPlan, Note
+from spillway.coordinator.wishes import Wish
+from spillway.metrics.record import SlotRecord
+
+
+class Conductor:
+    """Conducts one stage."""
+
+    def __init__(self, coordinator: Coordinator, host: Host) -> None:
+        self.coordinator = coordinator
+        self.host = host
+        #: What users wish for, from any thread, until the next batch or round begins.
+        self._wishes: deque[Wish] = deque()
+        if coordinator.rules.strategy.relocates:
+            host.prepare_moves()
+
+    @property
+    def state(self) -> Committed:
+        """What is committed, with what was heard since."""
+        return self.coordinator.state
+
+    @property
+    def ahead(self) -> Coordinator:
+        """The coordinator as the next batch or round begins, with all that is wished for."""
+        found = self.coordinator
+        for wish in tuple(self._wishes):
+            found, _ = found.take(wish)
+        return found
+
+    def wish(self, wish: Wish) -> None:
+        """Takes a wish, for the next batch or round; refuses one that cannot be granted."""
+        self.coordinator.take(wish)
+        self._wishes.append(wish)
+
+    def catch_up(self) -> None:
+        """Takes what was said between the batches, and what the user wishes."""
+        while self._wishes:
+            self._take(self.coordinator.take(self._wishes.popleft()))
+        if self.coordinator.crowded:
+            self.host.finish_sending()
+        self._take(self.coordinator.hear(self.host.messages()))
+        self._take(self.coordinator.settle())
+        self.coordinator = self.coordinator.grant_wish()
+
+    @property
+    def replays(self) -> bool:
+        """Whether a batch was begun before this start, so that it comes again first."""
+        return self.coordinator.first and self._note(Mark(self.state.batch + 1)) is not None
+
+    def begin_batch(self, batch: int) -> BatchPlan:
+        """The plan of the next batch.
+
+        The first batch of a start may have been begun before a crash; then it has the plan it had.
+        """
+        note = self._note(Mark(batch)) if self.coordinator.first else None
+        if note is None:
+            self.catch_up()
+        plan, effects = self.coordinator.plan_batch(batch, note)
+        self._take((self.coordinator, effects))
+        return plan
+
+    def begin_round(self, wanted_bytes: int, among: Collection[int]) -> BatchPlan | None:
+        """The plan of a round that cleans up some of the groups; None: it has nothing to do."""
+        self.catch_up()
+        cleanup = self.coordinator.due_cleanup(wanted_bytes, among)
+        if (planned := self.coordinator.plan_round(cleanup)) is None:
+            return None
+        plan, effects = planned
+        self._take((self.coordinator, effects))
+        return plan
+
+    def open_round(self) -> BatchPlan | None:
+        """The plan of a round that was begun and has not ended."""
+        note = self._note(next_round_of(self.state))
+        return None if note is None else self.coordinator.repeat_round(note)
+
+    def commit(
+        self,
+        plan: BatchPlan,
+        records: Mapping[int, SlotRecord],
+        took: Took,
+        attempts: Iterable[SlotRecord] = (),
+    ) -> None:
+        """Makes a batch or round true."""
+        self._take(self.coordinator.commit(plan, records, took, attempts))
+
+    def _note(self, mark: Mark) -> Note | None:
+        return self.host.note(mark)
+
+    def _take(self, decided: tuple[Coordinator, Effects]) -> None:
+        """Has effects carried out; if the host refuses one, the coordinator stays what it was."""
+        after, effects = decided
+        for effect in effects:
+            after = self._carry_out(effect, after)
+        self.coordinator = after
+
+    def _carry_out(self, effect: Effect, after: Coordinator) -> Coordinator:
+        """Carries one effect out; gives the coordinator that follows it."""
+        match effect:
+            case WriteNote(mark, note):
+                self.host.write_note(mark, note)
+            case AppendRecord(state):
+                self.host.append(state)
+            case SendGroups():
+                self.host.send(effect)
+            case DiscardFiles():
+                self.host.discard(effect)
+            case PrepareMoves():
+                self.host.prepare_moves()
+            case StepReached():
+                self.host.reach(effect)
+            case Reroute(routing):
+                return after.rerouted(*self.host.reroute(after.state, routing))
+        return after

@@ -1,0 +1,43 @@
+"""What a stage is, as far as decisions go: plain data that does not change while a query runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from spillway.operators.theta.sliced import SlicedJoin
+from spillway.policies.shape.shaping import Shaping
+from spillway.settings import Adapt, parse_bytes
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The settings of one stage, and what its operator allows."""
+
+    #: How late rows may come, for each stream; None: the stream has no window.
+    lateness_us: tuple[int | None, ...]
+    adapt: Adapt = field(default_factory=Adapt)
+    #: How long an old row counts; None: for ever.
+    life_us: int | None = None
+    #: The shapes that slots may join in; None: the operator has only one.
+    shaping: Shaping | None = None
+    #: The operator, if all rows visit it in all slots.
+    join: SlicedJoin | None = None
+    #: Whether rows pass through without state, so that nothing is committed.
+    identity: bool = False
+    #: Log records that are kept for people to read; a restart needs only the last.
+    keep_records: int = 100
+
+    @property
+    def streams(self) -> int:
+        """How many streams come in."""
+        return len(self.lateness_us)
+
+    @property
+    def copies(self) -> int:
+        """How often a slice is stored."""
+        return 1 if self.join is None else self.join.slicing.copies
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that may wait for groups on their way before batches wait for them."""
+        return parse_bytes("buffer", self.adapt.buffer)

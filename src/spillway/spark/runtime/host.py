@@ -1,0 +1,74 @@
+"""The coordinator's host on Spark: the checkpoint, the janitor, and the mover."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.host import CheckpointHost
+from spillway.checkpoint.janitor import Janitor
+from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
+from spillway.faults import Faults
+from spillway.metrics.record import SlotRecord
+from spillway.protocols.messages import Message
+from spillway.spark.runtime.mover import Mover
+from spillway.spark.runtime.placement import Placement
+
+
+class SparkHost(CheckpointHost):
+    """Carries out what the coordinator of one stage decides."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        streams: int,
+        mover: Mover,
+        placement: Placement,
+        faults: Faults,
+        last: Callable[[], Mapping[int, SlotRecord]],
+    ) -> None:
+        """`last` gives the records of the last commit, by slot."""
+        super().__init__(checkpoint, streams)
+        self.mover = mover
+        self._placement = placement
+        self._janitor = Janitor(checkpoint)
+        self._faults = faults
+        self._last = last
+
+    def discard(self, files: DiscardFiles) -> None:
+        """Deletes files and records while batches go on."""
+        self._janitor.discard(files)
+
+    def send(self, groups: SendGroups) -> None:
+        """Begins to send, in a thread of its own."""
+        sender = self.checkpoint.manifest(groups.manifest)
+        exchange = None if groups.by_name else self._placement.to_one
+        self.mover.send(groups.move, sender, groups.made, exchange)
+
+    def messages(self) -> Sequence[tuple[Message, float]]:
+        """What was said of moves since the last call."""
+        return self.mover.messages()
+
+    def finish_sending(self) -> None:
+        """Waits for everything that is being sent."""
+        self.mover.finish()
+
+    def prepare_moves(self) -> None:
+        """Starts the workers that send and receive."""
+        self.mover.warm_up()
+
+    def reach(self, step: StepReached) -> None:
+        """Lets a fault that is placed at this step happen."""
+        if not self._faults.steps:
+            return
+        pids, last = {"driver": os.getpid()}, self._last()
+        for who, slot in (("sender", step.move.sender), ("receiver", step.move.receiver)):
+            if slot in last:
+                pids[who] = int(last[slot].worker.split("/")[1])
+        self._faults.reach_step(step.move.move, step.step, pids)
+
+    def close(self) -> None:
+        """Ends what runs between the batches."""
+        self.mover.close()
+        self._janitor.close()
