@@ -30,7 +30,6 @@ from spillway.operators.grouping import groupby, windowed, windows
 from spillway.operators.predicates import predicate as predicates
 from spillway.operators.theta import sliced, visit
 from spillway.plan.shape import parse
-from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
 from spillway.slot import control
@@ -125,8 +124,9 @@ def histories(draw, subject: Subject):
                 )
                 for _ in range(draw(st.integers(0, 9)))
             ]
-            dies = draw(st.lists(slots, max_size=2))
-            events.append(("batch", rows, dies, draw(st.integers(0, 5)) == 0, draw(BUDGETS)))
+            dies, slow = draw(st.lists(slots, max_size=2)), draw(st.lists(slots, max_size=1))
+            lost = draw(st.integers(0, 5)) == 0
+            events.append(("batch", rows, dies, lost, draw(BUDGETS), slow))
         elif kind == "restart":
             events.append(("start", draw(st.integers(1, 5))))
         elif kind == "memory":
@@ -145,7 +145,7 @@ def histories(draw, subject: Subject):
         elif kind == "reshape":
             events.append(("reshape", draw(slots), draw(shapes(streams))))
         elif kind == "send":
-            events.append(("send", draw(st.integers(0, 3)) == 0, draw(st.booleans())))
+            events.append(("send", draw(st.integers(0, 3)) == 0))
         elif kind == "give_up":
             events.append(("give_up",))
         else:
@@ -167,16 +167,27 @@ def histories(draw, subject: Subject):
     st.sampled_from([0.1, 0.3, 1.0]),
     st.booleans(),
     st.sampled_from([None, None, 0.0, 2.5]),
+    st.sampled_from([1, 3]),
+    st.sampled_from([None, 1, 1 << 20]),
 )
 def test_any_history_gives_the_batch_query(
-    kind, data, lateness, memory_bytes, victims, spill_fraction, amortised, t_gap_s
+    kind,
+    data,
+    lateness,
+    memory_bytes,
+    victims,
+    spill_fraction,
+    amortised,
+    t_gap_s,
+    hosts,
+    skew_bytes,
 ) -> None:
     subject = data.draw(SUBJECTS[kind])
     events = data.draw(histories(subject))
     with small() as folder:
-        policy = SpillPolicy(victims, amortised, inactive_batches=2)
-        sizes = (memory_bytes, policy, spill_fraction, t_gap_s)
-        cluster = Cluster(folder, subject, lateness, 2, *sizes)
+        how = {"victims": victims, "spill_fraction": spill_fraction, "amortised": amortised}
+        how |= {"t_gap_s": t_gap_s, "hosts": hosts, "skew_bytes": skew_bytes}
+        cluster = Cluster(folder, subject, lateness, 2, memory_bytes, **how)
         for name, *values in events:
             if name == "memory":
                 cluster.memory_bytes = values[0]
@@ -192,8 +203,8 @@ def under_pressure(subject: Subject, victims: str, memory_bytes: int = 900) -> C
     rng = np.random.default_rng(5)
     streams = len(subject.streams)
     with tempfile.TemporaryDirectory() as folder:
-        policy = SpillPolicy(victims, inactive_batches=2)
-        cluster = Cluster(Path(folder), subject, 3, 2, memory_bytes, policy, block_rows=1000)
+        how = {"victims": victims, "block_rows": 1000}
+        cluster = Cluster(Path(folder), subject, 3, 2, memory_bytes, **how)
         values = itertools.count()
         for clock in range(30):
             if clock == 20:
@@ -252,7 +263,7 @@ def test_rows_beyond_a_budget_wait_for_later_batches(subject) -> None:
         subject.check(cluster)
     # The wait ends with the budget; until then something waits in most batches.
     assert sum(rows > 0 for rows in waited[2:18]) > 8
-    assert cluster.moves > 2
+    assert cluster.state.moves_begun > 2
     assert not any(waited[18:])
 
 
@@ -311,6 +322,7 @@ def test_rows_that_waited_for_a_budget_find_what_has_expired_since(subject, spil
         batch(*((0, key, 0) for key in (slow, first, *others)))
         if spilled:
             cluster.force(0, 1 << 20)
+            batch()
         batch(*((0, key, 0) for key in (first, *others)), budget=little)
         batch((last, slow, 4), budget=little)
         for _ in range(len(others) - 1):
@@ -345,8 +357,10 @@ def test_rows_that_waited_for_their_groups_find_what_has_expired_since(subject, 
         batch((0, moving, 0), (0, staying, 0))
         if spilled:
             cluster.force(0, 1 << 20)
+            batch()
             batch((0, staying, 0))
         cluster.move(0, 1, 0, 0, True)
+        batch()
         batch()
         batch((last, moving, 4), (0, staying, 0))
         assert [move.phase for move in cluster.state.moves] == [Phase.SENDING]
@@ -376,6 +390,7 @@ def test_cleanup_around_a_group_that_arrives_in_parts_gives_none_of_its_results(
         for sender, waiting in ((2, ()), (1, ((1, between),))):
             cluster.move(sender, 0, 0, 0, True)
             batch()
+            batch()
             batch(*waiting)
             cluster.send(fails=False)
             if sender == 2:
@@ -400,7 +415,7 @@ def test_slots_added_while_groups_move_survive_a_crash_of_the_next_batch() -> No
 
         batch()
         cluster.move(0, 1, 0, 0, True)
-        for _ in range(3):
+        for _ in range(4):
             batch()
         assert [move.phase for move in cluster.state.moves] == [Phase.SENDING]
         cluster.scale(4)

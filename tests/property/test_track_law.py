@@ -62,7 +62,7 @@ def test_groups_move_from_slot_to_slot_by_parallel_tracks(subject) -> None:
             cluster.move(sender, sender + 1, 0, 2, clock % 5 == 0, "ptlb")
             if isinstance(subject, Treed) and clock % 6 == 0:
                 others = OTHER_SHAPES[streams]
-                cluster.reshape(clock % 3, others[clock % len(others)], at_once=True)
+                cluster.reshape(clock % 3, others[clock % len(others)])
             if clock % 23 == 22:
                 cluster.give_up()
         cluster.clean_up()
@@ -86,6 +86,7 @@ def test_sender_forgets_groups_when_the_last_old_row_has_left_the_window(subject
 
         batch(moving, 0)
         cluster.move(0, 1, 0, 0, True, "ptlb")
+        cluster.batch([], [])
         batch(staying, 0)
         batch(moving, 1)
         assert [move.phase for move in cluster.state.moves] == [Phase.DUPLICATING]
@@ -111,6 +112,7 @@ def test_receiver_of_a_track_has_every_key_once() -> None:
         cluster = Cluster(folder, subject, 0, 2, block_rows=1000)
         cluster.batch([Row(0, key, 0, next(values)) for key in keys], [])
         cluster.move(0, 1, 0, 0, True, "ptlb")
+        cluster.batch([], [])
         for time in range(1, 40):
             cluster.batch([Row(0, key, time, next(values)) for key in keys], [])
         assert [move.phase for move in cluster.state.moves] == [Phase.DUPLICATING]
@@ -131,9 +133,8 @@ def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
 
         def batch(time: int, some: Iterable[int]) -> None:
             rows = [Row(s, key, time, next(values)) for s in some for key in range(0, 8, 3)]
-            cluster.tire()
             cluster.batch(rows, [])
-            cluster.send(fails=False)
+            cluster.send()
 
         batch(0, streams)
         cluster.scale(1)
@@ -197,9 +198,9 @@ def tracks(draw, subject):
             least, everything = draw(st.integers(1, 4)), draw(st.booleans())
             steps.append(("move", draw(slots), draw(slots), 0, least, everything, protocol))
         elif kind == "send":
-            steps.append(("send", False, draw(st.booleans())))
+            steps.append(("send", False))
         elif kind == "reshape":
-            steps.append(("reshape", draw(slots), draw(shapes(streams)), True))
+            steps.append(("reshape", draw(slots), draw(shapes(streams))))
         else:
             steps.append(("give_up",))
     return steps

@@ -64,7 +64,7 @@ def test_states_are_whole_through_tracks_and_changes_of_plan(subject: Treed) -> 
             cluster.move(clock % 3, clock % 3 + 1, 0, 2, clock % 5 == 0, "ptlb")
             if clock % 5 == 3:
                 slot = clock % 3 if one is None else int(one.slot)
-                cluster.reshape(slot, shapes[rng.integers(0, len(shapes))], at_once=True)
+                cluster.reshape(slot, shapes[rng.integers(0, len(shapes))])
             if clock % 19 == 17:
                 cluster.give_up()
             if clock % 11 == 8:
@@ -114,7 +114,7 @@ class Sender:
     def begin(self) -> list[int]:
         """The groups of a track that has begun."""
         self.cluster.move(0, 1, 0, 2, False, "ptlb")
-        self.after(2)
+        self.after(3)
         [track] = self.cluster.state.moves
         assert (track.phase, len(track.groups)) == (Phase.DUPLICATING, 2)
         return list(track.groups)
@@ -155,8 +155,8 @@ def test_states_of_another_plan_are_made_while_the_track_lasts(given_up: bool) -
         slot.after(6)
         groups = slot.begin()
         slot.after(4)
-        slot.cluster.reshape(0, parse("((s0 s2) (s1 s3))"), at_once=True)
-        manifest = slot.after(1)
+        slot.cluster.reshape(0, parse("((s0 s2) (s1 s3))"))
+        manifest = slot.after(2)
         assert manifest.made == ("s0+s2", "s1+s3")
         assert lacking(manifest)
         manifest = slot.after(16)
@@ -183,6 +183,7 @@ def test_states_of_a_track_expire_like_its_rows() -> None:
         # An old row far ahead of its time keeps the track.
         cluster.batch([Row(0, 0, 900, next(values)), Row(1, 0, 0, next(values))], [])
         cluster.move(0, 1, 0, 0, True, "ptlb")
+        cluster.batch([], [])
         most = layers = 0
         for time in range(50):
             cluster.batch([Row(s, 0, time, next(values)) for s in (0, 1, 2)], [])

@@ -19,17 +19,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
+from spillway.coordinator.jobs import controller_of, job_of, operator_of
 from spillway.coordinator.plan import BatchPlan
 from spillway.errors import SpillwayError
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import Operator, StreamColumns
-from spillway.operators.equi.tree import TreeOperator
-from spillway.policies.local.controller import SpillPolicy
 from spillway.routing.groups import group_of
-from spillway.settings import parse_bytes
-from spillway.slot.control import Limits
 from spillway.slot.run import SlotJob, run_slot
 from spillway.slot.visits import RoundRecord
 from spillway.spark.runtime.home import Home
@@ -81,8 +78,8 @@ class SlotTask:
             map(as_stored, rows),
             self._job(slot, sure=sure),
             self._manifest(store.durable, slot),
-            self._operator(slot),
-            self._policy(slot),
+            operator_of(self.plan, slot, self.home.adapt, self.streams, self.operator),
+            controller_of(self.home.adapt, slot),
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
@@ -98,48 +95,15 @@ class SlotTask:
         return store
 
     def _job(self, slot: SlotId, *, sure: bool) -> SlotJob:
-        adapt, orders = self.home.adapt, self.plan.orders.get(slot, ())
-        return SlotJob(
-            batch=self.plan.batch,
-            slot=slot,
-            groups=self.plan.routing.groups,
-            streams=self.streams,
-            watermark_us=self.plan.watermark_us,
-            piece_bytes=parse_bytes("piece_bytes", adapt.piece_bytes),
+        return job_of(
+            self.plan,
+            slot,
+            self.home.adapt,
+            self.streams,
             attempt=uuid.uuid4().hex[:12],
             worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
             sure=sure,
-            limits=Limits(
-                self.plan.memory_bytes[slot],
-                adapt.spill_fraction,
-                adapt.low_water,
-                adapt.calm_batches,
-                slot in self.plan.relocating,
-                self.plan.t_gap_of(slot),
-            ),
-            cleanup=self.plan.cleanup,
-            orders=orders,
-            owned=self.plan.routing.groups_of(slot) if orders else (),
-            budget=self.plan.budget_of(slot),
-            now_s=self.plan.clock_s,
-            shape=str(self.plan.shape_of(slot) or ""),
         )
-
-    def _policy(self, slot: SlotId) -> SpillPolicy:
-        adapt = self.home.adapt
-        return SpillPolicy(
-            adapt.victims,
-            adapt.amortised,
-            adapt.inactive_batches,
-            adapt.seed + slot,
-        )
-
-    def _operator(self, slot: SlotId) -> Operator:
-        """What works on the rows of a slot: slots may join in different shapes."""
-        shape = self.plan.shape_of(slot)
-        if shape is None:
-            return self.operator
-        return TreeOperator(self.streams, shape, self.home.adapt.block_rows)
 
     def _sweep(self, store: Store) -> None:
         """Removes the local files of attempts that were killed before they committed.

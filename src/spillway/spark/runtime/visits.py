@@ -13,7 +13,7 @@ itself the name of the manifest that it wrote in the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, StructType
 
+from spillway.coordinator.jobs import controller_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
@@ -53,8 +54,7 @@ class VisitTask(SlotTask):
         slot, rows, sure = self._found(rows, slot)
         if slot >= self.plan.routing.slots:
             return
-        owned = self.plan.routing.groups_of(slot)
-        job, store = replace(self._job(slot, sure=sure), owned=owned), self._store()
+        job, store = self._job(slot, sure=sure), self._store()
 
         def report(record: SlotRecord | RoundRecord) -> None:
             records.add({(record.batch, record.slot): (record,)})
@@ -69,7 +69,7 @@ class VisitTask(SlotTask):
             self._manifest(store.durable, slot),
             self.join,
             self.probing,
-            self._policy(slot),
+            controller_of(self.home.adapt, slot),
             store,
             report,
             self.faults.bound(self.plan.batch, slot),

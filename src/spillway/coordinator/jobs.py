@@ -1,0 +1,67 @@
+"""What one slot is told for one batch: from the plan and the settings to a `SlotJob`."""
+
+from __future__ import annotations
+
+from spillway.coordinator.plan import BatchPlan
+from spillway.ids import SlotId
+from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.equi.tree import TreeOperator
+from spillway.policies.local.controller import SpillPolicy
+from spillway.settings import Adapt, parse_bytes
+from spillway.slot.control import Limits
+from spillway.slot.run import SlotJob
+
+
+def job_of(
+    plan: BatchPlan,
+    slot: SlotId,
+    adapt: Adapt,
+    streams: tuple[StreamColumns, ...],
+    *,
+    attempt: str,
+    worker: str,
+    sure: bool = True,
+) -> SlotJob:
+    """The job of a slot; `attempt` tells its files from those of any other attempt."""
+    return SlotJob(
+        batch=plan.batch,
+        slot=slot,
+        groups=plan.routing.groups,
+        streams=streams,
+        watermark_us=plan.watermark_us,
+        piece_bytes=parse_bytes("piece_bytes", adapt.piece_bytes),
+        attempt=attempt,
+        worker=worker,
+        sure=sure,
+        limits=Limits(
+            plan.memory_bytes[slot],
+            adapt.spill_fraction,
+            adapt.low_water,
+            adapt.calm_batches,
+            slot in plan.relocating,
+            plan.t_gap_of(slot),
+        ),
+        cleanup=plan.cleanup,
+        orders=plan.orders.get(slot, ()),
+        owned=plan.routing.groups_of(slot),
+        budget=plan.budget_of(slot),
+        now_s=plan.clock_s,
+        shape=str(plan.shape_of(slot) or ""),
+    )
+
+
+def controller_of(adapt: Adapt, slot: SlotId) -> SpillPolicy:
+    """The local controller of a slot."""
+    return SpillPolicy(adapt.victims, adapt.amortised, adapt.inactive_batches, adapt.seed + slot)
+
+
+def operator_of(
+    plan: BatchPlan,
+    slot: SlotId,
+    adapt: Adapt,
+    streams: tuple[StreamColumns, ...],
+    operator: Operator,
+) -> Operator:
+    """What works on the rows of a slot: slots may join in different shapes."""
+    shape = plan.shape_of(slot)
+    return operator if shape is None else TreeOperator(streams, shape, adapt.block_rows)
