@@ -16,7 +16,7 @@ from rich.text import Text
 
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway_lab.cli.figures import count, size
+from spillway.cli.figures import count, size
 
 if TYPE_CHECKING:
     from spillway_lab.demo.banks import DemoResult, Live

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway_lab.cli.figures import count, size
+from spillway.cli.figures import count, size
 
 if TYPE_CHECKING:
     from spillway_lab.simulator.cluster.scenario import Machine, Scenario
