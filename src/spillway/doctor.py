@@ -139,7 +139,9 @@ def check_package(name: str, version_of: Callable[[str], str] = metadata.version
     if _numbers(version) < _numbers(at_least):
         return Check(name, "fail", f"{version}; Spillway needs {at_least} or newer", remedy)
     if _numbers(version) >= _numbers(below):
-        return Check(name, "warn", f"{version}; Spillway is tested with versions below {below}", remedy)
+        return Check(
+            name, "warn", f"{version}; Spillway is tested with versions below {below}", remedy
+        )
     return Check(name, "ok", version)
 
 

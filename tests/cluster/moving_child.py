@@ -21,7 +21,6 @@ from inputs import Input
 
 from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import Rules
-from spillway.faults import Fault, Faults, StepFault
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import Protocols
@@ -31,6 +30,7 @@ from spillway.spark.api.session import local_session
 from spillway.spark.runtime import stage
 from spillway.spark.runtime.mover import Mover
 from spillway.state.runs.tiers import DurableTier
+from spillway.testing import Fault, Faults, StepFault
 
 SLOTS = 3
 
@@ -109,7 +109,7 @@ def main(given: str, root: str, placed: str) -> None:
         )
         .trigger(availableNow=True)
     )
-    writer._faults = Faults(faults, steps)
+    writer.faults(Faults(faults, steps))
     _plan_by_slot(found.get("plans", ()))
     _lose_in_transit(found.get("lost", ()))
     sys.stdin.readline()

@@ -20,11 +20,11 @@ from spillway import Join, Query
 from spillway.cli.main import app
 from spillway.coordinator.reshaping import reshape
 from spillway.errors import PlanError
-from spillway.faults import Fault
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
 from spillway.spark.runtime.mover import Mover
 from spillway.spark.runtime.stage import Stage
+from spillway.testing import Fault
 
 SCHEMAS = {
     "a": "k bigint, ts timestamp, a int",

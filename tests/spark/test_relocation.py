@@ -16,7 +16,6 @@ from scenario import Scenario
 from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.errors import QueryError, SettingsError
-from spillway.faults import Fault
 from spillway.metrics.events import (
     STEPS,
     Event,
@@ -30,6 +29,7 @@ from spillway.metrics.events import (
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
 from spillway.spark.runtime.stage import Stage
+from spillway.testing import Fault
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60

@@ -158,7 +158,9 @@ def test_other_commands_say_what_to_install(spillway: Run, arguments, wanted: st
     lines = done.stderr.splitlines()
     told = rf"error: spillway {arguments[0]} needs the Python package \w+, which is not installed"
     assert re.fullmatch(told, lines[0])
-    assert lines[1:] == [f"  hint: pip install {wanted}; spillway doctor lists what else is missing"]
+    assert lines[1:] == [
+        f"  hint: pip install {wanted}; spillway doctor lists what else is missing"
+    ]
 
 
 def test_commands_that_miss_a_package_give_one_document_with_json(spillway: Run) -> None:

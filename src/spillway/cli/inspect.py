@@ -22,8 +22,8 @@ def inspect(
 
     The query may be running: the command locks nothing and changes nothing.
     """
-    from spillway.checkpoint.document import as_document
     from spillway.cli.inspection import show
+    from spillway.inspect.document import as_document
     from spillway.inspect.inspection import inspect_stages
 
     with guarded(json_output):

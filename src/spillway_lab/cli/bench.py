@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from spillway.cli.figures import count
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway.cli.figures import count
 
 if TYPE_CHECKING:
     from spillway_lab.bench.runs import Say

@@ -14,9 +14,9 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway.cli.figures import count, size
 
 if TYPE_CHECKING:
     from spillway_lab.demo.banks import DemoResult, Live

@@ -127,6 +127,16 @@ class StreamWriter:
         self._adapt = self._adapt.changed(**settings)
         return self
 
+    def faults(self, faults: Faults) -> StreamWriter:
+        """For tests: places failures in the query; see `spillway.testing.Faults`."""
+        if not isinstance(faults, Faults):
+            raise SettingsError(
+                f"faults() takes a spillway.testing.Faults, not {faults!r}",
+                hint='for example .faults(Faults(tasks=(Fault("after-runs", 1, 0, "marker"),)))',
+            )
+        self._faults = faults
+        return self
+
     def toTable(self, name: str) -> Query:
         """Starts the query, appending to a table."""
         self._table = name
