@@ -256,7 +256,7 @@ def test_unknown_column_in_where_or_select_is_refused_when_it_is_written(
 def test_output_mode_other_than_append_is_refused(scenario: Scenario) -> None:
     writer = scenario.join().on("order_id").writeStream
     message, detail, hint = refusal(PlanError, lambda: writer.outputMode("complete"))
-    assert message == "outputMode('complete') has no meaning for a join"
+    assert message == "outputMode('complete') is not valid for a join"
     assert detail == "a result of an inner join, once there, is never changed or taken back"
     assert hint == 'use outputMode("append"), or leave it out'
     assert writer.outputMode("Append") is writer
@@ -274,7 +274,7 @@ def test_query_without_checkpoint_location_is_refused(scenario: Scenario) -> Non
     message, _, hint = refusal(SettingsError, lambda: writer.start(str(scenario.out)))
     assert message == "the query has no checkpoint location"
     assert hint == (
-        'add .option("checkpointLocation", "some/directory"): the query restarts from there'
+        'add .option("checkpointLocation", "some/directory"); a restart continues from there'
     )
 
 

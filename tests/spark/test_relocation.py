@@ -190,7 +190,7 @@ def test_scale_refuses_what_cannot_be(spark: SparkSession, tmp_path: Path) -> No
     with pytest.raises(SettingsError, match="'two' is not a whole number"):
         query.scale(slots="two")
     query.stop()
-    with pytest.raises(QueryError, match="has ended, so it cannot be scaled"):
+    with pytest.raises(QueryError, match="has ended, so it cannot change its slot count"):
         query.scale(slots=2)
 
 
