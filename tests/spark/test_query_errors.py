@@ -289,7 +289,7 @@ def test_unknown_setting_is_refused_with_the_known_ones(scenario: Scenario) -> N
 def test_memory_that_is_no_size_is_refused(scenario: Scenario, memory: object) -> None:
     writer = scenario.join().on("order_id").writeStream
     message, _, hint = refusal(SettingsError, lambda: writer.adapt(memory=memory))
-    assert message == f"memory={memory!r} is not a positive number of bytes"
+    assert message == f"memory={memory!r} must be a positive number of bytes"
     assert hint == 'write for example memory="200MB" or memory=200000000'
 
 
