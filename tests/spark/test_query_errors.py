@@ -16,6 +16,7 @@ from scenario import Scenario
 from spillway import Join, PlanError, QueryError, SettingsError, SpillwayError, StateError, join
 from spillway.kernels.checksum import checksum
 from spillway.settings import Adapt
+from spillway.testing import Faults
 
 
 @pytest.fixture
@@ -283,6 +284,14 @@ def test_unknown_setting_is_refused_with_the_known_ones(scenario: Scenario) -> N
     message, _, hint = refusal(SettingsError, lambda: writer.adapt(slot=4))
     assert message == "there is no setting 'slot'"
     assert hint == f"the settings are {', '.join(sorted(one.name for one in fields(Adapt)))}"
+
+
+def test_faults_of_another_kind_are_rejected(scenario: Scenario) -> None:
+    writer = scenario.join().on("order_id").writeStream
+    message, _, hint = refusal(SettingsError, lambda: writer.faults("all"))
+    assert message == "faults() takes a spillway.testing.Faults, not 'all'"
+    assert hint == 'for example .faults(Faults(tasks=(Fault("after-runs", 1, 0, "marker"),)))'
+    assert writer.faults(Faults()) is writer
 
 
 @pytest.mark.parametrize("memory", ["lots", "200 MBs", "-1", 0, "0"])
