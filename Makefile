@@ -25,9 +25,10 @@ setup: $(STAMP) ## Create .venv with everything needed; find or install Java
 demo: setup ## Run the demonstration query on live synthetic streams
 	@$(BIN)/spillway demo $(ARGS)
 
-lint: setup ## Check format, lint and types
+lint: setup ## Check format, style, layers and types
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m ruff check .
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m mypy
 
 format: setup ## Format the code and apply the safe fixes

@@ -9,8 +9,8 @@ query = (joined.writeStream.format("parquet")
             .option("checkpointLocation", "ck")
             .start("out"))
 
-A public name is imported when it is first used, so that `import spillway` takes milliseconds and
-`spillway doctor` runs where pyspark is missing.
+A public name is imported when it is first used, so `import spillway` takes milliseconds and
+`spillway doctor` runs where pyspark is missing. `spillway.testing` is for tests of your own queries.
 """
 
 from importlib import import_module
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from spillway.spark.api.stream import stream as stream
     from spillway.spark.api.windowed import WindowedGroupBy as WindowedGroupBy
 
-#: The module that each public name is in.
+#: The public names of each module.
 _HOMES = {
     "errors": (
         "EnvironmentMissing",
@@ -88,6 +88,8 @@ __all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - names are comput
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("spillway.testing")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'spillway' has no attribute {name!r}")
     value = getattr(import_module(f"spillway.{_HOME_OF[name]}"), name)

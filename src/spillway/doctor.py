@@ -1,9 +1,9 @@
 """What the machine must have, what it has, and how to get what is missing.
 
-Every check looks at one thing and gives a `Check`; none changes anything, and none imports Spark,
-so they work on a machine where Spark does not. `fail` means queries cannot run, `warn` that they
-run but may be short of something. Where Spark has a rule of its own (which Java, which Python for
-the workers) the check follows that rule, not what a shell would find.
+Every check looks at one thing and returns a `Check`. No check changes anything or imports Spark, so
+all of them work on a machine without Spark. `fail` means that queries cannot run, `warn` that they
+run but may lack something. Where Spark has its own rule (which Java, which Python for the workers)
+the check follows that rule, not the shell's.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ PACKAGES = {
     "numpy": ("1.26", "3"),
     "numba": ("0.60", "0.70"),
     "pandas": ("2.2", "3"),
+    "sqlglot": ("30", "31"),
 }
-#: Containers get 64 MB of shared memory unless told otherwise, which holds next to no state.
+#: Containers get 64 MB of shared memory by default, which holds almost no state.
 LOW_ROOM_BYTES = GIB
-#: Spark's driver takes a heap of 1 GiB by default; this leaves as much for the Python workers.
+#: Spark's driver takes a heap of 1 GiB by default; this leaves the same amount for Python workers.
 LOW_MEMORY_BYTES = 2 * GIB
 
 JAVA_REMEDY = (
     f"install Java {JAVA_NEEDED} or newer (Debian, Ubuntu: apt-get install "
     f"openjdk-{JAVA_NEEDED}-jre-headless; macOS: brew install openjdk@{JAVA_NEEDED}), "
-    "or set JAVA_HOME to one"
+    "or set JAVA_HOME to its directory"
 )
 _JAVA_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _WHO_ARE_YOU = "import sys; print(*sys.version_info[:2], sys.prefix)"
@@ -53,7 +54,7 @@ _PROBE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: its name, how it stands, what was found, and what to do about it."""
+    """The result of one check: its name and status, what was found, and what to do about it."""
 
     name: str
     status: Status
@@ -63,7 +64,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was started and told its version."""
+    """A Java that runs, and its version."""
 
     path: str
     version: str
@@ -94,14 +95,14 @@ def require_java(environ: Mapping[str, str] | None = None, which: Which = shutil
     """The Java that Spark will start.
 
     Raises:
-        EnvironmentMissing: There is none, or it is too old. Asked before a Spark session is made,
-            because Spark itself answers this with a page of stack trace.
+        EnvironmentMissing: There is none, or it is too old. Call this before making a Spark
+            session, because Spark reports a missing Java with a page of stack trace.
     """
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME")
     path = str(Path(home, "bin", "java")) if home else which("java")
     if path is None:
-        raise _java_missing("no java on PATH, and JAVA_HOME is not set")
+        raise _java_missing("PATH has no java, and JAVA_HOME is not set")
     java = _ask_java(path)
     if java is None:
         raise _java_missing(f"{path} does not run" + (" (from JAVA_HOME)" if home else ""))
@@ -111,7 +112,7 @@ def require_java(environ: Mapping[str, str] | None = None, which: Which = shutil
 
 
 def check_python(version: tuple[int, int, int]) -> Check:
-    """The interpreter that runs this."""
+    """This interpreter."""
     found = f"{_dotted(version)} ({sys.executable})"
     if version >= PYTHON_NEEDED:
         return Check("Python", "ok", found)
@@ -128,7 +129,7 @@ def check_java(environ: Mapping[str, str], which: Which = shutil.which) -> Check
 
 
 def check_package(name: str, version_of: Callable[[str], str] = metadata.version) -> Check:
-    """An installed package, against the versions Spillway is made for."""
+    """An installed package, and whether Spillway supports its version."""
     at_least, below = PACKAGES[name]
     remedy = f"pip install '{name}>={at_least},<{below}'"
     try:
@@ -136,50 +137,52 @@ def check_package(name: str, version_of: Callable[[str], str] = metadata.version
     except metadata.PackageNotFoundError:
         return Check(name, "fail", "not installed", remedy)
     if _numbers(version) < _numbers(at_least):
-        return Check(name, "fail", f"{version}, older than {at_least}", remedy)
+        return Check(name, "fail", f"{version}; Spillway needs {at_least} or newer", remedy)
     if _numbers(version) >= _numbers(below):
-        return Check(name, "warn", f"{version}, newer than any tried", remedy)
+        return Check(
+            name, "warn", f"{version}; Spillway is tested with versions below {below}", remedy
+        )
     return Check(name, "ok", version)
 
 
 def check_worker_python(environ: Mapping[str, str], which: Which = shutil.which) -> Check:
-    """The Python that Spark starts its workers with: PYSPARK_PYTHON, or else python3 on PATH."""
+    """The Python that Spark starts its workers with: PYSPARK_PYTHON, or python3 from PATH."""
     name = "PYSPARK_PYTHON"
     wanted = environ.get(name)
-    said = wanted or "not set, so Spark takes python3 from PATH"
+    chosen = wanted or "not set, so Spark uses python3 from PATH"
     remedy = f"export {name}={sys.executable}"
     path = which(wanted or "python3")
     answer = _answer([path, "-c", _WHO_ARE_YOU]) if path else None
     if answer is None:
-        return Check(name, "fail" if wanted else "warn", f"{said}: it does not run", remedy)
+        return Check(name, "fail" if wanted else "warn", f"{chosen}: does not run", remedy)
     theirs = answer.strip().split(" ", 2)
     major, minor = map(str, sys.version_info[:2])
     if theirs == [major, minor, sys.prefix]:
-        return Check(name, "ok", said)
-    # Spark refuses workers of another minor version; of the same one, packages may be missing.
+        return Check(name, "ok", chosen)
+    # Spark rejects workers of another minor version; with the same one, packages may be missing.
     hopeless = bool(wanted) and theirs[:2] != [major, minor]
-    other = f"{said}: another Python than this one, {'.'.join(theirs[:2])} in {theirs[2]}"
+    other = f"{chosen}: a different Python, {'.'.join(theirs[:2])} in {theirs[2]}"
     return Check(name, "fail" if hopeless else "warn", other, remedy)
 
 
 def check_shared_memory(path: Path) -> Check:
-    """Where the memory tier of the state lives; containers often give it 64 MB."""
+    """Where the memory tier keeps state; containers often have only 64 MB."""
     name = "shared memory"
     if not path.is_dir() or not os.access(path, os.W_OK):
         remedy = (
-            f"on Linux, mount a tmpfs on {path}; without it, memory state is in a local directory"
+            f"on Linux, mount a tmpfs on {path}; without it, state in memory uses a local directory"
         )
-        return Check(name, "warn", f"{path} is not there, or not writable", remedy)
+        return Check(name, "warn", f"{path} is missing or not writable", remedy)
     remedy = (
-        "give the container more: docker run --shm-size=4g; in Kubernetes, mount an emptyDir "
-        f"with medium: Memory on {path}"
+        "give the container more shared memory: docker run --shm-size=4g; in Kubernetes, mount an "
+        f"emptyDir with medium: Memory on {path}"
     )
     return _check_room(name, path, remedy)
 
 
 def check_disk(path: Path) -> Check:
-    """Where Spark shuffles and where groups are spilled to."""
-    remedy = "free some, or point TMPDIR and SPARK_LOCAL_DIRS at a larger disk"
+    """Where Spark writes shuffle files and slots spill groups."""
+    remedy = "free some space, or set TMPDIR and SPARK_LOCAL_DIRS to directories on a larger disk"
     return _check_room("local disk", path, remedy)
 
 
@@ -201,7 +204,7 @@ def check_memory(available_bytes: int | None) -> Check:
 
 
 def memory_bytes(cgroup_limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
-    """The machine's memory, or the container's share of it where that is less."""
+    """The memory of the machine, or the limit of the container if that is lower."""
     if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
         return None
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -222,12 +225,12 @@ def _check_room(name: str, path: Path, remedy: str) -> Check:
 
 def _ask_java(path: str) -> Java | None:
     # JAVA_TOOL_OPTIONS makes Java print other lines before its version: search, do not match.
-    told = _JAVA_VERSION.search(_answer([path, "-version"]) or "")
-    return Java(path, told.group(1), int(told.group(2))) if told else None
+    found = _JAVA_VERSION.search(_answer([path, "-version"]) or "")
+    return Java(path, found.group(1), int(found.group(2))) if found else None
 
 
 def _answer(command: list[str]) -> str | None:
-    """All a command prints, on either stream; nothing if it cannot be started or fails."""
+    """What a command prints on both streams; None if it does not start or fails."""
     try:
         done = subprocess.run(
             command,

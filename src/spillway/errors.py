@@ -1,9 +1,9 @@
 """Errors meant for people.
 
-Every error a user can cause, or can do something about, is a `SpillwayError`: a message that names
-the thing, a detail where one helps, and a hint that can be followed. An error raised inside a slot
-task crosses a process and a JVM on its way to the driver; `to_wire` and `from_wire` carry its three
-parts through the text of whatever exception arrives there.
+Every error that a user can cause or fix is a `SpillwayError`: a message that names the thing, what was
+expected and what came; a detail if that helps; and a hint that the user can follow. An error raised
+inside a slot task crosses a process and a JVM on its way to the driver; `to_wire` and `from_wire` carry
+its three parts through the text of the exception that arrives there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WIRE = re.compile(r"<<spillway:(\{.*?\}):spillway>>", re.DOTALL)
 
 
 class SpillwayError(Exception):
-    """The base of all errors of Spillway: what happened, detail, and what to do about it."""
+    """The base of all errors of Spillway: what happened, in detail, and what to do about it."""
 
     def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class SpillwayError(Exception):
         return _rebuild, (type(self).__name__, self.message, self.detail, self.hint)
 
     def to_wire(self) -> str:
-        """A form of the error that survives being quoted inside a longer text."""
+        """The error as text that can be found again inside a longer text."""
         return "<<spillway:" + json.dumps(_parts(self)) + ":spillway>>"
 
 
@@ -44,19 +44,19 @@ class PlanError(SpillwayError):
 
 
 class SettingsError(SpillwayError):
-    """A setting has a value it cannot have."""
+    """A setting has a value that is not valid."""
 
 
 class StateError(SpillwayError):
-    """State on disk or in memory is missing, damaged, or there is no room for it."""
+    """State on disk or in memory is missing or damaged, or does not fit."""
 
 
 class QueryError(SpillwayError):
-    """A running query, or its checkpoint, cannot go on as asked."""
+    """A running query, or its checkpoint, cannot do what was asked."""
 
 
 class EnvironmentMissing(SpillwayError):
-    """Something the machine must have is not there, Java for example."""
+    """The machine lacks something that Spillway needs, for example Java."""
 
 
 _KINDS: dict[str, type[SpillwayError]] = {

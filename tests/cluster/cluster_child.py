@@ -25,10 +25,10 @@ from inputs import Input
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from spillway.faults import Fault, Faults
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import local_session
 from spillway.spark.runtime.anchors import Anchors
+from spillway.testing import Fault, Faults
 
 SLOTS, FEWER_SLOTS = 6, 4
 QUIET, WORKER_DIES, STOP, FILES = 4, 8, 10, 15
@@ -96,8 +96,7 @@ def started(spark: SparkSession, given: Input, root: str, slots: int, faults: Fa
         .adapt(slots=slots, groups=32, share="executor")
         .trigger(availableNow=True)
     )
-    writer._faults = faults
-    return writer.start(f"{root}/out")
+    return writer.faults(faults).start(f"{root}/out")
 
 
 def until(query: Query, batch: int) -> None:

@@ -22,35 +22,17 @@ from inputs import Input
 
 from spillway.checkpoint.log import Log
 from spillway.coordinator import coordinator
-from spillway.coordinator.adaptation import Rules
-from spillway.faults import Fault, Faults, StepFault
-from spillway.metrics.view import NORMAL, ClusterView
 from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import Protocols
-from spillway.policies.cluster.strategy import Move
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
-from spillway.spark.api.steering import steer
 from spillway.spark.runtime.mover import Mover
 from spillway.state.runs.tiers import DurableTier
+from spillway.testing import Fault, Faults, StepFault, steer
 
 SLOTS = 3
 
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
-
-
-class Scripted:
-    """A strategy that always moves."""
-
-    relocates, spills = True, False
-
-    def decide(self, view: ClusterView) -> tuple[Move, ...]:
-        """From the fullest slot to the emptiest, whatever they have."""
-        if any(slot.mode != NORMAL for slot in view.slots):
-            return ()
-        ordered = sorted(view.slots, key=lambda slot: (slot.memory_bytes, slot.slot))
-        least, most = ordered[0], ordered[-1]
-        return (Move(most.slot, least.slot, most.memory_bytes // 3, "a test", groups=1),)
 
 
 def _plan_by_slot(plans: Sequence[str]) -> None:
@@ -111,16 +93,15 @@ def main(given: str, root: str, placed: str) -> None:
         )
         .trigger(availableNow=True)
     )
-    writer._faults = Faults(faults, steps)
+    # Slots that have lost their executors may come to one place, where nothing would be sent.
+    apart = found.get("share", "executor") == "executor"
+    writer.faults(Faults(faults, steps, always_send=apart, always_move=True))
     _plan_by_slot(found.get("plans", ()))
     _lose_in_transit(found.get("lost", ()))
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
-    rules = Rules(Scripted(), interval_batches=1, protocols=protocols)
-    # Slots that have lost their executors may come to one place, where nothing would be sent.
-    apart = found.get("share", "executor") == "executor"
-    steer(query, lambda c: replace(c, rules=rules, always_sends=apart))
+    steer(query, lambda c: replace(c, rules=replace(c.rules, protocols=protocols)))
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [event.to_json() for event in query.events]

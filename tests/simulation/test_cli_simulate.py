@@ -53,9 +53,9 @@ def test_file_that_is_no_scenario_is_refused(tmp_path, text, detail):
     found = run("simulate", str(path), "--json")
     assert found.exit_code == 2
     error = json.loads(found.stdout)["error"]
-    assert error["message"] == f"{path} cannot be read as JSON"
+    assert error["message"] == f"cannot read {path} as JSON"
     assert detail in error["detail"]
-    assert error["hint"] == "spillway simulate baseline --show > scenario.json makes one"
+    assert error["hint"] == "run spillway simulate baseline --show > scenario.json to make one"
 
 
 def test_failed_check_is_told_and_exits_with_one(monkeypatch):

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spillway import Join, Query, join
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.faults import Fault, Faults
-from spillway.testing import FileStream, assert_same_rows, oracle
+from spillway.testing import Fault, Faults, FileStream, assert_same_rows, oracle
 
 #: No query of these tests takes longer, unless it hangs.
 LONGEST_S = 120
@@ -51,7 +50,7 @@ class Scenario:
         writer = joined.writeStream.option("checkpointLocation", str(self.checkpoint))
         writer = writer.adapt(**({"slots": 2, "groups": 16} | adapt))
         writer = writer.trigger(**(trigger or {"availableNow": True}))
-        writer._faults = Faults(faults)
+        writer = writer.faults(Faults(faults))
         if sink is not None:
             return writer.foreachBatch(sink).start()
         return writer.format("parquet").start(str(self.out))

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from scenario import LONGEST_S, Scenario
 
 from spillway import Join, StateError
-from spillway.faults import Fault
-from spillway.testing import assert_same_rows
+from spillway.testing import Fault, assert_same_rows
 
 BATCHES = 3
 

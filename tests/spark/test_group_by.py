@@ -198,7 +198,7 @@ def test_output_mode_is_update(trades: Trades) -> None:
     trades.add(1, 0)
     writer = trades.query().writeStream
     assert writer.outputMode("update") is writer
-    with pytest.raises(PlanError, match="has no meaning for a group-by"):
+    with pytest.raises(PlanError, match="is not valid for a group-by"):
         writer.outputMode("append")
 
 

@@ -21,10 +21,10 @@ from spillway.cli.main import app
 from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.reshaping import reshape
 from spillway.errors import PlanError
-from spillway.faults import Fault
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
 from spillway.spark.runtime.mover import Mover
+from spillway.testing import Fault
 
 SCHEMAS = {
     "a": "k bigint, ts timestamp, a int",

@@ -16,6 +16,7 @@ from scenario import Scenario
 from spillway import Join, PlanError, QueryError, SettingsError, SpillwayError, StateError, join
 from spillway.kernels.checksum import checksum
 from spillway.settings import Adapt
+from spillway.testing import Faults
 
 
 @pytest.fixture
@@ -256,7 +257,7 @@ def test_unknown_column_in_where_or_select_is_refused_when_it_is_written(
 def test_output_mode_other_than_append_is_refused(scenario: Scenario) -> None:
     writer = scenario.join().on("order_id").writeStream
     message, detail, hint = refusal(PlanError, lambda: writer.outputMode("complete"))
-    assert message == "outputMode('complete') has no meaning for a join"
+    assert message == "outputMode('complete') is not valid for a join"
     assert detail == "a result of an inner join, once there, is never changed or taken back"
     assert hint == 'use outputMode("append"), or leave it out'
     assert writer.outputMode("Append") is writer
@@ -274,7 +275,7 @@ def test_query_without_checkpoint_location_is_refused(scenario: Scenario) -> Non
     message, _, hint = refusal(SettingsError, lambda: writer.start(str(scenario.out)))
     assert message == "the query has no checkpoint location"
     assert hint == (
-        'add .option("checkpointLocation", "some/directory"): the query restarts from there'
+        'add .option("checkpointLocation", "some/directory"); a restart continues from there'
     )
 
 
@@ -285,11 +286,19 @@ def test_unknown_setting_is_refused_with_the_known_ones(scenario: Scenario) -> N
     assert hint == f"the settings are {', '.join(sorted(one.name for one in fields(Adapt)))}"
 
 
+def test_faults_of_another_kind_are_rejected(scenario: Scenario) -> None:
+    writer = scenario.join().on("order_id").writeStream
+    message, _, hint = refusal(SettingsError, lambda: writer.faults("all"))
+    assert message == "faults() takes a spillway.testing.Faults, not 'all'"
+    assert hint == 'for example .faults(Faults(tasks=(Fault("after-runs", 1, 0, "marker"),)))'
+    assert writer.faults(Faults()) is writer
+
+
 @pytest.mark.parametrize("memory", ["lots", "200 MBs", "-1", 0, "0"])
 def test_memory_that_is_no_size_is_refused(scenario: Scenario, memory: object) -> None:
     writer = scenario.join().on("order_id").writeStream
     message, _, hint = refusal(SettingsError, lambda: writer.adapt(memory=memory))
-    assert message == f"memory={memory!r} is not a positive number of bytes"
+    assert message == f"memory={memory!r} must be a positive number of bytes"
     assert hint == 'write for example memory="200MB" or memory=200000000'
 
 

@@ -17,7 +17,6 @@ from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.coordinator import Coordinator
 from spillway.errors import QueryError, SettingsError
-from spillway.faults import Fault
 from spillway.metrics.events import (
     STEPS,
     Event,
@@ -30,6 +29,7 @@ from spillway.metrics.events import (
 )
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
+from spillway.testing import Fault
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60
@@ -190,7 +190,7 @@ def test_scale_refuses_what_cannot_be(spark: SparkSession, tmp_path: Path) -> No
     with pytest.raises(SettingsError, match="'two' is not a whole number"):
         query.scale(slots="two")
     query.stop()
-    with pytest.raises(QueryError, match="has ended, so it cannot be scaled"):
+    with pytest.raises(QueryError, match="has ended, so it cannot change its slot count"):
         query.scale(slots=2)
 
 

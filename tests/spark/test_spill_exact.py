@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from scenario import LONGEST_S, Scenario
 
 from spillway.errors import QueryError, SettingsError
-from spillway.faults import Fault
 from spillway.metrics.events import CleanedUp, Reloaded, Spilled
 from spillway.settings import VICTIMS
 from spillway.spark.runtime import loop
+from spillway.testing import Fault
 
 SCHEMA = "k bigint, v bigint, name string"
 

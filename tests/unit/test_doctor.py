@@ -78,7 +78,7 @@ def test_java_version_is_found_below_other_lines(tmp_path):
 def test_no_java_says_so_in_one_line():
     missing = missing_java({}, nothing)
     assert missing.message == (
-        "Spark needs Java 17 or newer: no java on PATH, and JAVA_HOME is not set"
+        "Spark needs Java 17 or newer: PATH has no java, and JAVA_HOME is not set"
     )
 
 
@@ -95,7 +95,7 @@ def test_java_home_counts_even_if_path_has_a_better_one(tmp_path):
     assert missing.message.endswith("gone/bin/java does not run (from JAVA_HOME)")
 
 
-def test_java_that_only_complains_is_no_java(tmp_path):
+def test_java_that_only_complains_does_not_count(tmp_path):
     missing_java(java_home(tmp_path, "Unable to locate a Java Runtime.", status=1), nothing)
 
 
@@ -119,11 +119,17 @@ def test_bounds_of_packages_are_those_of_pyproject():
 
 
 @pytest.mark.parametrize(
-    ("version", "status"),
-    [("4.0.1", "fail"), ("4.1.0.dev1", "ok"), ("4.10", "ok"), ("5.0.0", "warn")],
+    ("version", "status", "found"),
+    [
+        ("4.0.1", "fail", "4.0.1; Spillway needs 4.1 or newer"),
+        ("4.1.0.dev1", "ok", "4.1.0.dev1"),
+        ("4.10", "ok", "4.10"),
+        ("5.0.0", "warn", "5.0.0; Spillway is tested with versions below 5"),
+    ],
 )
-def test_package_version_is_compared_by_numbers(version, status):
-    assert doctor.check_package("pyspark", lambda name: version).status == status
+def test_package_version_is_compared_by_numbers(version, status, found):
+    check = doctor.check_package("pyspark", lambda name: version)
+    assert (check.status, check.found) == (status, found)
 
 
 def test_missing_package_fails_and_says_what_to_install():
@@ -144,7 +150,7 @@ def test_worker_python_that_is_this_one_is_ok():
 
 def test_worker_python_that_is_not_there_fails_with_the_remedy():
     check = doctor.check_worker_python({"PYSPARK_PYTHON": "/gone/python"})
-    assert check.found == "/gone/python: it does not run"
+    assert check.found == "/gone/python: does not run"
     assert (check.status, check.remedy) == ("fail", f"export PYSPARK_PYTHON={sys.executable}")
 
 
@@ -156,7 +162,8 @@ def test_worker_python_that_is_another_one_is_noticed(tmp_path, told, status):
     other = script(tmp_path / "python", told)
     check = doctor.check_worker_python({"PYSPARK_PYTHON": str(other)})
     assert check.status == status
-    assert "another Python than this one" in check.found
+    major, minor, prefix = told.split()
+    assert check.found == f"{other}: a different Python, {major}.{minor} in {prefix}"
 
 
 def test_worker_python_left_open_is_python3_of_path(tmp_path):

@@ -239,7 +239,7 @@ def test_text_names_streams_slots_and_says_it_is_whole(location, run) -> None:
     assert code == 0
     assert "on k bigint, within 60 s on t, lateness 5 s" in out
     assert "2 slots, 8 groups, version 0" in out
-    assert "whole: manifests, and sizes of all runs" in out
+    assert "complete: the manifests and the sizes of all runs are correct" in out
 
 
 def test_window_of_stretches_is_told_from_one_between_rows(tmp_path, run) -> None:
@@ -429,11 +429,11 @@ def test_scaling_under_way_is_shown(location, run) -> None:
     assert (found["committed"]["scaling"], found["ok"]) == (filling, True)
     assert "to 4 slots; being filled: 2, 3" in run(location)[1]
     checkpoint.log.append(replace(rescale(more, 1), round=2))
-    assert "to 1 slots; to go: 1, 2, 3" in run(location)[1]
+    assert "to 1 slots; retiring: 1, 2, 3" in run(location)[1]
     checkpoint.log.append(replace(rescale(more, 1, passive=True, reason="idle"), round=3))
     found = json.loads(run(location, "--json")[1])["committed"]["scaling"]
     assert (found["adjustment"], found["reason"]) == ("passive", "idle")
-    assert "to 1 slots, passive; to go: 1, 2, 3; idle" in run(location)[1]
+    assert "to 1 slots, passive; retiring: 1, 2, 3; idle" in run(location)[1]
 
 
 def test_events_say_what_was_done_where(location, run) -> None:
@@ -485,7 +485,7 @@ def test_stages_that_follow_are_shown_too(location, tmp_path, run) -> None:
     assert (code, then["location"]) == (0, str(second))
     assert then["operator"] == "n-way join"
     code, out, _ = run(location)
-    assert out.count("whole: manifests") == 2
+    assert out.count("complete: the manifests") == 2
     # A damaged run of a later stage is a problem of the query.
     next((second / "runs").iterdir()).write_bytes(b"")
     assert run(location)[0] == 1

@@ -304,7 +304,7 @@ def test_missing_matplotlib_is_named_with_its_extra_before_anything_runs(
     monkeypatch.setattr(reproduce_figures, "find_spec", lambda _: None)
     with pytest.raises(EnvironmentMissing, match="plots need matplotlib") as raised:
         reproduce_figures.require_matplotlib()
-    assert "spillway[plots]" in str(raised.value.hint)
+    assert "spillway[lab]" in str(raised.value.hint)
     code, _, err = run("dcape-7", "--out", str(tmp_path))
     assert code == 2
     assert "running" not in err

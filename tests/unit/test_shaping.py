@@ -13,7 +13,7 @@ from spillway.checkpoint.log import Log
 from spillway.cli.inspect import _event
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import Committed, Mark, initial
-from spillway.coordinator.plan import new_note, plan_batch, plan_round
+from spillway.coordinator.plan import BatchPlan, new_note, plan_batch, plan_round
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId
@@ -21,7 +21,7 @@ from spillway.inspect.explanation import shape_report
 from spillway.metrics.events import Reshaped, event_from_json
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
-from spillway.plan.shape import flat, left_deep, parse
+from spillway.plan.shape import Shape, flat, left_deep, parse
 from spillway.policies.shape.costs import cheapest
 from spillway.policies.shape.proposal import Wish
 from spillway.policies.shape.shaping import Shaping, SlotShape
@@ -53,10 +53,14 @@ def batch(
     state: Committed, shaping: Shaping, far: str = "ac", slots: int = 2, **more: int
 ) -> Committed:
     """The state after one more batch."""
-    plan = plan_batch(state, state.batch + 1, shapes=shapes_of(state, shaping))
+    plan = planned(state, state.batch + 1, shapes=shapes_of(state, shaping))
     records = {slot: record(slot, far, **more) for slot in range(slots)}
     after = commit_batch(state, plan, records, (None,) * 3, 1.0)
     return reshape(after, plan, records, {}, 1.0, shaping)
+
+
+def planned(state: Committed, batch: int, shapes: tuple[Shape, ...]) -> BatchPlan:
+    return plan_batch(state, batch, note=new_note(state, {}, shapes=shapes))
 
 
 def start(slots: int = 2) -> Committed:
@@ -70,12 +74,12 @@ def shapes(state: Committed) -> list[str]:
 def test_the_n_way_join_leaves_no_trace() -> None:
     state = batch(start(), NWAY)
     assert state.shapes == ()
-    assert plan_batch(state, 1, shapes=shapes_of(state, NWAY)).shape_of(0) is None
+    assert planned(state, 1, shapes=shapes_of(state, NWAY)).shape_of(0) is None
     assert shapes_of(state, None) == ()
 
 
 def test_a_given_shape_is_there_from_the_first_batch_on() -> None:
-    plan = plan_batch(start(), 0, shapes=shapes_of(start(), FIXED))
+    plan = planned(start(), 0, shapes=shapes_of(start(), FIXED))
     assert plan.shape_of(1) == parse("((a c) b)")
     state = batch(start(), FIXED)
     assert shapes(state) == ["((a c) b)"] * 2
@@ -126,7 +130,7 @@ def test_a_steady_stream_never_changes_its_shapes_again() -> None:
 def test_a_slot_that_takes_part_in_a_move_keeps_its_shape() -> None:
     state = start(3)
     moving = replace(state, moves=(Relocation(0, 0, 1, 100, 0, False, "a test"),))
-    plan = plan_batch(moving, 0, shapes=(flat(NAMES),) * 3)
+    plan = planned(moving, 0, shapes=(flat(NAMES),) * 3)
     records = {slot: record(slot) for slot in range(3)}
     after = reshape(replace(moving, batch=0), plan, records, {}, 1.0, FIXED)
     assert shapes(after) == ["(a b c)", "(a b c)", "((a c) b)"]
@@ -138,7 +142,7 @@ def test_a_slot_that_takes_part_in_a_move_keeps_its_shape() -> None:
 def while_moving(state: Committed, shaping: Shaping, far: str = "ac") -> Committed:
     """The shapes after one more batch, in which groups are on their way between both slots."""
     moving = replace(state, moves=(Relocation(0, 0, 1, 100, 0, False, "a test"),), events=())
-    plan = plan_batch(moving, state.batch + 1, shapes=shapes_of(state, shaping))
+    plan = planned(moving, state.batch + 1, shapes=shapes_of(state, shaping))
     records = {slot: record(slot, far) for slot in range(2)}
     after = reshape(replace(moving, batch=state.batch + 1), plan, records, {}, 1.0, shaping)
     assert after.events == ()
@@ -164,7 +168,7 @@ def test_a_tree_that_was_never_chosen_is_left_without_a_margin_after_a_move_too(
 def test_slots_on_a_parallel_track_are_evaluated_as_ever(phase: Phase) -> None:
     track = ParallelTrack(0, 0, 1, 100, 0, False, "a test", phase, groups=(0,))
     moving = replace(start(3), moves=(track,))
-    plan = plan_batch(moving, 0, shapes=(flat(NAMES),) * 3)
+    plan = planned(moving, 0, shapes=(flat(NAMES),) * 3)
     records = {slot: record(slot) for slot in range(3)}
     after = reshape(replace(moving, batch=0), plan, records, {}, 1.0, FIXED)
     assert shapes(after) == ["((a c) b)"] * 3
@@ -188,7 +192,7 @@ def test_a_given_shape_of_any_number_of_streams_is_measured_and_explained(count:
     shaping = Shaping.asked(names, None, str(left_deep(names)))
     state, answers = initial(Routing.even(8, 2), count), many_records(count, 2)
     for number in range(3):
-        plan = plan_batch(state, number, shapes=shapes_of(state, shaping))
+        plan = planned(state, number, shapes=shapes_of(state, shaping))
         state = commit_batch(state, plan, answers, (None,) * count, 1.0)
         state = reshape(state, plan, answers, {0: 10**6, 1: 10**6}, 1.0, shaping)
     assert [one.shape for one in state.shapes] == [left_deep(names)] * 2
@@ -203,7 +207,7 @@ def test_a_given_shape_waits_for_no_turn() -> None:
     names = tuple(f"s{at}" for at in range(8))
     shaping = Shaping.asked(names, None, str(left_deep(names)))
     state, answers = initial(Routing.even(8, 4), 8), many_records(8, 4)
-    plan = plan_batch(state, 0, shapes=(flat(names),) * 4)
+    plan = planned(state, 0, shapes=(flat(names),) * 4)
     state = commit_batch(state, plan, answers, (None,) * 8, 1.0)
     after = reshape(state, plan, answers, {}, 1.0, shaping)
     assert [one.shape for one in after.shapes] == [left_deep(names)] * 4
@@ -216,7 +220,7 @@ def evaluated(limits: dict[int, int | None]) -> int:
     state, answers = initial(Routing.even(64, slots), 6), many_records(6, slots)
     wished = SlotShape(flat(names), Wish(flat(names), 1))
     state = replace(state, shapes=(wished,) * slots)
-    plan = plan_batch(state, 0, shapes=(flat(names),) * slots)
+    plan = planned(state, 0, shapes=(flat(names),) * slots)
     state = commit_batch(state, plan, answers, (None,) * 6, 1.0)
     after = reshape(state, plan, answers, limits, 1.0, shaping)
     return sum(one.wish != wished.wish for one in after.shapes)
@@ -237,7 +241,7 @@ def test_every_slot_leaves_the_tree_it_began_with_when_its_turn_comes(tmp_path: 
     shaping, log = Shaping(names, "tree"), Log(DurableTier(str(tmp_path)))
     state, answers = initial(Routing.even(8, slots), 8), first_last(8, slots)
     for number in range(slots):
-        plan = plan_batch(state, number, shapes=shapes_of(state, shaping))
+        plan = planned(state, number, shapes=shapes_of(state, shaping))
         state = commit_batch(state, plan, answers, (None,) * 8, 1.0)
         state = reshape(state, plan, answers, {}, 1.0, shaping)
         # It is not forgotten by a restart either.
@@ -287,7 +291,7 @@ def test_another_plan_at_a_start_comes_with_the_first_commit() -> None:
 
 
 def test_states_that_do_not_fit_into_memory_are_not_chosen() -> None:
-    plan = plan_batch(start(), 0, shapes=shapes_of(start(), AUTO))
+    plan = planned(start(), 0, shapes=shapes_of(start(), AUTO))
     records = {slot: record(slot) for slot in range(2)}
     state = start()
     for number in range(4):

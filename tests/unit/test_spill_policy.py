@@ -109,12 +109,12 @@ def test_a_table_that_an_earlier_version_wrote_has_no_load_yet() -> None:
     ("settings", "message"),
     [
         ({"victims": "oldest"}, "victims='oldest' is not one of 'least-productive'"),
-        ({"spill_fraction": 0}, "spill_fraction=0 is not more than 0"),
-        ({"low_water": 1.5}, "low_water=1.5 is not more than 0 and at most 1"),
+        ({"spill_fraction": 0}, "spill_fraction=0 must be above 0"),
+        ({"low_water": 1.5}, "low_water=1.5 must be above 0 and at most 1"),
         ({"cleanup": "never"}, "cleanup='never' is not one of 'auto', 'manual'"),
-        ({"slots": 2, "memory": {2: "1MB"}}, "memory names the slot 2"),
+        ({"slots": 2, "memory": {2: "1MB"}}, "memory has a limit for slot 2"),
         ({"memory": {0: "much"}}, "memory of slot 0='much'"),
-        ({"calm_batches": 0}, "calm_batches=0 is not a whole number"),
+        ({"calm_batches": 0}, "calm_batches=0 must be a whole number"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message) -> None:

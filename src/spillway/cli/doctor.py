@@ -16,7 +16,10 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(json_output: JsonOption = False) -> None:
-    """Check Java, Spark, shared memory and disk; say what is missing and how to get it."""
+    """Check Java, Spark, shared memory and disk; exit 2 if something is missing.
+
+    Every finding that is not ok says what to do.
+    """
     with guarded(json_output):
         checks = examine()
     if json_output:

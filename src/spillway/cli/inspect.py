@@ -1,29 +1,14 @@
-"""`spillway inspect`: what a checkpoint holds, and whether it is whole."""
+"""`spillway inspect`: what a checkpoint holds, and whether it is complete."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from spillway.checkpoint.document import as_document
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
-from spillway.coordinator.committed import Scaling
-from spillway.inspect.inspection import Inspection, MovingPart, inspect_stages
-from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
-from spillway.metrics.progress import iso_utc
-from spillway.plan.join import window_from
-from spillway.protocols.move import GroupMove
-from spillway.settings import PTLB
-from spillway_lab.cli.figures import count, size
 
 FOUND_PROBLEMS = 1
-#: Events in the text; `--json` has more.
-SHOWN_EVENTS = 8
 
 
 def inspect(
@@ -35,8 +20,12 @@ def inspect(
 ) -> None:
     """Show query, routing, slots and state of a checkpoint; exit 1 if something is missing.
 
-    The query may be running: nothing is locked and nothing is changed.
+    The query may be running: the command locks nothing and changes nothing.
     """
+    from spillway.cli.inspection import show
+    from spillway.inspect.document import as_document
+    from spillway.inspect.inspection import inspect_stages
+
     with guarded(json_output):
         found = inspect_stages(checkpoint, verify=verify)
     if json_output:
@@ -44,173 +33,6 @@ def inspect(
         emit_json({**first, "then": later} if later else first)
     else:
         for stage in found:
-            _show(stage, console_for(json_output))
+            show(stage, console_for(json_output))
     if any(stage.problems for stage in found):
         raise typer.Exit(FOUND_PROBLEMS)
-
-
-def _show(found: Inspection, console: Console) -> None:
-    console.print(_summary(found))
-    if found.slots:
-        console.print(_slots(found))
-    events = (_event(event) for event in found.events[-SHOWN_EVENTS:])
-    for line in (*_moves(found), *_moving(found), *_frozen(found), *_plans(found), *events):
-        console.print(Text(line), soft_wrap=True)
-    if top := _top_groups(found):
-        console.print(Text(f"most results: {top}"))
-    for problem in found.problems:
-        console.print(Text(f"problem: {problem}", style="bold red"), soft_wrap=True)
-    if not found.problems:
-        how = "sizes and checksums of all runs" if found.verified else "sizes of all runs"
-        console.print(Text(f"whole: manifests, and {how}, are as they should be", style="green"))
-
-
-def _summary(found: Inspection) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    table.add_row("checkpoint", found.location)
-    table.add_row("query", f"{found.metadata['query_id']}, spillway {found.metadata['spillway']}")
-    key_types = found.metadata["query"]["key_types"]
-    for stream in found.metadata["query"]["streams"]:
-        keys = ", ".join(f"{k} {kind}" for k, kind in zip(stream["keys"], key_types, strict=True))
-        table.add_row(f"stream {stream['name']}", f"on {keys}, {_window(stream['window'])}")
-    state = found.committed
-    if state is None:
-        told = "unknown" if found.problems else "no batch yet"
-        table.add_row("committed", told)
-        return table
-    mark = "none" if state.watermark_us is None else iso_utc(state.watermark_us)
-    routing = state.routing
-    table.add_row("committed", f"{count(state.batch + 1)} batches, the last is {state.batch}")
-    table.add_row(
-        "routing", f"{routing.slots} slots, {routing.groups} groups, version {routing.version}"
-    )
-    if state.scaling is not None:
-        table.add_row("scaling", _scaling(state.scaling, routing.slots))
-    table.add_row("watermark", mark)
-    for name, rows, late in zip(found.streams, state.rows_in, state.rows_late, strict=True):
-        table.add_row(f"rows of {name}", f"{count(rows)} in, {count(late)} late")
-    cleaned = f", {count(state.rows_cleaned)} of them by cleanup" if state.rows_cleaned else ""
-    table.add_row("rows out", count(state.rows_out) + cleaned)
-    if state.pending:
-        missing = size(sum(part[1] for part in state.pending))
-        table.add_row("cleanup due", f"{count(len(state.pending))} groups with {missing}")
-    if state.spooled_rows:
-        waiting = f"{count(state.spooled_rows)}, {size(state.spooled_bytes)}"
-        table.add_row("rows that wait", waiting)
-    files = found.files
-    table.add_row(
-        "run files",
-        f"{count(files.named)} with {size(files.named_bytes)}"
-        + (f", and {count(files.unnamed)} that no manifest names" if files.unnamed else ""),
-    )
-    return table
-
-
-def _slots(found: Inspection) -> Table:
-    table = Table("slot", "groups", "stream", "rows", "in memory", "on disk", "layers", "runs")
-    for column in table.columns:
-        column.justify = "left" if column.header == "stream" else "right"
-    for slot in found.slots:
-        head = (str(slot.slot), str(slot.groups))
-        if not slot.streams:
-            table.add_row(*head, "unreadable")
-        for name, state in slot.streams.items():
-            rows = count(state.rows + state.disk_rows)
-            sizes = (size(state.bytes), size(state.disk_bytes))
-            table.add_row(*head, name, rows, *sizes, str(state.layers), str(state.runs))
-            head = ("", "")
-    return table
-
-
-def _scaling(scaling: Scaling, slots: int) -> str:
-    filling = [slot for slot, _ in scaling.tries]
-    parts = [f"to {scaling.slots} slots{', passive' if scaling.passive else ''}"]
-    for what, which in (("being filled", filling), ("to go", range(scaling.slots, slots))):
-        if which:
-            parts.append(f"{what}: {', '.join(map(str, which))}")
-    return "; ".join([*parts, scaling.reason] if scaling.reason else parts)
-
-
-def _moves(found: Inspection) -> list[str]:
-    return [
-        f"{'parallel track' if move.protocol == PTLB else 'move'} {move.move} "
-        f"from slot {move.sender} to slot {move.receiver}: {move.phase.value} "
-        f"{_amount(move)} ({move.reason})"
-        for move in (found.committed.moves if found.committed else ())
-    ]
-
-
-def _amount(move: GroupMove) -> str:
-    """What moves; before the sender has chosen, what was asked for."""
-    if move.groups:
-        return f"{count(len(move.groups))} groups, {size(move.bytes)}"
-    return "everything" if move.everything else f"about {size(move.wanted_bytes)}"
-
-
-def _moving(found: Inspection) -> list[str]:
-    return [
-        f"slot {slot.slot}: {what} {_part(part)}, of move {part.move}"
-        for slot in found.slots
-        for what, parts in (
-            ("departed", slot.departed),
-            ("parked", slot.parked),
-            ("new in a parallel track", slot.tracked),
-        )
-        for part in parts
-    ]
-
-
-def _part(part: MovingPart) -> str:
-    held = f"{count(part.rows)} rows, {size(part.bytes)}"
-    on_disk = f" and {count(part.disk_rows)} rows, {size(part.disk_bytes)} on disk"
-    return held + (on_disk if part.disk_rows else "")
-
-
-def _frozen(found: Inspection) -> list[str]:
-    return [
-        f"slot {slot.slot}: {count(len(slot.generations))} generations on disk, "
-        f"{count(slot.pending)} groups miss results"
-        for slot in found.slots
-        if slot.generations
-    ]
-
-
-def _plans(found: Inspection) -> list[str]:
-    return [line for slot in found.slots if slot.plan is not None for line in slot.plan.lines()]
-
-
-def _event(event: Event) -> str:
-    """What was done, where, to how much of the state, and why."""
-    if isinstance(event, Reshaped):
-        change = f"from {event.before} to {event.shape}"
-        return f"batch {event.batch}, slot {event.slot}: reshaped {change} ({event.reason})"
-    if isinstance(event, Scaled):
-        return f"batch {event.batch}: scaled to {event.slot} slots"
-    where = f"slot {event.slot}"
-    if isinstance(event, MoveEvent):
-        where = f"move {event.move} from slot {event.slot} to slot {event.receiver}"
-    groups = f" {count(len(event.groups))} groups," if event.groups else ""
-    return (
-        f"batch {event.batch}, {where}: {event.kind}{groups} {size(event.bytes)}, "
-        f"{event.seconds:.3f} s ({event.reason})"
-    )
-
-
-def _top_groups(found: Inspection) -> str:
-    parts = []
-    for slot in found.slots:
-        groups = ", ".join(f"{g.group} ({count(g.outputs)})" for g in slot.top_groups)
-        if groups:
-            parts.append(f"slot {slot.slot} group {groups}")
-    return "; ".join(parts)
-
-
-def _window(written: Sequence[Any] | None) -> str:
-    if written is None:
-        return "unbounded"
-    window = window_from(written)
-    how = "every" if window.tumbling else "within"
-    lateness = f"lateness {window.lateness_us / 1e6:g} s"
-    return f"{how} {window.window_us / 1e6:g} s on {window.time}, {lateness}"

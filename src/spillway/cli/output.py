@@ -1,7 +1,7 @@
-"""How commands speak: one JSON document on standard output, or text for people.
+"""What commands print: one JSON document on standard output, or text for people.
 
 With `--json`, standard output carries that document and nothing else: progress goes to standard
-error, and an error of the user is a document too. Every such error ends the command with exit 2.
+error, and a user error is a document too. Every user error ends the command with exit code 2.
 A command looks like this:
 
     def inspect(checkpoint: str, json_output: JsonOption = False) -> None:
@@ -34,21 +34,21 @@ JsonOption = Annotated[
 
 
 def emit_json(obj: object) -> None:
-    """Print `obj` as the command's one document; NaN and infinity, unknown to JSON, are refused."""
+    """Print `obj` as the one document of the command; NaN and infinity raise, JSON has neither."""
     typer.echo(_json.dumps(obj, indent=2, allow_nan=False))
 
 
 def console_for(json: bool) -> Console:
-    """Where text for people goes: standard output, or standard error when `--json` has the former.
+    """Where text for people goes: standard output, or standard error with `--json`.
 
-    Texts are printed as they are: square brackets in a path or a name are not markup.
+    The console prints texts unchanged: square brackets in a path or a name are not markup.
     """
     return Console(stderr=json, markup=False, highlight=False)
 
 
 @contextmanager
 def guarded(json: bool) -> Iterator[None]:
-    """Report a `SpillwayError` of the block, or of the decorated function, and exit 2."""
+    """Report a `SpillwayError` of the block, or of the decorated function, and exit with code 2."""
     try:
         yield
     except SpillwayError as error:
@@ -64,7 +64,7 @@ def _parts(error: SpillwayError) -> dict[str, str | None]:
 
 
 def _described(error: SpillwayError) -> Text:
-    """The three parts as `str(error)` has them, the first one marked as an error."""
+    """The three parts, as in `str(error)`, with "error:" in front."""
     text = Text.assemble(("error: ", "bold red"), str(error))
     text.highlight_regex(r"(?m)^  (detail|hint):", "bold")
     return text

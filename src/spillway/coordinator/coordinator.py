@@ -313,20 +313,22 @@ class Coordinator:
 
         A new plan is noted where another start could make another one.
         """
-        plan = plan_batch(
-            self.state,
-            batch,
-            self.garbage,
-            sweep=self.first,
-            memory_bytes=self.limits,
-            budgets=self.skew.budgets() if self.skew else None,
-            t_gaps_s=self.gaps.seconds(self.state.routing.slots) if self.gaps else None,
-            shapes=shapes_of(self.state, self.terms.shaping),
-            note=note,
-        )
+        planned = note or self._new_note()
+        plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
         if note is None and noteworthy(self.state, plan):
-            return plan, (WriteNote(Mark(batch), plan.note),)
+            return plan, (WriteNote(Mark(batch), planned),)
         return plan, ()
+
+    def _new_note(self) -> Note:
+        """What the next batch is told, as things are now."""
+        slots = self.state.routing.slots
+        return new_note(
+            self.state,
+            self.limits,
+            budgets=self.skew.budgets() if self.skew else None,
+            t_gaps_s=self.gaps.seconds(slots) if self.gaps else None,
+            shapes=shapes_of(self.state, self.terms.shaping),
+        )
 
     def due_cleanup(self, wanted_bytes: int, among: Collection[int]) -> tuple[int, ...]:
         """The groups that the next round cleans up, of those given."""

@@ -101,13 +101,9 @@ def plan_batch(
     garbage: Sequence[str] = (),
     *,
     sweep: bool = False,
-    memory_bytes: Mapping[int, int | None] | None = None,
-    budgets: Mapping[int, Budget] | None = None,
-    t_gaps_s: Mapping[int, float] | None = None,
-    shapes: Sequence[Shape] = (),
     note: Note | None = None,
 ) -> BatchPlan:
-    """The plan of the next batch; with a note, the plan that it had before a crash."""
+    """The plan of the next batch, as its note says; without one, nothing is limited."""
     if batch != state.batch + 1:
         raise QueryError(
             f"Spark asks for batch {batch}, but the state is at batch {state.batch}",
@@ -115,10 +111,7 @@ def plan_batch(
             "checkpoint directory and go together",
             hint="restore the whole checkpoint directory from one copy, or start with a new one",
         )
-    note = note or new_note(
-        state, memory_bytes or {}, budgets=budgets, t_gaps_s=t_gaps_s, shapes=shapes
-    )
-    return _plan(state, batch, garbage, note, sweep=sweep)
+    return _plan(state, batch, garbage, note or new_note(state, {}), sweep=sweep)
 
 
 def new_note(

@@ -17,7 +17,7 @@ from spillway.checkpoint.log import note_text, record_text
 from spillway.coordinator.adaptation import Rules, adapt, resume
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import Committed, initial
-from spillway.coordinator.plan import plan_batch
+from spillway.coordinator.plan import new_note, plan_batch
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.policies.cluster.strategy import Strategy
@@ -41,7 +41,7 @@ def coordinator_s(slots: int = SLOTS, groups: int = GROUPS, seed: int = 0) -> fl
     for batch in range(_BATCHES):
         begun = time.perf_counter()
         state, _ = resume(state, _answers(state))
-        plan = plan_batch(state, batch, memory_bytes=limits)
+        plan = plan_batch(state, batch, note=new_note(state, limits))
         note_text(plan.note)
         took.append(time.perf_counter() - begun)
         records = _records(state, plan.orders, batch, rng)

@@ -1,4 +1,4 @@
-"""`spillway bench`: side by side with Spark's own join, ratios in one run."""
+"""`spillway bench`: Spillway and Spark's own join on the same input, and their ratio."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from spillway.cli.figures import count
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway_lab.cli.figures import count
 
 if TYPE_CHECKING:
     from spillway_lab.bench.runs import Say
@@ -24,36 +24,38 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="join2, join3, join2-strings, join2-window, groupby, spill, relocate, plans, "
-            "theta, identity; all if none is given."
+            "theta, identity; default: all."
         ),
     ] = None,
     engines: Annotated[
         list[str] | None,
         typer.Option(
-            help="spillway, identity, spark-memory, spark-rocksdb, ...: repeated, or with commas."
+            help="spillway, identity, spark-memory, spark-rocksdb, ...; repeat it, or use commas."
         ),
     ] = None,
-    batches: Annotated[int, typer.Option(help="Batches of spillway and identity.")] = 50,
-    spark_batches: Annotated[int, typer.Option(help="Batches of Spark's own joins.")] = 10,
+    batches: Annotated[int, typer.Option(help="Batches that spillway and identity run.")] = 50,
+    spark_batches: Annotated[int, typer.Option(help="Batches that Spark's own joins run.")] = 10,
     rows: Annotated[int, typer.Option(help="Rows of each stream in each batch.")] = 200_000,
-    warmup: Annotated[float, typer.Option(help="Seconds of warming up, for each engine.")] = 40.0,
-    driver_memory: Annotated[str, typer.Option(help="Java memory, for each engine.")] = "6g",
+    warmup: Annotated[float, typer.Option(help="Seconds of warm-up for each engine.")] = 40.0,
+    driver_memory: Annotated[str, typer.Option(help="Java memory of each engine.")] = "6g",
     directory: Annotated[
-        str | None, typer.Option("--dir", help="Where scratch and checkpoints go.")
+        str | None, typer.Option("--dir", help="Directory for scratch files and checkpoints.")
     ] = None,
     no_settle: Annotated[
-        bool, typer.Option("--no-settle", help="Do not touch the free memory once before.")
+        bool, typer.Option("--no-settle", help="Skip pre-faulting of memory.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Also write FILE.json, or NAME.json for each name into a directory."),
+        typer.Option(
+            help="Also write a .json file, or one NAME.json per benchmark into a directory."
+        ),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Compare with Spark's own stream-stream join, side by side, on two cores.
+    """Compare Spillway with Spark's own stream-stream join on two cores.
 
-    Every engine runs the same input in a fresh process, one after the other. Ratios are of input rows
-    per second. With --json, one name gives one document, several give a list of them.
+    The engines run one after the other, each in a new process, on the same input. Ratios compare input
+    rows per second. With --json, one benchmark gives one document, several give a list.
     """
     from spillway_lab.bench.runs import run_bench, settle
     from spillway_lab.bench.spec import BenchSettings
@@ -70,7 +72,7 @@ def bench(
         with errors.status("") as status:
             measured = run_bench(names or [], asked, settings, _teller(errors, status.update))
             if not no_settle:
-                status.update("touching the free memory once")
+                status.update("pre-faulting memory")
                 settle()
             for document in measured:
                 documents.append(document)
@@ -92,7 +94,7 @@ def _check_out(out: Path | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise SettingsError(
-            f"results cannot be written to {out}", detail=str(problem), hint="choose another --out"
+            f"cannot write results to {out}", detail=str(problem), hint="choose another --out"
         ) from problem
 
 
@@ -102,7 +104,7 @@ def _write(document: dict[str, Any], out: Path | None) -> None:
 
 
 def _teller(errors: Console, update: Callable[[str], None]) -> Say:
-    """Progress on standard error: in place on a terminal, else a line for each engine and phase."""
+    """Progress on standard error: one line in place on a terminal, else one per engine and phase."""
     told: set[tuple[str, str, str]] = set()
 
     def say(name: str, engine: str, fact: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`spillway demo`: live streams joined on an embedded Spark, and the result checked."""
+"""`spillway demo`: joins live streams on an embedded Spark and checks the result."""
 
 from __future__ import annotations
 
@@ -14,49 +14,53 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
+from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway_lab.cli.figures import count, size
 
 if TYPE_CHECKING:
     from spillway_lab.demo.banks import DemoResult, Live
     from spillway_lab.demo.similarity import SimilarityResult
 
 NOT_EXACT = 1
-#: Where there is no terminal, a line is printed this often.
+#: Without a terminal, the command prints a line this often.
 _LINE_EVERY_S = 5.0
 
 
 BANKS, SIMILARITY = "banks", "similarity"
-#: What each runs for and how fast, where that is not given.
+#: Default seconds, and rows of each stream in each batch.
 _USUAL = {BANKS: (60.0, 10_000), SIMILARITY: (30.0, 12)}
 _TITLES = {
     BANKS: "QUERY 1 of DCAPE: three banks joined on currency and offer",
-    SIMILARITY: "frames of three cameras that are alike, within ten seconds",
+    SIMILARITY: "similar frames of three cameras within ten seconds",
 }
 
 
 def demo(
     name: Annotated[
-        str, typer.Argument(help="banks: QUERY 1 of DCAPE; similarity: frames that are alike.")
+        str, typer.Argument(help="banks: QUERY 1 of DCAPE; similarity: similar frames of cameras.")
     ] = BANKS,
     seconds: Annotated[
         float | None,
-        typer.Option(help="How long the streams run: 60 for banks, 30 for similarity."),
+        typer.Option(
+            help="Seconds that the streams run; default: 60 for banks, 30 for similarity."
+        ),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows of each stream in each batch: 10000 for banks, 12 for similarity."),
+        typer.Option(
+            help="Rows of each stream in each batch; default: 10000, or 12 for similarity."
+        ),
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="Slots; one per core if not given.")] = None,
-    out: Annotated[
-        Path, typer.Option(help="The page that similarity writes its pictures to.")
-    ] = Path("similarity.html"),
+    slots: Annotated[int | None, typer.Option(help="Slots; default: one per core.")] = None,
+    out: Annotated[Path, typer.Option(help="The page of pictures that similarity writes.")] = Path(
+        "similarity.html"
+    ),
     json_output: JsonOption = False,
 ) -> None:
-    """Join live streams, and check the result; exit 1 if not exact.
+    """Join live streams and check the result; exit 1 if it is not exact.
 
-    banks joins three banks on equal keys. similarity matches frames of three cameras by their pixels,
+    banks joins three banks on equal keys. similarity matches frames of three cameras by their pixels
     and writes a page that shows them.
     """
     from spillway_lab.demo.banks import DemoSpec, run_demo
@@ -66,7 +70,7 @@ def demo(
     with guarded(json_output):
         if name not in _USUAL:
             raise SettingsError(
-                f"there is no demonstration {name!r}", hint=f"there are {', '.join(_USUAL)}"
+                f"there is no demonstration {name!r}", hint=f"use one of {', '.join(_USUAL)}"
             )
         usual = _USUAL[name]
         how_long = usual[0] if seconds is None else seconds
@@ -93,9 +97,9 @@ def _tell_matches(result: SimilarityResult, console: Console, *, json_output: bo
     else:
         console.print(
             f"{count(result.frames)} frames in {count(result.batches)} batches, "
-            f"{count(result.matches)} matches; pictures of them are in {result.page}"
+            f"{count(result.matches)} matches; {result.page} shows them"
         )
-        told = f"all combinations, tried one by one, give {count(result.expected)} matches"
+        told = f"a comparison of all combinations gives {count(result.expected)} matches"
         style = "bold green" if result.exact else "bold red"
         console.print(Text(f"{'exact' if result.exact else 'NOT exact'}: {told}", style=style))
     if not result.exact:
@@ -104,7 +108,7 @@ def _tell_matches(result: SimilarityResult, console: Console, *, json_output: bo
 
 @contextmanager
 def _display(console: Console, title: str) -> Iterator[Callable[[Live], None]]:
-    """A picture that is renewed in place on a terminal, plain lines elsewhere."""
+    """A picture that changes in place on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         yield _lines(console)
         return

@@ -1,4 +1,4 @@
-"""`spillway reproduce`: the papers' figures, and whether their claims held."""
+"""`spillway reproduce`: the figures of the papers, and whether their claims hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reproduce(
         typer.Argument(
             help="dcape-5, -6, -7 and -9 to -14; dcape-tr-6, -7, -12 and -15; flux-3, -7 to -9, "
             "-11 to -14, -15a, -15b, -15c, -tuning, -tuning-gap and -real; plans-7 to -13, -7-mslb, "
-            "-8-mslb and -real; psp-8a to -8h and -real; all if none is given."
+            "-8-mslb and -real; psp-8a to -8h and -real; default: all."
         ),
     ] = None,
     out: Annotated[
@@ -31,16 +31,16 @@ def reproduce(
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="Also write a page of all figures in --out, and figures/ beside it."),
+        typer.Option(help="Also write a page of all figures in --out, with figures/ next to it."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Make figures of the papers again: data, plot, and whether the claim held; exit 1 if not.
+    """Reproduce figures of the papers: data, plot and verdict; exit 1 if a claim does not hold.
 
-    Time is virtual: 40 minutes of stream are 40 batches, or 160 where slots are compared often; all
-    figures together take most of an hour. Those of FLUX, PLANS and PSP are simulated, and take minutes.
-    With --json, one figure gives one document, several give a list of them. Plots need the extra
-    "plots".
+    Time is virtual: 40 minutes of stream are 40 batches, or 160 where the query compares slots often.
+    All figures together take most of an hour; those of FLUX, PLANS and PSP are simulated and take
+    minutes. With --json, one figure gives one document, several give a list. Plots need the extra
+    "lab".
     """
     from spillway_lab.reproduce.figures import run_figures
     from spillway_lab.reproduce.page import load, write_page
@@ -76,7 +76,7 @@ def _make_folders(out: Path | None, page: Path | None) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise SettingsError(
-                f"figures cannot be written to {folder}",
+                f"cannot write figures to {folder}",
                 detail=str(problem),
                 hint=f"choose another --{name}",
             ) from problem
@@ -86,7 +86,7 @@ def _table(documents: list[dict[str, Any]]) -> Table:
     from spillway_lab.reproduce.page import verdict
     from spillway_lab.reproduce.words import ours
 
-    table = Table("figure", "claim", "the paper", "here", "verdict", show_lines=True)
+    table = Table("figure", "claim", "paper", "here", "verdict", show_lines=True)
     for document in documents:
         table.add_row(
             document["figure"],

@@ -1,4 +1,4 @@
-"""`spillway simulate`: the same policies and protocols on a simulated cluster of any size."""
+"""`spillway simulate`: the policies and protocols of the product on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from spillway.cli.figures import count, size
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.errors import SettingsError
-from spillway_lab.cli.figures import count, size
 
 if TYPE_CHECKING:
     from spillway_lab.simulator.cluster.scenario import Machine, Scenario
@@ -27,35 +27,38 @@ def simulate(
     scenario: Annotated[
         str,
         typer.Argument(
-            help="baseline, rotating, blocked, pressure, large; or a file with a scenario as JSON."
+            help="baseline, rotating, blocked, pressure, large; or a JSON file with a scenario."
         ),
     ] = "baseline",
     seconds: Annotated[float | None, typer.Option(help="Virtual seconds.")] = None,
     slots: Annotated[int | None, typer.Option(help="Simulated slots.")] = None,
     groups: Annotated[int | None, typer.Option(help="Partition groups.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="How slots adapt.")] = None,
-    seed: Annotated[int | None, typer.Option(help="What chance is drawn from.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="How slots share memory and load: a strategy of .adapt()."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random numbers.")] = None,
     journal: Annotated[
-        bool, typer.Option("--journal", help="Every event in the JSON document too.")
+        bool, typer.Option("--journal", help="Include every event in the JSON document.")
     ] = False,
     machine: Annotated[
         Path | None,
-        typer.Option(help="File that --calibrate wrote: the slots are machines like that one."),
+        typer.Option(help="File from --calibrate: simulate slots on machines like that one."),
     ] = None,
     calibrate: Annotated[
         bool,
         typer.Option(
-            "--calibrate", help="Measure this machine, write it to --machine, and simulate nothing."
+            "--calibrate", help="Measure this machine, write the result to --machine, and exit."
         ),
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Print the scenario as JSON, and do not run it.")
+        bool, typer.Option("--show", help="Print the scenario as JSON and exit.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run policies and protocols on a simulated cluster, in virtual time; exit 1 if a check fails.
 
-    Nothing of Spark is started. The same scenario and seed give the same numbers.
+    It does not start Spark. The same scenario and seed give the same numbers.
     """
     from spillway_lab.simulator.cluster.simulation import simulate as run
 
@@ -97,7 +100,7 @@ def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:
             path.write_text(json.dumps(document, indent=2) + "\n")
         except OSError as problem:
             raise SettingsError(
-                f"the measured machine cannot be written to {path}",
+                f"cannot write the measured machine to {path}",
                 detail=str(problem),
                 hint="choose another --machine",
             ) from problem
@@ -131,8 +134,8 @@ def _machine(path: Path) -> Machine:
     found = _read(path)
     if not isinstance(found, dict) or "machine" not in found:
         raise SettingsError(
-            f"{path} is no measured machine",
-            hint=f"spillway simulate --calibrate --machine {path} makes one",
+            f"{path} is not a measured machine",
+            hint=f"run spillway simulate --calibrate --machine {path} to make one",
         )
     return Scenario.from_json({"machine": found["machine"]}).machine
 
@@ -142,9 +145,9 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError) as problem:
         raise SettingsError(
-            f"{path} cannot be read as JSON",
+            f"cannot read {path} as JSON",
             detail=str(problem),
-            hint="spillway simulate baseline --show > scenario.json makes one",
+            hint="run spillway simulate baseline --show > scenario.json to make one",
         ) from problem
 
 

@@ -27,7 +27,7 @@ def require_matplotlib() -> None:
     if find_spec("matplotlib") is None:
         raise EnvironmentMissing(
             "plots need matplotlib, which is not installed",
-            hint='pip install "spillway[plots]", or leave out --out and --page',
+            hint="pip install 'spillway[lab]', or leave out --out and --page",
         )
 
 

@@ -4,47 +4,39 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.errors import PlanError, SettingsError
 from spillway.faults import Faults
-from spillway.operators.theta.sliced import SlicedJoin
-from spillway.routing.routing import Routing
-from spillway.routing.slices import interleaved
-from spillway.settings import PTLB, Adapt
+from spillway.settings import Adapt
 from spillway.spark.api.distribution import OF_RINGS, check_spread, settled
 from spillway.spark.api.query import Query
-from spillway.spark.api.session import (
-    default_slots,
-    is_local,
-    qualified,
-    quick_local_checkpoints,
-)
+from spillway.spark.api.session import qualified, quick_local_checkpoints
+from spillway.spark.api.starting import Part, acquired, checked_parts, stage_of
 from spillway.spark.runtime.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
-from spillway.spark.runtime.stage import Stage, Start
-from spillway.spark.sinks import Sink, SinkSpec, make_sink
-from spillway.spark.sinks.foreach import ForeachBatchSink
+from spillway.spark.sinks import SinkSpec, make_sink
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned, Result
 
-#: Sinks that are for looking at; without a checkpointLocation they get one that ends with them.
+#: Sinks for a look at the results: they may use a checkpoint that is deleted when the query ends.
 _PASSING = ("console", "memory", "noop")
 
 
 class StreamWriter:
-    """Says where the results go and starts the query.
+    """Says where the results go, and starts the query.
 
-    Every verb returns the writer, as Spark's do.
+    Every verb returns the writer, as in Spark.
     """
 
     def __init__(self, result: Result) -> None:
@@ -80,11 +72,11 @@ class StreamWriter:
         return self
 
     def outputMode(self, mode: str) -> StreamWriter:
-        """How results come: those of a join are "append", never changed or taken back."""
+        """How results reach the sink; a join only appends, it never changes or retracts a result."""
         modes = self._result.MODES
         if mode.lower() not in modes:
             raise PlanError(
-                f"outputMode({mode!r}) has no meaning for {self._result.KIND}",
+                f"outputMode({mode!r}) is not valid for {self._result.KIND}",
                 detail=self._result.WHY_MODES,
                 hint="use "
                 + " or ".join(f'outputMode("{one}")' for one in modes)
@@ -94,7 +86,7 @@ class StreamWriter:
         return self
 
     def queryName(self, name: str) -> StreamWriter:
-        """A name for the query; the memory sink makes a table of it."""
+        """A name for the query; the memory sink uses it as the name of its table."""
         self._name = name
         return self
 
@@ -107,7 +99,8 @@ class StreamWriter:
         """Calls `function(rows, batch_id)` for every batch instead of writing to a format."""
         if not callable(function):
             raise PlanError(
-                f"foreachBatch takes a function of (DataFrame, batch id), not {function!r}"
+                f"foreachBatch takes a function of (DataFrame, batch id), not {function!r}",
+                hint="write for example .foreachBatch(lambda rows, batch: rows.show())",
             )
         self._foreach = function
         return self
@@ -127,6 +120,16 @@ class StreamWriter:
         self._adapt = self._adapt.changed(**settings)
         return self
 
+    def faults(self, faults: Faults) -> StreamWriter:
+        """For tests: places failures in the query; see `spillway.testing.Faults`."""
+        if not isinstance(faults, Faults):
+            raise SettingsError(
+                f"faults() takes a spillway.testing.Faults, not {faults!r}",
+                hint='for example .faults(Faults(tasks=(Fault("after-runs", 1, 0, "marker"),)))',
+            )
+        self._faults = faults
+        return self
+
     def toTable(self, name: str) -> Query:
         """Starts the query, appending to a table."""
         self._table = name
@@ -134,87 +137,78 @@ class StreamWriter:
 
     def start(self, path: str | None = None) -> Query:
         """Checks everything that can be known now, and starts the query."""
-        result, spark = self._result, self._result.spark
-        settings = [self._adapt.changed(**one.own_settings) for one in result.chain]
-        planned = [
-            one.planned(adapt, self._mode)
-            for one, adapt in zip(result.chain, settings, strict=True)
-        ]
-        for one, adapt in zip(planned, settings, strict=True):
-            _check_moves(one, adapt)
-        check_spread(planned, self._adapt)
-        for one, adapt, part in zip(planned, settings, result.chain, strict=True):
-            if part.own_settings:
-                check_spread([one], adapt)
-        for said in (said for one in planned for said in one.warnings):
-            warnings.warn(said, stacklevel=2)
+        parts = checked_parts(self._result, self._adapt, self._mode)
         location, scratch = self._location()
-        checkpoints = [Checkpoint(_place(location, adapt, at)) for at, adapt in enumerate(settings)]
-        held: list[Checkpoint] = []
-        try:
-            for checkpoint in checkpoints:
-                checkpoint.acquire()
-                held.append(checkpoint)
-            chosen = settled(planned[0], settings[0], checkpoints[0], location, finite=self._finite)
-            if chosen is not None:
-                settings[0] = chosen.adapt
-                again = result.chain[0].planned(chosen.adapt, self._mode)
-                planned[0] = replace(again, distribution=chosen.reason)
-                check_spread(planned[:1], chosen.adapt, OF_RINGS)
-            metadata = [
-                checkpoint.open(one.plan.fingerprint(), adapt.groups, VERSION)
-                for checkpoint, one, adapt in zip(checkpoints, planned, settings, strict=True)
-            ]
-            sink = make_sink(self._sink_spec(path, metadata[-1]["query_id"]), spark)
-            specs = [
-                self._spec(one, shown, adapt, known["query_id"])
-                for one, shown, adapt, known in zip(
-                    planned, result.chain, settings, metadata, strict=True
-                )
-            ]
-            sink.open(specs[-1].schema if self._identity else result.schema)
-            stages = [
-                _stage(spark, spec, checkpoint, last=spec is specs[-1], sink=sink)
-                for spec, checkpoint in zip(specs, checkpoints, strict=True)
-            ]
-            loop = BatchLoop(stages, sink)
-            first = planned[0]
-            rows = first.lanes.union(first.frames, first.plan)
-            writer = rows.writeStream.foreachBatch(loop.run_batch)
-            writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
-            if self._name is not None:
-                writer = writer.queryName(self._name)
-            if self._trigger:
-                writer = writer.trigger(**self._trigger)
-            with quick_local_checkpoints(spark, location):
-                streaming = writer.start()
-        except BaseException:
-            for checkpoint in held:
-                checkpoint.release()
-            raise
+        with ExitStack() as held:
+            checkpoints = acquired(parts, location, held)
+            parts[0] = self._settled(parts[0], checkpoints[0], location)
+            loop = self._batch_loop(parts, checkpoints, path)
+            streaming = self._stream(parts[0].planned, loop, location)
+            # The query runs: it releases the checkpoints when it ends.
+            held.pop_all()
         return Query(
-            spark,
+            self._result.spark,
             streaming,
             loop,
             lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
             finite=self._finite,
         )
 
+    def _settled(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
+        """The first part with what distribute="auto" stands for."""
+        chosen = settled(part.planned, part.adapt, checkpoint, location, finite=self._finite)
+        if chosen is None:
+            return part
+        again = part.result.planned(chosen.adapt, self._mode)
+        check_spread([again], chosen.adapt, OF_RINGS)
+        return replace(part, adapt=chosen.adapt, planned=replace(again, distribution=chosen.reason))
+
+    def _batch_loop(
+        self, parts: Sequence[Part], checkpoints: Sequence[Checkpoint], path: str | None
+    ) -> BatchLoop:
+        """The stages as their checkpoints left them, and the open sink."""
+        spark = self._result.spark
+        opened = [
+            checkpoint.open(part.planned.plan.fingerprint(), part.adapt.groups, VERSION)
+            for checkpoint, part in zip(checkpoints, parts, strict=True)
+        ]
+        ids = [metadata["query_id"] for metadata in opened]
+        sink = make_sink(self._sink_spec(path, ids[-1]), spark)
+        specs = [self._spec(part, query_id) for part, query_id in zip(parts, ids, strict=True)]
+        sink.open(specs[-1].schema if self._identity else self._result.schema)
+        stages = [
+            stage_of(spark, spec, checkpoint, last=spec is specs[-1], sink=sink)
+            for spec, checkpoint in zip(specs, checkpoints, strict=True)
+        ]
+        return BatchLoop(stages, sink)
+
+    def _stream(self, first: Planned, loop: BatchLoop, location: str) -> StreamingQuery:
+        """Starts Spark's query, which calls the loop for every batch."""
+        rows = first.lanes.union(first.frames, first.plan)
+        writer = rows.writeStream.foreachBatch(loop.run_batch)
+        writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
+        if self._name is not None:
+            writer = writer.queryName(self._name)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        with quick_local_checkpoints(self._result.spark, location):
+            return writer.start()
+
     @property
     def _finite(self) -> bool:
-        """Whether the query ends with the input that there is."""
+        """Whether the query ends after the input that is available now."""
         return bool(self._trigger.get("availableNow") or self._trigger.get("once"))
 
-    def _spec(self, planned: Planned, result: Result, adapt: Adapt, query_id: str) -> QuerySpec:
-        lanes, identity = planned.lanes, self._identity
+    def _spec(self, part: Part, query_id: str) -> QuerySpec:
+        planned, result, identity = part.planned, part.result, self._identity
         return QuerySpec(
             planned.plan,
-            lanes,
+            planned.lanes,
             planned.operator,
-            lanes_schema(lanes) if identity else result.made_schema,
+            lanes_schema(planned.lanes) if identity else result.made_schema,
             (lambda df: df) if identity else result.shaped,
             planned.feed,
-            adapt,
+            part.adapt,
             query_id,
             identity,
             self._faults,
@@ -236,7 +230,7 @@ class StreamWriter:
             return tempfile.mkdtemp(prefix="spillway-checkpoint-"), True
         raise SettingsError(
             "the query has no checkpoint location",
-            hint='add .option("checkpointLocation", "some/directory"): the query restarts from there',
+            hint='add .option("checkpointLocation", "some/directory"); a restart continues from there',
         )
 
     def _sink_spec(self, path: str | None, writer: str) -> SinkSpec:
@@ -252,41 +246,3 @@ class StreamWriter:
             self._table,
             writer,
         )
-
-
-def _check_moves(planned: Planned, adapt: Adapt) -> None:
-    """Refuses parallel tracks where one would never end."""
-    if adapt.moves_name == PTLB and (why := planned.operator.untracked):
-        hints = ['use moves="mslb", which moves the state; "auto" does so where it must']
-        hints += [planned.track_hint] if planned.track_hint else []
-        raise SettingsError(
-            f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
-            detail=f"a parallel track ends when no old row counts any more, but {why}",
-            hint="; or ".join(hints),
-        )
-
-
-def _place(location: str, adapt: Adapt, at: int) -> str:
-    """Where a stage keeps its state: that of the first is where it is if there are no others."""
-    folder = "spillway" if at == 0 else f"spillway-{at + 1}"
-    if adapt.durable is None:
-        return f"{location.rstrip('/')}/{folder}"
-    return adapt.durable if at == 0 else f"{adapt.durable.rstrip('/')}/{folder}"
-
-
-def _stage(
-    spark: SparkSession, spec: QuerySpec, checkpoint: Checkpoint, *, last: bool, sink: Sink
-) -> Stage:
-    adapt = spec.adapt
-    slots = adapt.slots or default_slots(spark)
-    groups, shares = adapt.groups, adapt.shares
-    new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
-    if isinstance(spec.operator, SlicedJoin) and not shares:
-        # Neighbouring slices are in different slots, so that all have some of any window.
-        new = Routing(0, slots, interleaved(groups, slots, spec.operator.slicing.copies))
-    state, references = checkpoint.recover(len(spec.plan.streams), new)
-    anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
-    # A function of the user's may renumber the tasks of the stage that it evaluates.
-    renumbers = last and isinstance(sink, ForeachBatchSink)
-    start = Start(checkpoint, state, references, slots, anchored, renumbers)
-    return Stage(spark, spec, start)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.janitor import Janitor
+from spillway.coordinator.committed import Committed
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
@@ -35,6 +36,12 @@ class SparkHost(CheckpointHost):
         self._janitor = Janitor(checkpoint)
         self._faults = faults
         self._last = last
+
+    def append(self, state: Committed) -> None:
+        """Commits; a fault may be placed before it and after it."""
+        self._faults.reach_commit("before-commit", state.batch)
+        super().append(state)
+        self._faults.reach_commit("after-commit", state.batch)
 
     def discard(self, files: DiscardFiles) -> None:
         """Deletes files and records while batches go on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -24,8 +24,10 @@ from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.plan import BatchPlan, noteworthy
 from spillway.coordinator.references import References
+from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns
+from spillway.policies.cluster.restless import Restless
 from spillway.spark.api.session import cloned
 from spillway.spark.runtime.anchors import slot_expression
 from spillway.spark.runtime.home import Home
@@ -74,7 +76,7 @@ class Stage:
             spec.terms, start.state, start.references, start.slots, marks
         )
         self.placement.place(start.state.routing.slots)
-        self.conductor = Conductor(coordinator, self.host)
+        self.conductor = Conductor(_faulty(coordinator, spec.faults), self.host)
 
     def _host(self, spark: SparkSession) -> SparkHost:
         spec, checkpoint = self.spec, self.checkpoint
@@ -171,3 +173,11 @@ class Stage:
             if record.sure or by_place:
                 chosen[slot] = record
         return chosen
+
+
+def _faulty(coordinator: Coordinator, faults: Faults) -> Coordinator:
+    """The coordinator with the behaviour that a test asks for."""
+    rules = coordinator.rules
+    if faults.always_move:
+        rules = replace(rules, strategy=Restless(), interval_batches=1)
+    return replace(coordinator, rules=rules, always_sends=faults.always_send)

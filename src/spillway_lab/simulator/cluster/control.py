@@ -16,7 +16,7 @@ import numpy as np
 from spillway.coordinator.adaptation import Rules, adapt, resume
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import initial
-from spillway.coordinator.plan import BatchPlan, plan_batch
+from spillway.coordinator.plan import BatchPlan, new_note, plan_batch
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
@@ -102,7 +102,7 @@ class Control:
 
     def _planned(self, now_s: float) -> BatchPlan:
         limits = self._limits(now_s)
-        return plan_batch(self.state, self.state.batch + 1, memory_bytes=limits)
+        return plan_batch(self.state, self.state.batch + 1, note=new_note(self.state, limits))
 
     def _limits(self, now_s: float) -> dict[int, int | None]:
         return dict(enumerate(self._cluster.limits(now_s).tolist()))

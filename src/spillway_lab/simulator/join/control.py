@@ -21,7 +21,7 @@ import numpy as np
 from spillway.coordinator.adaptation import Rules, adapt, resume
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import initial
-from spillway.coordinator.plan import BatchPlan, plan_batch
+from spillway.coordinator.plan import BatchPlan, new_note, plan_batch
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
 from spillway.metrics.events import Event
@@ -61,7 +61,9 @@ class JoinControl:
 
     def _planned(self) -> BatchPlan:
         shapes = shapes_of(self.state, self._shaping)
-        return plan_batch(self.state, self.state.batch + 1, shapes=shapes)
+        return plan_batch(
+            self.state, self.state.batch + 1, note=new_note(self.state, {}, shapes=shapes)
+        )
 
     def commit(self, now: int, said: Sequence[tuple[Message, float]]) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""

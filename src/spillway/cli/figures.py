@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in the form that people read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def count(number: float) -> str:
-    """A whole number with its thousands apart.
+    """A whole number with separators between thousands.
 
     Example:
         >>> count(1234567)
@@ -16,7 +16,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """A number of bytes, in decimal units as settings have them.
+    """A number of bytes in decimal units, as in settings.
 
     Example:
         >>> size(1_234_567)

@@ -1,0 +1,33 @@
+"""The values that settings of a query can have by name."""
+
+from __future__ import annotations
+
+#: Which groups leave memory first; see spillway/policies/local/controller.py.
+VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
+
+#: How groups live on disk; see spillway/slot/control.py and spillway/slot/rotation.py.
+SPILL_MODES = ("generations", "rotation")
+
+#: How slots share memory; see spillway/policies/cluster/strategy.py.
+STRATEGIES = (
+    *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
+    *("flux-load", "flux-memory", "flux-hybrid"),
+)
+
+#: How a join without equal keys is distributed over slots; see spillway/spark/api/matching.py.
+DISTRIBUTIONS = ("psp", "atr", "ctr")
+
+#: How such a join changes its slot count; see spillway/coordinator/smoothing.py.
+AGGRESSIVE, PASSIVE = "aggressive", "passive"
+
+#: How groups move; see spillway/policies/cluster/protocols.py.
+MSLB, PTLB = "mslb", "ptlb"
+
+#: The query finds the value while it runs, see spillway/policies/cluster/tuning.py, or when it first
+#: starts, see spillway/spark/api/distribution.py.
+AUTO = "auto"
+MOVES = (MSLB, PTLB, AUTO)
+ADJUSTMENTS = (AGGRESSIVE, PASSIVE, AUTO)
+#: Who decides how many slots there are; see spillway/policies/ring/length.py.
+FIXED = "fixed"
+RINGS = (FIXED, AUTO)

@@ -1,0 +1,108 @@
+"""The steps of a start before any row is read: check the plan, take the checkpoints, recover stages.
+
+A query has one part for each operator in the chain. Everything that can be wrong with the query, its
+settings or its checkpoint raises here, before Spark's stream starts; what was taken is given back then.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.errors import SettingsError
+from spillway.operators.theta.sliced import SlicedJoin
+from spillway.routing.routing import Routing
+from spillway.routing.slices import interleaved
+from spillway.settings import PTLB, Adapt
+from spillway.spark.api.distribution import check_spread
+from spillway.spark.api.session import default_slots, is_local
+from spillway.spark.runtime.spec import QuerySpec
+from spillway.spark.runtime.stage import Stage, Start
+from spillway.spark.sinks import Sink
+from spillway.spark.sinks.foreach import ForeachBatchSink
+
+if TYPE_CHECKING:
+    from spillway.spark.api.result import Planned, Result
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operator of the chain: what the user wrote, its settings, and its plan."""
+
+    result: Result
+    adapt: Adapt
+    planned: Planned
+
+
+def checked_parts(result: Result, adapt: Adapt, mode: str) -> list[Part]:
+    """The parts of a query, from the streams to the results; raises what is wrong with them."""
+    parts = []
+    for one in result.chain:
+        own = adapt.changed(**one.own_settings)
+        parts.append(Part(one, own, one.planned(own, mode)))
+    for part in parts:
+        _check_moves(part.planned, part.adapt)
+    check_spread([part.planned for part in parts], adapt)
+    for part in parts:
+        if part.result.own_settings:
+            check_spread([part.planned], part.adapt)
+    for text in (text for part in parts for text in part.planned.warnings):
+        # The line of the user is above start() and this function.
+        warnings.warn(text, stacklevel=3)
+    return parts
+
+
+def acquired(parts: Sequence[Part], location: str, held: ExitStack) -> list[Checkpoint]:
+    """The checkpoints of all parts, locked; `held` releases them if the start fails."""
+    checkpoints = []
+    for at, part in enumerate(parts):
+        checkpoint = Checkpoint(place_of(location, part.adapt, at))
+        checkpoint.acquire()
+        held.callback(checkpoint.release)
+        checkpoints.append(checkpoint)
+    return checkpoints
+
+
+def _check_moves(planned: Planned, adapt: Adapt) -> None:
+    """Rejects parallel tracks where one would never end."""
+    if adapt.moves_name == PTLB and (why := planned.operator.untracked):
+        hints = ['use moves="mslb", which moves the state; "auto" does so where needed']
+        hints += [planned.track_hint] if planned.track_hint else []
+        raise SettingsError(
+            f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
+            detail=f"a parallel track ends when no old row counts any more, but {why}",
+            hint="; or ".join(hints),
+        )
+
+
+def place_of(location: str, adapt: Adapt, at: int) -> str:
+    """Where a stage keeps its state; the first stage of several uses the place of a single one."""
+    folder = "spillway" if at == 0 else f"spillway-{at + 1}"
+    if adapt.durable is None:
+        return f"{location.rstrip('/')}/{folder}"
+    return adapt.durable if at == 0 else f"{adapt.durable.rstrip('/')}/{folder}"
+
+
+def stage_of(
+    spark: SparkSession, spec: QuerySpec, checkpoint: Checkpoint, *, last: bool, sink: Sink
+) -> Stage:
+    """The stage as its checkpoint left it, or a new one."""
+    adapt = spec.adapt
+    slots = adapt.slots or default_slots(spark)
+    groups, shares = adapt.groups, adapt.shares
+    new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
+    if isinstance(spec.operator, SlicedJoin) and not shares:
+        # Neighbouring slices are in different slots, so that all have some of any window.
+        new = Routing(0, slots, interleaved(groups, slots, spec.operator.slicing.copies))
+    state, references = checkpoint.recover(len(spec.plan.streams), new)
+    anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
+    # A user function may renumber the tasks of the stage that it evaluates.
+    renumbers = last and isinstance(sink, ForeachBatchSink)
+    start = Start(checkpoint, state, references, slots, anchored, renumbers)
+    return Stage(spark, spec, start)

@@ -1,0 +1,150 @@
+"""What follows a query in a thread of its own, from its start until everything it held is given back.
+
+While the query runs, the watcher runs a round when something waits for a batch and none comes. When a
+finite input has ended, it finishes moves and buffered rows, and cleans up. However the query ends, the
+watcher stops what runs next to the batches, removes the local state and releases the checkpoint.
+
+Failures go to one of three places. Spark keeps a failure of a batch, and `Query` shows it. A failure of
+the watcher's own work is `failure`, and `Query` shows that too. That Spark itself is gone, because the
+program ends or its JVM died, is only a line in the log: nobody can ask the query any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spillway.spark.api.session import is_local
+from spillway.spark.runtime.cleanup import clean_up, show_bar
+from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.loop import BatchLoop, named_failure
+from spillway.spark.runtime.stage import Stage
+
+#: Poll interval, and how long something may wait for a batch before a round replaces it.
+_POLL_S = 0.5
+_PATIENCE_S = 2.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Follows one query; starts at once."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        streaming: StreamingQuery,
+        loop: BatchLoop,
+        on_end: Callable[[], None],
+        *,
+        finite: bool,
+    ) -> None:
+        self._spark = spark
+        self._streaming = streaming
+        self._loop = loop
+        self._on_end = on_end
+        #: Whether the input ends, so that the watcher finishes what is still under way then.
+        self._finite = finite
+        #: What failed outside the batches, if something did.
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="spillway-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the query, or what comes after its last batch, still runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until everything is given back."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._follow()
+            finally:
+                self._tidy()
+        except StreamingQueryException:
+            _LOG.debug("a batch failed; Spark keeps the failure", exc_info=True)
+        except (Py4JNetworkError, ConnectionError):
+            _LOG.info("Spark ended before the query did", exc_info=True)
+        except Exception as problem:
+            self._keep(problem)
+
+    def _follow(self) -> None:
+        """Returns when the query has ended; raises what Spark says if a batch failed."""
+        while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+            waiting = self._loop.stuck and self._loop.idle_s > _PATIENCE_S
+            if waiting and not self._succeeds(self._loop.advance):
+                self._streaming.stop()
+        if self._finite and not self._loop.stopping:
+            self._succeeds(self._finish)
+
+    def _succeeds(self, work: Callable[[], object]) -> bool:
+        try:
+            work()
+        except Exception as problem:
+            self._keep(problem)
+            return False
+        return True
+
+    def _finish(self) -> None:
+        """After the last batch of a finite input: moves, buffered rows, and missing results."""
+        self._loop.finish_moves(ended=True)
+        self._loop.finish_waiting()
+        if self._loop.stage.spec.adapt.cleanup == "auto":
+            clean_up(self._loop, show_bar, lambda: self._loop.stopping)
+
+    def _keep(self, problem: Exception) -> None:
+        """Remembers the first failure; the user sees it as if a batch had failed."""
+        named = named_failure(problem)
+        if self.failure is None:
+            self.failure = named if isinstance(named, Exception) else problem
+        else:
+            _LOG.warning("another failure of a query that had failed", exc_info=problem)
+
+    def _tidy(self) -> None:
+        """Gives everything back; one step that fails does not keep the others from running."""
+        with contextlib.ExitStack() as steps:
+            # The stack runs them from the last to the first.
+            steps.callback(self._on_end)
+            for stage in reversed(self._loop.stages):
+                steps.callback(stage.checkpoint.release)
+                steps.callback(self._remove_local, stage)
+            steps.callback(self._loop.close)
+
+    def _remove_local(self, stage: Stage) -> None:
+        """Removes memory and disk tiers; the durable tier has everything."""
+        query_id, adapt = stage.spec.query_id, stage.spec.adapt
+        _remove(Places.roots(query_id, adapt))
+        context = self._spark.sparkContext
+        # A stopped context has no executors any more, and no Java context.
+        if is_local(self._spark) or context._jsc is None:
+            return
+        try:
+            # Best effort: a few tasks per core reach every executor that is up.
+            count = 4 * context.defaultParallelism
+            context.parallelize(range(count), count).foreachPartition(
+                lambda _: _remove(Places.roots(query_id, adapt))
+            )
+        except (Py4JError, PySparkException, ConnectionError):
+            # Executors die, and the context may stop meanwhile. What they had is scratch.
+            _LOG.warning("local state of query %s may remain on executors", query_id, exc_info=True)
+
+
+def _remove(roots: tuple[Path, Path]) -> None:
+    for root in roots:
+        shutil.rmtree(root, ignore_errors=True)
+        if root.parent.name.startswith("spillway-"):
+            with contextlib.suppress(OSError):
+                root.parent.rmdir()

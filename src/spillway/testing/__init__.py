@@ -1,0 +1,26 @@
+"""For tests of streaming queries: the batch oracle, multiset equality, finite streams, and faults.
+
+A join of streams is right when the multiset of everything it wrote equals what a Spark batch join of
+everything it read gives. `oracle` is that batch join, `assert_same_rows` the comparison, and
+`FileStream` a stream that a test can replay and read as a batch. `Faults` makes tasks, moves and
+commits of a query fail, so that the comparison covers recovery too.
+
+    orders = FileStream(spark, "in/orders", "id bigint, price double")
+    orders.add([(1, 9.5), (2, 3.0)])
+    orders.add([])                                  # a batch without rows
+    joined = sw.join(orders=orders.stream(), ...).on("id")
+    failing = Faults(tasks=(Fault("after-runs", batch=1, slot=0, marker="in/failed"),))
+    ... joined.writeStream.faults(failing) ... availableNow ... fails; start it again ...
+    expected = oracle({"orders": orders.batch(), ...}, {"orders": ("id",), ...})
+    assert_same_rows(spark.read.parquet("out"), expected)
+"""
+
+from spillway.faults import CommitFault as CommitFault
+from spillway.faults import Fault as Fault
+from spillway.faults import Faults as Faults
+from spillway.faults import StepFault as StepFault
+from spillway.spark.api.steering import steer as steer
+from spillway.testing.oracle import assert_same_rows as assert_same_rows
+from spillway.testing.oracle import multiset_difference as multiset_difference
+from spillway.testing.oracle import oracle as oracle
+from spillway.testing.sources import FileStream as FileStream

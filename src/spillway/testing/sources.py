@@ -1,0 +1,102 @@
+"""Finite streams whose rows, files and batches are known, so that a test can replay them.
+
+Every file is the rows of one trigger. The same directory read as a batch is the input of the oracle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from spillway.spark.runtime.lanes import stored_as
+
+#: Modification time of the first file of a stream; each later one is a second younger, which every
+#: filesystem can tell apart. Spark's file source takes files in this order.
+_FIRST_FILE_AT_S = 1_577_836_800
+
+
+class FileStream:
+    """A finite stream: a directory of Parquet files, each the rows of one trigger.
+
+    Opened again on the same directory, it continues after the files that are there.
+    """
+
+    def __init__(
+        self, spark: SparkSession, directory: str | os.PathLike[str], schema: str | StructType
+    ) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._spark = spark
+        empty = spark.createDataFrame([], schema)
+        #: The columns of the stream.
+        self.schema: StructType = empty.schema
+        self._arrow = _in_utc(empty.toArrow().schema)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files so far, in the order the stream reads them."""
+        return sorted(self.directory.glob("part-*.parquet"))
+
+    def add(self, rows: Iterable[Any] | DataFrame | pa.Table = ()) -> Path:
+        """Adds one file of rows: tuples, dicts, Rows, a batch DataFrame or an Arrow table.
+
+        A datetime without a zone is a time in UTC where the column is a `timestamp`.
+        """
+        number = len(self.files)
+        target = self.directory / f"part-{number:06d}.parquet"
+        hidden = self.directory / f".{target.name}.{os.getpid()}"
+        pq.write_table(self._table(rows), hidden)
+        at = _FIRST_FILE_AT_S + number
+        os.utime(hidden, (at, at))
+        hidden.replace(target)
+        return target
+
+    def stream(self, max_files_per_trigger: int | None = 1) -> DataFrame:
+        """The files as a stream, at most this many in a batch; None: all there are."""
+        reader = self._spark.readStream.schema(self.schema)
+        if max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
+        return reader.parquet(str(self.directory))
+
+    def batch(self) -> DataFrame:
+        """All rows so far, as a batch DataFrame."""
+        return self._spark.read.schema(self.schema).parquet(str(self.directory))
+
+    def _table(self, rows: Iterable[Any] | DataFrame | pa.Table) -> pa.Table:
+        if isinstance(rows, DataFrame):
+            rows = rows.toArrow()
+        if isinstance(rows, pa.Table):
+            return rows.select(self.schema.names).cast(self._arrow)
+        plain = [_plain(row, self.schema) for row in rows]
+        columns = [
+            pa.array([row[field.name] for row in plain], field.type) for field in self._arrow
+        ]
+        return pa.Table.from_arrays(columns, schema=self._arrow)
+
+
+def _in_utc(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(stored_as(field.type)) for field in schema])
+
+
+def _plain(value: Any, kind: DataType) -> Any:
+    """A value of a row as Arrow takes it: structs as dicts, maps as lists of pairs."""
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        if isinstance(value, Mapping):
+            value = [value.get(field.name) for field in kind]
+        pairs = zip(kind, value, strict=True)
+        return {field.name: _plain(one, field.dataType) for field, one in pairs}
+    if isinstance(kind, ArrayType):
+        return [_plain(one, kind.elementType) for one in value]
+    if isinstance(kind, MapType):
+        entries = value.items() if isinstance(value, Mapping) else value
+        return [(_plain(k, kind.keyType), _plain(v, kind.valueType)) for k, v in entries]
+    return value
