@@ -13,14 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The points of a slot task where a fault can be placed.
-POINTS = ("before-runs", "after-runs", "after-manifest", "sending", "receiving")
-
 
 @dataclass(frozen=True)
 class Fault:
     """One failure at one place."""
 
+    #: "before-runs", "after-runs", "after-manifest" in a slot task; "sending", "receiving" in a move.
     point: str
     batch: int
     slot: int

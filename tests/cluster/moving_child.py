@@ -20,6 +20,7 @@ from cluster_child import Report
 from inputs import Input
 
 from spillway.checkpoint.log import Log
+from spillway.codec import plain
 from spillway.coordinator.adaptation import Rules
 from spillway.faults import Fault, Faults, StepFault
 from spillway.metrics.view import NORMAL, ClusterView
@@ -121,7 +122,7 @@ def main(given: str, root: str, placed: str) -> None:
     query._loop.stage.always_sends = found.get("share", "executor") == "executor"
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
-    report["events"] = [event.to_json() for event in query.events]
+    report["events"] = [plain(event) for event in query.events]
     report["progress"] = query.recentProgress
     log = Log(DurableTier(f"{root}/checkpoint/spillway"))
     report["tables"] = {mark.batch: log.read(mark).routing.table for mark in log.marks()}

@@ -46,7 +46,9 @@ from spillway.slot.control import Limits
 from spillway.slot.gate import Budget
 from spillway.slot.run import SlotJob, run_slot
 from spillway.state.layout.moving import of_move
-from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.manifest.matching import matched
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
