@@ -44,6 +44,8 @@ ORDER = [
     ROOT,
     "cli",
 ]
+#: Layers whose own packages have an order.
+INSIDE = {"state": ["runs", "layout", "manifest", "slot"]}
 MAY_IMPORT_PYSPARK = {"spark", "testing", "cli"}
 
 
@@ -57,9 +59,21 @@ def broken_layers(source: Path) -> list[str]:
             found.append(f"{module}: layer {importer!r} has no place in ORDER")
             continue
         for line, imported in imports_of(path, source):
-            if wrong := broken_rule(importer, imported):
+            wrong = broken_rule(importer, imported) or broken_inside(module.parts, imported)
+            if wrong:
                 found.append(f"{module}:{line}: {wrong}")
     return found
+
+
+def broken_inside(importer: tuple[str, ...], imported: list[str]) -> str | None:
+    """What is wrong with an import within a layer whose packages have an order, if anything."""
+    layer, order = importer[0], INSIDE.get(importer[0], [])
+    inside = imported[:2] == [ROOT, layer] and len(imported) > 2 and imported[2] in order
+    if not inside or importer[1] not in order:
+        return None
+    if order.index(imported[2]) > order.index(importer[1]):
+        return f"{layer}/{importer[1]} may not import {layer}/{imported[2]}, which stands after it"
+    return None
 
 
 def broken_rule(importer: str, imported: list[str]) -> str | None:
@@ -147,6 +161,13 @@ def test_import_of_a_later_layer_is_found_in_every_form(tree, text):
 )
 def test_import_of_an_earlier_layer_or_of_itself_is_fine(tree, text):
     assert tree("state/runs/run.py", text) == []
+
+
+def test_packages_of_the_state_have_an_order(tree):
+    assert tree("state/slot/a.py", "from spillway.state.manifest.manifest import Manifest") == []
+    wrong = "state/manifest may not import state/slot, which stands after it"
+    found = tree("state/manifest/a.py", "from spillway.state.slot.spool import Spooler")
+    assert found == [f"state/manifest/a.py:1: {wrong}"]
 
 
 def test_pyspark_is_for_the_shells_only(tree):

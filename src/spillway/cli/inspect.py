@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spillway.checkpoint.document import as_document
 from spillway.cli.output import JsonOption, console_for, emit_json, guarded
 from spillway.coordinator.coordinator import Scaling
+from spillway.inspect.document import as_document
 from spillway.inspect.inspection import Inspection, MovingPart, inspect_stages
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
