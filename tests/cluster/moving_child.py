@@ -21,6 +21,7 @@ from cluster_child import Report
 from inputs import Input
 
 from spillway.checkpoint.log import Log
+from spillway.codec import plain
 from spillway.coordinator import coordinator
 from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import Protocols
@@ -104,7 +105,7 @@ def main(given: str, root: str, placed: str) -> None:
     steer(query, lambda c: replace(c, rules=replace(c.rules, protocols=protocols)))
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
-    report["events"] = [event.to_json() for event in query.events]
+    report["events"] = [plain(event) for event in query.events]
     report["progress"] = query.recentProgress
     log = Log(DurableTier(f"{root}/checkpoint/spillway"))
     report["tables"] = {mark.batch: log.read(mark).routing.table for mark in log.marks()}

@@ -9,7 +9,6 @@ state of each group is and which rows wait for it, and every order must make sen
 from __future__ import annotations
 
 import itertools
-import json
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from spillway.checkpoint.log import _from_json, _note_from_json, _note_to_json, _to_json
+from spillway.checkpoint.log import note_of, note_text, record_of, record_text
 from spillway.coordinator.adaptation import begin, give_up, resume
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import Committed, initial
@@ -64,11 +63,11 @@ SENT = (Phase.SENDING, Phase.RECEIVING)
 
 
 def through_text(state: Committed) -> Committed:
-    return _from_json(json.loads(json.dumps(_to_json(state))))
+    return record_of(record_text(state))
 
 
 def note_through_text(note: Note) -> Note:
-    return _note_from_json(json.loads(json.dumps(_note_to_json(note))))
+    return note_of(note_text(note))
 
 
 @dataclass

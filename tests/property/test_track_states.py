@@ -17,7 +17,7 @@ from spillway.protocols.move import Phase
 from spillway.routing.routing import group_ranges
 from spillway.slot.gate import Budget
 from spillway.state.layout.gaps import gaps_inside
-from spillway.state.manifest import Manifest
+from spillway.state.manifest.manifest import Manifest
 
 SUBJECTS = [
     Treed([9, 9, 9], parse("((s0 s1) s2)")),

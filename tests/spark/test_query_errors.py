@@ -415,7 +415,7 @@ def test_checkpoint_of_a_newer_version_is_refused(scenario: Scenario) -> None:
         StateError, lambda: scenario.start(scenario.join().on("order_id"))
     )
     assert message == f"the checkpoint at {path.parent} was written by a newer version of Spillway"
-    assert detail == "its format is 99, this version reads up to 1"
+    assert detail == "its format is 99, this version reads format 2"
     assert hint == "upgrade Spillway, or use another checkpoint location"
 
 

@@ -17,7 +17,8 @@ from spillway.policies.local.controller import SpillPolicy
 from spillway.slot.control import Limits
 from spillway.slot.orders import Order
 from spillway.slot.run import SlotJob, run_slot
-from spillway.state.manifest import Manifest, empty_manifest, read_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier
 

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.checkpoint.log import Log, record_text
+from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.commit import commit_batch, next_watermark
 from spillway.coordinator.committed import Committed, Mark, Sample, initial
 from spillway.coordinator.plan import new_note, noteworthy, plan_batch, plan_round
 from spillway.errors import QueryError, StateError
-from spillway.kernels.checksum import sealed
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.account import Account
 from spillway.policies.cluster.collection import Collection
@@ -111,32 +109,11 @@ def test_log_gives_back_what_was_measured_and_learned(tmp_path) -> None:
     assert log.latest() == measured()
 
 
-def test_log_record_of_an_earlier_format_has_measured_results_only(tmp_path) -> None:
-    found = json.loads(record_text(measured())) | {"format": 2}
-    for name in ("busy_s", "rows_in", "progress", "peak_s"):
-        del found["sample"][name]
-    del found["moves"][0]["pick"]
-    durable = DurableTier(str(tmp_path))
-    durable.publish("log/000000000.json", sealed(json.dumps(found).encode()))
-    read = Log(durable).read(Mark(0))
-    assert read.sample == Sample(8.0, 3, 100, (5, 6))
-    assert read.moves == (replace(measured().moves[0], pick=None),)
-
-
 def test_log_gives_back_a_passive_change_of_slots(tmp_path) -> None:
     log = Log(DurableTier(str(tmp_path)))
     state = rescale(initial(Routing.even(4, 1), 2), 2, passive=True, reason="busy")
     log.append(state)
     assert log.latest() == state
-
-
-def test_change_of_slots_on_an_earlier_record_is_one_by_moves(tmp_path) -> None:
-    state = rescale(initial(Routing.even(4, 1), 2), 2)
-    found = json.loads(record_text(state)) | {"format": 4}
-    del found["scaling"]["passive"], found["scaling"]["reason"]
-    durable = DurableTier(str(tmp_path))
-    durable.publish("log/000000000.json", sealed(json.dumps(found).encode()))
-    assert Log(durable).read(Mark(0)) == state
 
 
 def test_round_before_the_first_batch_is_on_record(tmp_path) -> None:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 
-import pytest
-
 from spillway.ids import HASH_END, NO_VERSION, SlotId
-from spillway.kernels.checksum import sealed, unsealed
 from spillway.metrics.groups import GroupTable
 from spillway.routing.routing import HashRange, Routing, group_ranges
 from spillway.state.layout.gaps import all_gaps, both, either, patched, without
 from spillway.state.layout.generations import Generation, united
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.moving import Departure
-from spillway.state.manifest import (
-    Manifest,
-    arranged,
-    combine,
-    decode_manifest,
-    matched,
-    part_manifest,
-)
+from spillway.state.layout.spool import Spool
+from spillway.state.layout.track import Track
+from spillway.state.manifest.combining import combine, part_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.matching import arranged, matched
+from spillway.state.manifest.reading import decode_manifest
 from spillway.state.runs.merging import WHOLE
 from spillway.state.runs.run import Run, Slice
 from spillway.state.slot.shipping import parcels
-from spillway.state.slot.spool import Spool
-from spillway.state.slot.tracks import Track
 
 GROUPS = 4
 LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)
@@ -214,35 +206,3 @@ def test_parts_that_become_one_have_the_gaps_of_both_and_no_rows_in_them() -> No
     assert whole.gaps == ((LOW,),)
     assert len(whole.streams[0]) == 2
     assert [piece.range for piece in whole.streams[1][0].slices] == [HIGH]
-
-
-def test_tracks_from_before_they_had_made_streams_are_read() -> None:
-    """Made streams had gaps there, so what is new of them is nothing."""
-    tracked = group_ranges([1], GROUPS)
-    old = replace(
-        manifest(("A+B",)),
-        gaps=(tracked,),
-        track=Track(9, (1,), 70, (layer("t0"), layer("t1"))),
-    )
-    found = json.loads(unsealed(old.encode()) or b"")
-    assert len(found["track"][3]) == 2
-    read = decode_manifest(sealed(json.dumps(found | {"format": 5}).encode()), "m")
-    assert read.track == replace(old.track, streams=(*old.track.streams, ()))
-    assert read.gaps == (tracked,)
-    assert arranged(read, ("B+C",)).track == read.track
-
-
-@pytest.mark.parametrize("format_", [2, 3])
-def test_manifests_from_before_there_were_made_streams_are_read(format_: int) -> None:
-    frozen = Generation(3, (1,), (layer("g"),))
-    spool = Spool((layer("w"),), {1: 0.5}, 1, 8) if format_ == 3 else Spool()
-    old = Manifest(NO_VERSION, SlotId(0), (layer("r"),), generations=(frozen,), spool=spool)
-    found = json.loads(unsealed(old.encode()) or b"")
-    found["format"] = format_
-    del found["made"], found["gaps"]
-    if format_ == 2:
-        del found["spool"]
-    found["generations"] = [one[:3] for one in found["generations"]]
-    read = decode_manifest(sealed(json.dumps(found).encode()), "m")
-    assert read.generations == (frozen,)
-    assert (read.made, read.gaps, read.spool) == ((), (), spool)

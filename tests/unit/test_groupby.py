@@ -17,7 +17,8 @@ from spillway.routing.routing import HashRange
 from spillway.slot.run import SlotJob, run_slot
 from spillway.state.layout import compaction
 from spillway.state.layout.layers import Layer
-from spillway.state.manifest import empty_manifest, read_manifest
+from spillway.state.manifest.manifest import empty_manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.run import Run, Slice
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier

@@ -37,7 +37,8 @@ from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.slot.run import SlotJob, run_slot
-from spillway.state.manifest import empty_manifest, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked

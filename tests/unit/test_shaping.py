@@ -11,6 +11,7 @@ import pytest
 
 from spillway.checkpoint.log import Log
 from spillway.cli.inspect import _event
+from spillway.codec import decode, encode
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import Committed, Mark, initial
 from spillway.coordinator.plan import BatchPlan, new_note, plan_batch, plan_round
@@ -18,7 +19,7 @@ from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId
 from spillway.inspect.explanation import shape_report
-from spillway.metrics.events import Reshaped, event_from_json
+from spillway.metrics.events import Event, Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import OperatorStats
 from spillway.plan.shape import Shape, flat, left_deep, parse
@@ -29,7 +30,7 @@ from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import HashRange, Routing
-from spillway.state.manifest import empty_manifest
+from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.tiers import DurableTier
 
 NAMES = ("a", "b", "c")
@@ -103,7 +104,7 @@ def test_auto_begins_at_once_and_changes_when_it_is_sure() -> None:
     assert (first.before, first.batch, first.slot) == ("(a b c)", 1, 0)
     assert first.shape == "((a c) b)"
     assert shapes(state) == [first.shape] * 2
-    assert event_from_json(first.to_json()) == first
+    assert decode(Event, encode(first)) == first
 
 
 def test_another_selectivity_gives_another_shape_after_two_evaluations() -> None:
@@ -196,7 +197,8 @@ def test_a_given_shape_of_any_number_of_streams_is_measured_and_explained(count:
         state = commit_batch(state, plan, answers, (None,) * count, 1.0)
         state = reshape(state, plan, answers, {0: 10**6, 1: 10**6}, 1.0, shaping)
     assert [one.shape for one in state.shapes] == [left_deep(names)] * 2
-    again = SlotShape.from_json(json.loads(json.dumps(state.shapes[0].to_json())))
+    again = decode(SlotShape, encode(state.shapes[0]))
+    assert again == state.shapes[0]
     assert list(again.costs()) == [left_deep(names), flat(names)]
     report = shape_report(state, 0, None, count)
     assert report is not None
@@ -251,13 +253,6 @@ def test_every_slot_leaves_the_tree_it_began_with_when_its_turn_comes(tmp_path: 
     best = cheapest(state.shapes[0].rates, binary=True)
     assert [one.shape for one in state.shapes] == [best] * slots
     assert best != left_deep(names)
-
-
-def test_a_slot_of_an_older_log_is_evaluated_as_if_nothing_had_decided_about_it() -> None:
-    found = batch(start(), TREE).shapes[0].to_json()
-    assert SlotShape.from_json(found).chosen
-    del found["chosen"]
-    assert not SlotShape.from_json(found).chosen
 
 
 def test_a_search_that_minds_memory_has_fewer_slots_in_a_turn() -> None:

@@ -16,7 +16,7 @@ from spillway.routing.groups import group_of
 from spillway.routing.routing import group_ranges
 from spillway.state.layout.moving import Departure
 from spillway.state.layout.shelf import StreamLayout
-from spillway.state.manifest import empty_manifest
+from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +15,9 @@ from spillway.routing.routing import HashRange, Routing
 from spillway.state.layout.compaction import FAN, FUEL, LEAST_FUEL_ROWS
 from spillway.state.layout.layers import SOURCE, Layer, side_by_side
 from spillway.state.layout.shelf import StreamLayout
-from spillway.state.manifest import FORMAT, combine, decode_manifest, empty_manifest
+from spillway.state.manifest.combining import combine
+from spillway.state.manifest.manifest import FORMAT, empty_manifest
+from spillway.state.manifest.reading import decode_manifest
 from spillway.state.runs.run import Run, RunData, Slice
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier, open_filesystem
@@ -121,7 +122,7 @@ def test_damaged_and_newer_manifests_are_refused() -> None:
         decode_manifest(data[:-2], "m")
     from spillway.kernels.checksum import checksum
 
-    known, newer = (f'"format":{number}'.encode() for number in (FORMAT, FORMAT + 1))
+    known, newer = (f'"format":{number}'.encode() for number in (FORMAT.number, FORMAT.number + 1))
     body = data.partition(b"\n")[2].replace(known, newer)
     with pytest.raises(StateError, match="written by a newer version"):
         decode_manifest(f"{checksum(body):016x}\n".encode() + body, "m")
@@ -340,5 +341,5 @@ def test_stacks_side_by_side_have_no_more_layers_than_the_taller_one() -> None:
 
 def test_a_layer_that_is_being_merged_is_left_alone() -> None:
     slices = (Slice(Run("a", 1, 1, 0, None, None), HashRange(0, 100)),)
-    here, there = Layer(0, slices, SOURCE), Layer(0, (replace(slices[0], range=HashRange(5, 9)),))
+    here, there = Layer(0, slices, SOURCE), Layer(0, (Slice(slices[0].run, HashRange(5, 9)),))
     assert side_by_side([here], [there]) == (here, there)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spillway.codec import decode, encode
 from spillway.ids import HASH_END, SlotId, Version
 from spillway.operators.base import OperatorStats, Results
 from spillway.operators.intake import Intake
@@ -25,13 +25,12 @@ from spillway.slot.orders import (
     Park,
     Pick,
     TakeBack,
-    order_from_json,
-    order_to_json,
 )
 from spillway.slot.transit import Transit
 from spillway.state.layout.moving import of_move
 from spillway.state.layout.shelf import StreamLayout
-from spillway.state.manifest import Manifest, empty_manifest, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier
@@ -58,7 +57,7 @@ ORDERS: list[Order] = [
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_order_comes_back_from_json_as_it_was(order: Order) -> None:
-    assert order_from_json(json.loads(json.dumps(order_to_json(order)))) == order
+    assert decode(type(order), encode(order)) == order
 
 
 class Listener:

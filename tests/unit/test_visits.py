@@ -19,7 +19,7 @@ from spillway.operators.theta.combinations import of_batch, of_rows
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.operators.theta.visit import Visit
 from spillway.routing.slices import Slicing
-from spillway.state.manifest import empty_manifest
+from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier

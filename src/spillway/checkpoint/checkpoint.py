@@ -13,32 +13,32 @@ never committed are found once, when the query starts.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO, Any
 
+import msgspec
+
 from spillway.checkpoint.log import Log
+from spillway.codec import decode, encode
 from spillway.coordinator.committed import Committed, Sample, initial
 from spillway.coordinator.plan import Note
 from spillway.coordinator.references import References
 from spillway.errors import QueryError, StateError
+from spillway.formats import Format
 from spillway.ids import SlotId
 from spillway.kernels.checksum import sealed, unsealed
 from spillway.plan.join import refuse_other_query
 from spillway.routing.routing import Routing
-from spillway.state.manifest import (
-    Manifest,
-    combine,
-    empty_manifest,
-    newer_format,
-    read_manifest,
-)
+from spillway.state.manifest.combining import combine
+from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.tiers import DurableTier, not_opened
 
-FORMAT = 1
+#: Of metadata.json; 2 is the first whose log and manifests the codec writes (docs/formats.md).
+FORMAT = Format(2, 2)
 #: Log records that are kept for people to read; a restart needs only the last.
 KEEP_LOG = 100
 
@@ -97,23 +97,21 @@ class Checkpoint:
                 f"the metadata of the checkpoint at {self.location} is damaged",
                 hint="restore the checkpoint directory from a copy",
             )
-        found: dict[str, Any] = json.loads(body)
-        if found["format"] > FORMAT:
-            raise newer_format(f"the checkpoint at {self.location}", found["format"], FORMAT)
-        return found
+        FORMAT.checked(body, f"the checkpoint at {self.location}")
+        return decode(dict[str, Any], body)
 
     def open(self, fingerprint: dict[str, Any], groups: int, version: str) -> dict[str, Any]:
         """The metadata, written now if the checkpoint is new, compared if it is not."""
         found = self.metadata()
         if found is None:
             found = {
-                "format": FORMAT,
+                "format": FORMAT.number,
                 "spillway": version,
                 "query_id": uuid.uuid4().hex,
                 "groups": groups,
                 "query": fingerprint,
             }
-            body = json.dumps(found, indent=1).encode()
+            body = msgspec.json.format(encode(found), indent=1)
             self.durable.replace("metadata.json", sealed(body))
         refuse_other_query(self.location, found["query"], fingerprint)
         if found["groups"] != groups:

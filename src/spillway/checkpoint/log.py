@@ -8,37 +8,22 @@ that was begun must have again (`coordinator.Note`). Each carries a checksum.
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict
-from typing import Any
 
+from spillway.codec import decode, encode
 from spillway.coordinator.committed import (
     Committed,
-    GivenUpTrack,
     Mark,
-    Sample,
-    Scaling,
     next_round_of,
 )
 from spillway.coordinator.plan import Note
 from spillway.errors import QueryError, StateError
-from spillway.kernels.checksum import sealed, unsealed
-from spillway.metrics.events import event_from_json
-from spillway.plan.shape import parse
-from spillway.policies.cluster.rounds import Progress
-from spillway.policies.shape.shaping import SlotShape
-from spillway.protocols.engine import move_from_json
-from spillway.protocols.move import GroupMove
-from spillway.routing.routing import Routing, decode_table, encode_table
-from spillway.slot.gate import Budget
-from spillway.slot.orders import order_from_json, order_to_json
-from spillway.state.manifest import newer_format
+from spillway.formats import Format, read_as
+from spillway.kernels.checksum import sealed
 from spillway.state.runs.tiers import DurableTier
 
-#: 2 added moves, scaling and the clock; 3 what the strategies of FLUX measure; 4 parallel tracks; 5
-#: changes of the number of slots in which nothing moves.
-FORMAT = 5
+#: Of records and of notes; 6 is the first that the codec writes (docs/formats.md).
+FORMAT = Format(6, 6)
 _BEGUN = ".begun"
 #: A round may come before the first batch, and then is one after batch -1.
 _NAME = re.compile(r"^(-?\d+)(?:\.(\d+))?\.json$")
@@ -61,20 +46,16 @@ class Log:
         return sorted(Mark(int(one.group(1)), int(one.group(2) or 0)) for one in found if one)
 
     def read(self, mark: Mark) -> Committed:
-        """One record, refused if it is damaged or of a newer format."""
+        """One record, refused if it is damaged, or of a format that this version cannot read."""
         name = _path(mark)
         data = self._durable.read(name)
-        body = None if data is None else unsealed(data)
-        if body is None:
+        if data is None:
             raise StateError(
-                f"log record {name} is {'missing' if data is None else 'damaged'}",
+                f"log record {name} is missing",
                 detail=f"in {self._durable.location}",
                 hint="restore the checkpoint directory from a copy",
             )
-        found = json.loads(body)
-        if found["format"] > FORMAT:
-            raise newer_format(f"log record {name}", found["format"], FORMAT)
-        return _from_json(found)
+        return read_as(Committed, *self._body(data, name))
 
     def append(self, state: Committed) -> None:
         """Commits a batch; refused if another query has committed it first."""
@@ -94,16 +75,7 @@ class Log:
         """The note of a batch or round, if it was begun with one."""
         name = _path(mark, _BEGUN)
         data = self._durable.read(name)
-        if data is None:
-            return None
-        body = unsealed(data)
-        if body is None:
-            raise StateError(
-                f"log record {name} is damaged",
-                detail=f"in {self._durable.location}",
-                hint="restore the checkpoint directory from a copy",
-            )
-        return _note_from_json(json.loads(body))
+        return None if data is None else read_as(Note, *self._body(data, name))
 
     def open_note(self, state: Committed) -> Note | None:
         """The note of whatever was begun after a commit and has not ended."""
@@ -114,133 +86,32 @@ class Log:
         self._durable.delete(_path(mark))
         self._durable.delete(_path(mark, _BEGUN))
 
+    def _body(self, data: object, name: str) -> tuple[bytes, str, str]:
+        """The JSON of a file, and how it and its place are called."""
+        what, location = f"log record {name}", self._durable.location
+        return FORMAT.body_of(data, what, location), what, location
+
 
 def record_text(state: Committed) -> bytes:
     """A record, as it is written."""
-    return json.dumps(_to_json(state), separators=(",", ":")).encode()
+    return FORMAT.stamped(encode(state))
+
+
+def record_of(text: bytes) -> Committed:
+    """The inverse of `record_text`."""
+    return decode(Committed, text)
 
 
 def note_text(note: Note) -> bytes:
     """A note, as it is written."""
-    return json.dumps(_note_to_json(note), separators=(",", ":")).encode()
+    return FORMAT.stamped(encode(note))
+
+
+def note_of(text: bytes) -> Note:
+    """The inverse of `note_text`."""
+    return decode(Note, text)
 
 
 def _path(mark: Mark, suffix: str = ".json") -> str:
     after = f".{mark.round:06d}" if mark.round else ""
     return f"log/{mark.batch:09d}{after}{suffix}"
-
-
-def _to_json(state: Committed) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "batch": state.batch,
-        "rounds": state.rounds,
-        "round": state.round,
-        "routing": _routing_to_json(state.routing),
-        "manifests": list(state.manifests),
-        "watermark_us": state.watermark_us,
-        "max_times": list(state.max_times),
-        "rows_in": list(state.rows_in),
-        "rows_late": list(state.rows_late),
-        "rows_out": state.rows_out,
-        "rows_cleaned": state.rows_cleaned,
-        "pending": state.pending,
-        "spooled": [state.spooled_rows, state.spooled_bytes],
-        "events": [event.to_json() for event in state.events],
-        "moves": [move.to_json() for move in state.moves],
-        "moves_begun": state.moves_begun,
-        "forces": [[slot, order_to_json(force)] for slot, force in state.forces],
-        "forced_bytes": state.forced_bytes,
-        "scaling": None if state.scaling is None else asdict(state.scaling),
-        "clock_s": round(state.clock_s, 6),
-        "sample": asdict(state.sample),
-        "given_up": None if state.given_up is None else asdict(state.given_up),
-        "shapes": [one.to_json() for one in state.shapes],
-    }
-
-
-def _from_json(found: dict[str, Any]) -> Committed:
-    spooled_rows, spooled_bytes = found.get("spooled", (0, 0))
-    return Committed(
-        batch=found["batch"],
-        rounds=found["rounds"],
-        round=found["round"],
-        routing=_routing_from_json(found["routing"]),
-        manifests=tuple(found["manifests"]),
-        watermark_us=found["watermark_us"],
-        max_times=tuple(found["max_times"]),
-        rows_in=tuple(found["rows_in"]),
-        rows_late=tuple(found["rows_late"]),
-        rows_out=found["rows_out"],
-        rows_cleaned=found["rows_cleaned"],
-        pending=tuple((group, size) for group, size in found["pending"]),
-        spooled_rows=spooled_rows,
-        spooled_bytes=spooled_bytes,
-        events=tuple(event_from_json(event) for event in found["events"]),
-        shapes=tuple(SlotShape.from_json(one) for one in found.get("shapes", ())),
-        **(_adaptation(found) if found["format"] > 1 else {}),
-    )
-
-
-def _adaptation(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "moves": _moves(found["moves"]),
-        "moves_begun": found["moves_begun"],
-        "forces": tuple((slot, order_from_json(force)) for slot, force in found["forces"]),
-        "forced_bytes": found["forced_bytes"],
-        "scaling": _scaling(found["scaling"]) if found["scaling"] else None,
-        "clock_s": found["clock_s"],
-        "sample": _sample(found["sample"]),
-        "given_up": GivenUpTrack(**found["given_up"]) if found.get("given_up") else None,
-    }
-
-
-def _scaling(found: dict[str, Any]) -> Scaling:
-    tries = tuple((slot, count) for slot, count in found["tries"])
-    return Scaling(found["slots"], tries, found.get("passive", False), found.get("reason", ""))
-
-
-def _sample(found: dict[str, Any]) -> Sample:
-    values: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in found.items()
-    }
-    if "progress" in found:
-        values["progress"] = Progress.from_json(found["progress"])
-    return Sample(**values)
-
-
-def _moves(found: list[dict[str, Any]]) -> tuple[GroupMove, ...]:
-    return tuple(move_from_json(move) for move in found)
-
-
-def _routing_to_json(routing: Routing) -> dict[str, Any]:
-    table = encode_table(routing.table)
-    return {"version": routing.version, "slots": routing.slots, "table": table}
-
-
-def _routing_from_json(found: dict[str, Any]) -> Routing:
-    return Routing(found["version"], found["slots"], decode_table(found["table"]))
-
-
-def _note_to_json(note: Note) -> dict[str, Any]:
-    return {
-        "routing": _routing_to_json(note.routing),
-        "memory": list(note.memory_bytes),
-        "cleanup": list(note.cleanup),
-        "moves": [move.to_json() for move in note.moves],
-        "budgets": [None if one is None else asdict(one) for one in note.budgets],
-        "t_gaps_s": list(note.t_gaps_s),
-        "shapes": [str(shape) for shape in note.shapes],
-    }
-
-
-def _note_from_json(found: dict[str, Any]) -> Note:
-    return Note(
-        _routing_from_json(found["routing"]),
-        tuple(found["memory"]),
-        tuple(found["cleanup"]),
-        _moves(found["moves"]),
-        tuple(None if one is None else Budget(**one) for one in found.get("budgets", ())),
-        tuple(found.get("t_gaps_s", ())),
-        shapes=tuple(parse(text) for text in found.get("shapes", ())),
-    )

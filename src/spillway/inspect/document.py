@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spillway.codec import plain
 from spillway.coordinator.committed import Committed, Scaling
 from spillway.inspect.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
@@ -29,7 +30,7 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "groups": found.metadata["groups"],
         "committed": None if state is None else _committed_document(state, names),
         "slots": [_slot_document(slot) for slot in found.slots],
-        "events": [event.to_json() for event in found.events],
+        "events": [plain(event) for event in found.events],
         "files": {
             "runs": found.files.named,
             "bytes": found.files.named_bytes,

@@ -14,7 +14,7 @@ from spillway.coordinator.committed import Committed
 from spillway.ids import SlotId
 from spillway.policies.shape.shaping import NWAY, Shaping, SlotShape
 from spillway.state.layout.gaps import both
-from spillway.state.manifest import Manifest
+from spillway.state.manifest.manifest import Manifest
 
 
 @dataclass(frozen=True)

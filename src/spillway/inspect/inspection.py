@@ -23,7 +23,7 @@ from spillway.kernels.checksum import checksum
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupTable
 from spillway.state.layout.layers import Layer
-from spillway.state.manifest import Manifest, empty_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.run import Run
 from spillway.state.runs.tiers import open_filesystem
 

@@ -6,9 +6,12 @@ They travel in the slot records, and are kept in the query's log, its progress a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from spillway.codec import tagged
 
 
+@tagged("event", by="kind")
 @dataclass(frozen=True)
 class Event:
     """Something that was done to groups of one slot in one batch."""
@@ -23,10 +26,6 @@ class Event:
     seconds: float
     #: Why, in words for people.
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with the kind of event in it."""
-        return {"event": self.kind, **vars(self), "groups": list(self.groups)}
 
 
 @dataclass(frozen=True)
@@ -217,15 +216,3 @@ TRACK_STEPS: tuple[type[MoveEvent], ...] = (
     OldPurged,
     GroupsDeleted,
 )
-
-_OTHERS: tuple[type[Event], ...] = (
-    *(Spilled, ForceSpilled, CleanedUp, Reloaded),
-    *(SendingFailed, MoveRolledBack, TrackGivenUp, Scaled, Reshaped),
-)
-_KINDS = {kind.kind: kind for kind in (*STEPS, *TRACK_STEPS, *_OTHERS)}
-
-
-def event_from_json(found: dict[str, Any]) -> Event:
-    """The inverse of `Event.to_json`."""
-    values = {name: value for name, value in found.items() if name != "event"}
-    return _KINDS[found["event"]](**{**values, "groups": tuple(found["groups"])})

@@ -16,8 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from spillway.codec import stored
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -139,22 +142,6 @@ class GroupTable:
             *(np.maximum(a, b) if _neutral(n) == NEVER else a + b for n, (a, b) in columns.items())
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data: the groups in which something happened."""
-        ids = np.flatnonzero(self.here)
-        found = {f.name: getattr(self, f.name)[..., ids].tolist() for f in fields(self)}
-        return {"count": len(self), "streams": len(self.rows), "ids": ids.tolist(), **found}
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> GroupTable:
-        """The inverse of `to_json`."""
-        table = cls.empty(found["count"], found["streams"])
-        for one in fields(cls):
-            # A table that an earlier version wrote has not all columns.
-            if found["ids"] and one.name in found:
-                getattr(table, one.name)[..., found["ids"]] = found[one.name]
-        return table
-
 
 @dataclass(frozen=True)
 class GroupSizes:
@@ -219,3 +206,30 @@ class GroupNews:
 
 def _neutral(name: str) -> int:
     return NEVER if name == "last_insert" else 0
+
+
+class _Columns(msgspec.Struct):
+    """A table in a file: the columns of the groups in which something happened."""
+
+    count: int
+    streams: int
+    ids: list[int]
+    columns: dict[str, list[Any]]
+
+
+def _columns_of(table: GroupTable) -> _Columns:
+    ids = np.flatnonzero(table.here)
+    columns = {one.name: getattr(table, one.name)[..., ids].tolist() for one in fields(table)}
+    return _Columns(len(table), len(table.rows), ids.tolist(), columns)
+
+
+def _table_of(found: _Columns) -> GroupTable:
+    table = GroupTable.empty(found.count, found.streams)
+    for one in fields(table):
+        # A column that is not there keeps its neutral values.
+        if found.ids and one.name in found.columns:
+            getattr(table, one.name)[..., found.ids] = found.columns[one.name]
+    return table
+
+
+stored(GroupTable, _Columns, _columns_of, _table_of)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from spillway.codec import plain
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 
@@ -23,13 +24,6 @@ class Phases:
     operator_s: float
     #: The coordinator's log, and upkeep.
     commit_s: float
-
-
-class Moving(Protocol):
-    """A move under way."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
 
 
 class Commit(Protocol):
@@ -56,7 +50,7 @@ class Commit(Protocol):
         """What was done to the state."""
 
     @property
-    def moves(self) -> Sequence[Moving]:
+    def moves(self) -> Sequence[object]:
         """The moves under way."""
 
 
@@ -88,9 +82,9 @@ def progress(
         "groupsPending": len(commit.pending),
         "spooledRows": sum(r.spooled_rows for r in ordered),
         "spooledBytes": sum(r.spooled_bytes for r in ordered),
-        "moves": [move.to_json() for move in commit.moves],
+        "moves": [plain(move) for move in commit.moves],
         "slots": [_slot(r, streams) for r in ordered],
-        "events": [event.to_json() for event in commit.events],
+        "events": [plain(event) for event in commit.events],
         "phases": {
             "planMs": round(phases.plan_s * 1e3, 1),
             "exchangeMs": round(phases.exchange_s * 1e3, 1),

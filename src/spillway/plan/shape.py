@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from spillway.codec import stored
 from spillway.errors import QueryError
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -123,6 +124,9 @@ def parse(text: str) -> Shape:
     if rest or isinstance(shape, str):
         raise _unreadable(text)
     return shape
+
+
+stored(Shape, str, str, parse)
 
 
 def _parsed(tokens: Sequence[str], text: str) -> tuple[Shape | str, Sequence[str]]:

@@ -8,7 +8,6 @@ of memory meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from spillway.errors import QueryError
 from spillway.protocols.messages import Message, Reactivated, SendPartitions
@@ -67,8 +66,3 @@ def following(
 def busy(moves: Iterable[GroupMove]) -> set[int]:
     """The slots that take part in a move."""
     return {slot for move in moves for slot in move.slots}
-
-
-def move_from_json(found: dict[str, Any]) -> GroupMove:
-    """A move as the log has it; those that an earlier version began have no protocol named."""
-    return PROTOCOLS[found.get("protocol", Relocation.protocol)].from_json(found)

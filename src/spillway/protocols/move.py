@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
+from spillway.codec import tagged
 from spillway.errors import QueryError
 from spillway.protocols.messages import Message, PartitionsToMove
 from spillway.slot.orders import Pick
@@ -41,6 +42,7 @@ Transitions = Mapping[tuple[Phase, type[Message]], frozenset[Phase]]
 _Move = TypeVar("_Move", bound="GroupMove")
 
 
+@tagged("protocol", by="protocol")
 @dataclass(frozen=True)
 class GroupMove:
     """One move of groups from one slot to another."""
@@ -113,17 +115,3 @@ class GroupMove:
             phase = self.begins if message.groups else Phase.ENDED
             return replace(self, phase=phase, groups=message.groups, bytes=message.bytes)
         return replace(self, phase=Phase.ENDED)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for the log."""
-        pick = None if self.pick is None else vars(self.pick)
-        values = {"phase": self.phase.value, "groups": list(self.groups), "pick": pick}
-        return {"protocol": self.protocol, **vars(self), **values}
-
-    @classmethod
-    def from_json(cls: type[_Move], found: dict[str, Any]) -> _Move:
-        """The inverse of `to_json`."""
-        groups, pick = tuple(found["groups"]), found.get("pick")
-        values = {name: value for name, value in found.items() if name != "protocol"}
-        values |= {"phase": Phase(found["phase"]), "groups": groups}
-        return cls(**{**values, "pick": Pick(**pick) if pick else None})

@@ -12,7 +12,7 @@
 This is MSLB of PLANS 4.2 as well (Algorithms 3, 4): its eight messages are the same. What it adds is
 what the receiver does with states of another plan, and that is no matter of messages: states that match
 by name are taken, others are dropped, and what is missing is a gap that the receiver fills while it
-serves the groups (`arranged` in state/manifest.py, state/layout/gaps.py).
+serves the groups (`arranged` in state/manifest/matching.py, state/layout/gaps.py).
 
 Sending changes nothing but files that nobody names, so it may be repeated; after `MOST_FAILURES` the
 move is given up and the sender takes its groups back.

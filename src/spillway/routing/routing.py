@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
+from spillway.codec import Stored
 from spillway.errors import SettingsError
 from spillway.ids import HASH_END, SlotId
 from spillway.routing.groups import group_bounds
 
 
-@dataclass(frozen=True)
-class HashRange:
-    """The hashes [lo, hi)."""
+class HashRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The hashes [lo, hi); a struct, because a manifest has tens of thousands of them."""
 
     lo: int
     hi: int
@@ -55,6 +57,19 @@ def outside(ranges: Sequence[HashRange]) -> tuple[HashRange, ...]:
     return tuple(HashRange(lo, hi) for lo, hi in gaps if lo < hi)
 
 
+def encode_table(table: Sequence[int]) -> list[list[int]]:
+    """The table as pairs (slot, number of neighbouring groups), for the log."""
+    slots = np.asarray(table)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(slots)) + 1])
+    lengths = np.diff(np.append(starts, len(slots)))
+    return np.stack([slots[starts], lengths], axis=1).tolist()  # type: ignore[no-any-return]
+
+
+def decode_table(pairs: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The inverse of `encode_table`."""
+    return tuple(slot for slot, count in pairs for _ in range(count))
+
+
 @dataclass(frozen=True)
 class Routing:
     """A table from group to slot.
@@ -66,7 +81,7 @@ class Routing:
 
     version: int
     slots: int
-    table: tuple[int, ...]
+    table: Annotated[tuple[int, ...], Stored(list[tuple[int, int]], encode_table, decode_table)]
 
     def __post_init__(self) -> None:
         if self.slots < 1 or len(self.table) < self.slots:
@@ -188,16 +203,3 @@ def _fill(table: list[int], slices: int, quota: Sequence[int]) -> None:
             held[room[0]][other] = held[slot].pop(other)
             table[held[room[0]][other]] = room[0]
         table[group], held[slot][one] = slot, group
-
-
-def encode_table(table: Sequence[int]) -> list[list[int]]:
-    """The table as (slot, how many groups in a row) pairs, for the log."""
-    slots = np.asarray(table)
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(slots)) + 1])
-    lengths = np.diff(np.append(starts, len(slots)))
-    return np.stack([slots[starts], lengths], axis=1).tolist()  # type: ignore[no-any-return]
-
-
-def decode_table(pairs: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The inverse of `encode_table`."""
-    return tuple(slot for slot, count in pairs for _ in range(count))

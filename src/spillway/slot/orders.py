@@ -8,8 +8,7 @@ statistics.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 #: What one group is picked by.
 LOAD = "load"
@@ -138,29 +137,3 @@ class Force:
 
 Tracked = Duplicate | Shadow | Rejoin | Delete
 Order = Choose | Depart | Park | Arrive | Leave | TakeBack | Tracked | Force
-
-
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        *(Choose, Depart, Park, Arrive, Leave, TakeBack),
-        *(Duplicate, Shadow, Rejoin, Delete, Force),
-    )
-}
-
-
-def order_to_json(order: Order) -> dict[str, Any]:
-    """Plain data, with the kind of order in it."""
-    return {"order": type(order).__name__, **asdict(order)}
-
-
-def order_from_json(found: dict[str, Any]) -> Order:
-    """The inverse of `order_to_json`."""
-    kind = _KINDS[found["order"]]
-    values = {one.name: found[one.name] for one in fields(kind)}
-    if isinstance(values.get("groups"), list):
-        values["groups"] = tuple(values["groups"])
-    if values.get("pick"):
-        values["pick"] = Pick(**values["pick"])
-    order: Order = kind(**values)
-    return order

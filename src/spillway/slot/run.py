@@ -38,7 +38,8 @@ from spillway.slot.gate import Budget, Gate, closed_groups
 from spillway.slot.orders import Force, Order
 from spillway.slot.rotation import RotationKeeper
 from spillway.slot.transit import Transit
-from spillway.state.manifest import Manifest, read_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.store import Store
 from spillway.state.slot.state import SlotState
 

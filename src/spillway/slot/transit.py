@@ -33,7 +33,7 @@ from spillway.slot.orders import (
     TakeBack,
 )
 from spillway.state.layout.moving import Parked, of_move
-from spillway.state.manifest import Manifest
+from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState

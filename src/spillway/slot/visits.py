@@ -36,7 +36,8 @@ from spillway.routing.routing import HashRange
 from spillway.slot.control import Controller
 from spillway.slot.held import Held
 from spillway.slot.run import SlotJob, manifest_name, opened, run_slot
-from spillway.state.manifest import Manifest, read_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.run import as_numpy
 from spillway.state.runs.store import Store
 from spillway.state.slot.state import SlotState

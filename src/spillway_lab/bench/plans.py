@@ -23,6 +23,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from spillway.codec import plain
 from spillway.metrics.events import Reshaped
 from spillway.spark.api.join import join
 from spillway_lab.bench.engine import SpillwayRun, answer, awaited, session
@@ -105,7 +106,7 @@ def _run(
         return {
             "change": drift.change,
             "batches": batches[:least_batches],
-            "reshaped": [event.to_json() for event in changes],
+            "reshaped": [plain(event) for event in changes],
         }
     finally:
         run.stop()

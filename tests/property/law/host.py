@@ -18,7 +18,9 @@ from spillway.protocols.messages import (
     SendPartitions,
 )
 from spillway.state.layout.moving import of_move
-from spillway.state.manifest import Manifest, matched, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.matching import matched
 from spillway.state.runs.store import Store
 from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
 

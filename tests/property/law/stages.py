@@ -29,7 +29,7 @@ from spillway.plan.shape import Shape
 from spillway.routing.groups import group_of
 from spillway.settings import Adapt
 from spillway.slot.run import SlotJob, run_slot
-from spillway.state.manifest import Manifest, empty_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
 

@@ -14,7 +14,7 @@ Where a state is not there (state/layout/gaps.py), because the shape was another
 where the groups came from, the tree does without it: the node is dissolved, and its children are joined
 by the node above it. A batch also fills a bounded part of the gaps, from the lowest hash upwards, as
 compaction merges: what PLANS 4.1 recomputes before a plan may go on is made here while it goes on. What
-a shape no longer has is dropped when the state is opened (`arranged` in state/manifest.py).
+a shape no longer has is dropped when the state is opened (`arranged` in state/manifest/matching.py).
 
 In the groups of a parallel track (state/slot/tracks.py) the tree goes on: all rows, old and new, go up
 as ever, and only at the root what is new alone is not given out (PLANS 3.1).

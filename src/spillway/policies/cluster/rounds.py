@@ -9,10 +9,8 @@ begins to measure anew.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from spillway.metrics.view import ClusterView
-from spillway.policies.cluster.account import Account
 from spillway.policies.cluster.collection import Collection
 from spillway.policies.cluster.decision import Decision
 from spillway.policies.cluster.strategy import Strategy
@@ -29,15 +27,6 @@ class Progress:
     def seen(self, *, groups: bool) -> Progress:
         """While moves are under way: whether groups were chosen for one of them."""
         return replace(self, collection=self.collection.seen(groups=groups))
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Progress:
-        """The inverse of `dataclasses.asdict`; what an older version has learned is left out."""
-        collection, known = Collection(**found["collection"]), found["tuner"]
-        if "account" not in known:
-            return cls(collection)
-        more = {"roles": tuple(known["roles"]), "account": Account(**known["account"])}
-        return cls(collection, Tuner(**{**known, **more}))
 
 
 @dataclass(frozen=True)

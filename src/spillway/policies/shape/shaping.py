@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 from spillway.errors import PlanError, QueryError
 from spillway.metrics.record import SlotRecord
@@ -25,7 +24,6 @@ from spillway.policies.shape.costs import (
     Estimate,
     JoinRates,
     ShapeCost,
-    StreamRates,
     cheapest,
     join_rates,
 )
@@ -49,27 +47,6 @@ class SlotShape:
     rates: JoinRates | None = None
     #: Whether measurements have decided about it; before that nothing but a start speaks for it.
     chosen: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for the log."""
-        wish, rates = self.wish, self.rates
-        return {
-            "shape": str(self.shape),
-            "wish": None if wish.shape is None else [str(wish.shape), wish.times],
-            "rates": None if rates is None else _rates_to_json(rates),
-            "chosen": self.chosen,
-        }
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> SlotShape:
-        """The inverse of `to_json`."""
-        wish, rates = found["wish"], found["rates"]
-        return cls(
-            parse(found["shape"]),
-            Wish() if wish is None else Wish(parse(wish[0]), wish[1]),
-            None if rates is None else _rates_from_json(rates),
-            found.get("chosen", False),
-        )
 
     def costs(self) -> dict[Shape, ShapeCost]:
         """What the shape would cost by what was measured, and then the others, cheapest first.
@@ -202,22 +179,3 @@ def _averaged(older: JoinRates, newer: JoinRates) -> JoinRates:
     )
     results = ((older.results or 0.0) + (newer.results or 0.0)) / 2
     return replace(newer, streams=streams, results=results)
-
-
-def _rates_to_json(rates: JoinRates) -> dict[str, Any]:
-    return {
-        "streams": [
-            [one.name, *(float(f"{x:.6g}") for x in (one.rate, one.rows, one.row_bytes))]
-            for one in rates.streams
-        ],
-        "selectivity": [[*pair, float(f"{part:.6g}")] for pair, part in rates.selectivity.items()],
-        "results": rates.results,
-    }
-
-
-def _rates_from_json(found: dict[str, Any]) -> JoinRates:
-    return JoinRates(
-        tuple(StreamRates(*values) for values in found["streams"]),
-        {(one, other): part for one, other, part in found["selectivity"]},
-        found["results"],
-    )

@@ -52,7 +52,9 @@ from spillway.spark.runtime.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.runtime.workers import own_workers
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.moving import Departure, of_move
-from spillway.state.manifest import Manifest, matched, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.matching import matched
 from spillway.state.runs.merging import merged
 from spillway.state.runs.run import Run
 from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpacked

@@ -31,7 +31,8 @@ from spillway.slot.run import SlotJob, run_slot
 from spillway.slot.visits import RoundRecord
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.lanes import COPY, stored_as
-from spillway.state.manifest import Manifest, empty_manifest, read_manifest
+from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.run import as_numpy
 from spillway.state.runs.store import Store
 from spillway.state.runs.tiers import DurableTier

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -46,9 +47,8 @@ class Run:
     tier: str = "memory"
 
 
-@dataclass(frozen=True)
-class Slice:
-    """The rows of a run whose hashes are in a range."""
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """The rows of a run whose hashes are in a range; a struct for the same reason as `HashRange`."""
 
     run: Run
     range: HashRange

@@ -3,7 +3,8 @@
 Rows of a group that is closed (slot/gate.py) are kept as they come, in the form in which state is kept,
 in layers of the disk tier that no batch probes. When the group is opened, its waiting rows become rows
 of that batch. What waits is input: what an operator makes of rows (state/layout/gaps.py) it makes when
-they are processed. A `Spool` is what a manifest names of this, a `Spooler` changes it during one batch.
+they are processed. A `Spool` (state/layout/spool.py) is what a manifest names of this, a `Spooler`
+changes it during one batch.
 
 A group's waiting rows are taken out all together, before or with newer ones, so the order of its rows is
 kept; and nothing of what they may meet in the state expires while they wait (`SlotState.expire`).
@@ -11,8 +12,7 @@ kept; and nothing of what they may meet in the state expires while they wait (`S
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +23,8 @@ from spillway.routing.routing import group_ranges
 from spillway.state.layout.compactor import Compactor
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.layout.spool import Spool
 from spillway.state.runs.run import RunData, Slice
-
-
-@dataclass(frozen=True)
-class Spool:
-    """The rows that wait at one version."""
-
-    #: For each input stream, its layers; all their runs are of the disk tier. Empty: nothing waits.
-    streams: tuple[tuple[Layer, ...], ...] = ()
-    #: For each group with waiting rows, since when the first of them waits, by the query's clock.
-    since_s: Mapping[int, float] = field(default_factory=dict)
-    #: Totals for people: what waits, over all streams.
-    rows: int = 0
-    bytes: int = 0
 
 
 class Spooler:

@@ -27,7 +27,9 @@ from spillway.state.layout.generations import cut_layers
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.moving import Departure, Parked, of_move
 from spillway.state.layout.shelf import Shelf, StreamLayout
-from spillway.state.manifest import Manifest, arranged, part_manifest
+from spillway.state.manifest.combining import part_manifest
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.manifest.matching import arranged
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import Store

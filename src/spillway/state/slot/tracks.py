@@ -19,41 +19,25 @@ one of its rows is, so that nothing of it carries a flag either:
 and the two are all that it should have. The sender keeps its plan, changes it, and fills its gaps as
 ever; a gap is one of both. If the track is given up, both are one again, and nothing is made anew.
 
-A `Track` is what a manifest names of this, a `Tracker` changes it during one batch.
+A `Track` (state/layout/track.py) is what a manifest names of this, a `Tracker` changes it during one
+batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.layout.generations import cut_layers
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.layout.track import Track
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 
 #: A batch's share of merging: of a stream, its layers, and how many rows are new of it.
 Merge = Callable[[int, tuple[Layer, ...], int], tuple[Layer, ...]]
-
-
-@dataclass(frozen=True)
-class Track:
-    """The groups of one parallel track, and their new rows."""
-
-    move: int
-    groups: tuple[int, ...]
-    #: No row to come meets an old one when the watermark is here; None: there is no old one.
-    until_us: int | None
-    #: For each stream, the layers of new rows; of a made one, of those that are made of new rows alone.
-    streams: tuple[tuple[Layer, ...], ...]
-
-    def over(self, watermark_us: int | None) -> bool:
-        """Whether all old rows are gone (AllOldPurged)."""
-        if self.until_us is None:
-            return True
-        return watermark_us is not None and watermark_us >= self.until_us
 
 
 class Tracker:

@@ -28,7 +28,8 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
 from spillway.policies.local.controller import SpillPolicy
 from spillway.slot.run import SlotJob, run_slot
-from spillway.state.manifest import empty_manifest, read_manifest
+from spillway.state.manifest.manifest import empty_manifest
+from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier, default_memory_root
 from spillway_lab.simulator.cluster.scenario import Machine

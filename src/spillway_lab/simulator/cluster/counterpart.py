@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from spillway.codec import made, plain
 from spillway.errors import SettingsError
 from spillway_lab.simulator.cluster.calibration import Calibration
 from spillway_lab.simulator.cluster.scenario import Disturbance, Exchange, Scenario, Workload
@@ -115,19 +116,13 @@ class Measured:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        found: dict[str, Any] = plain(self)
+        return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Measured:
         """The inverse of `to_json`."""
-        slowed = tuple(Slowed(**one) for one in found["run"]["slowed"])
-        known = RealRun(**{**found["run"], "slowed": slowed})
-        return cls(known, tuple(_batch(one) for one in found["batches"]))
-
-
-def _batch(found: Mapping[str, Any]) -> Batch:
-    by_slot = {name: tuple(found[name]) for name in ("busy_s", "slot_rows")}
-    return Batch(**{**found, **by_slot})
+        return made(cls, found)
 
 
 def with_own_costs(found: Measured) -> RealRun:

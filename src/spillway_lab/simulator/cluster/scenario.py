@@ -8,11 +8,13 @@ in the paper's megabytes, of which 1,024 are its gigabyte.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from spillway.codec import plain
 from spillway.errors import SettingsError
 from spillway.settings import Adapt
+from spillway_lab.simulator.description import described
 
 MB = 1 << 20
 
@@ -205,12 +207,13 @@ class Scenario:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        found: dict[str, Any] = plain(self)
+        return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Scenario:
         """The inverse of `to_json`; what is left out has its default."""
-        return _made(cls, found, "scenario")
+        return described(cls, found, "scenario")
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -220,33 +223,3 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
             f"{name}={value!r} is not one of {', '.join(map(repr, choices))}",
             hint=f"for example {name}={choices[0]!r}",
         )
-
-
-_T = TypeVar("_T")
-
-
-def _made(kind: type[_T], found: Mapping[str, Any], where: str) -> _T:
-    if not isinstance(found, Mapping):
-        raise SettingsError(f"{where} is not an object: {found!r}")
-    types = get_type_hints(kind)
-    names = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-    for name in found:
-        if name not in names:
-            raise SettingsError(
-                f"{where} has no field {name!r}", hint=f"the fields are {', '.join(names)}"
-            )
-    values = {name: _value(types[name], value, name) for name, value in found.items()}
-    try:
-        return kind(**values)
-    except TypeError as problem:
-        raise SettingsError(
-            f"a field of {where} has a wrong type", detail=str(problem)
-        ) from problem
-
-
-def _value(kind: Any, value: Any, name: str) -> Any:
-    if is_dataclass(kind):
-        return _made(kind, value, name)  # type: ignore[arg-type]
-    if name == "disturbances":
-        return tuple(_made(Disturbance, one, f"disturbance {n}") for n, one in enumerate(value))
-    return tuple(value) if isinstance(value, list) else value

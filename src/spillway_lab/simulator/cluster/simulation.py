@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from spillway.codec import plain
 from spillway.metrics.events import Event, GroupsReactivated, Spilled
 from spillway_lab.simulator.cluster.checkers import Checker
 from spillway_lab.simulator.cluster.cluster import Cluster
@@ -35,7 +36,7 @@ class Result(Outcome[Scenario | JoinScenario]):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        journal = [{"at_s": at, **event.to_json()} for at, event in self.journal]
+        journal = [{"at_s": at, **plain(event)} for at, event in self.journal]
         return {**super().to_json(), "journal": journal}
 
 

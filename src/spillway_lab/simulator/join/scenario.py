@@ -8,12 +8,13 @@ the units of `policies.plans.Costs`, so that what decides about shapes is also w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from spillway.codec import plain
 from spillway.errors import SettingsError
 from spillway.metrics.groups import Floats
 from spillway.plan.shape import Shape, parse
@@ -117,4 +118,5 @@ class JoinScenario:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        found: dict[str, Any] = plain(self)
+        return found

@@ -21,14 +21,16 @@ With `batch_s` rows come in micro-batches, as a query on Spark takes them
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from spillway.codec import plain
 from spillway.errors import SettingsError
 from spillway.policies.ring.model import HopCosts, Source
 from spillway.policies.ring.probing import Predicate, Stream, probe_orders
 from spillway.policies.ring.slicing import ATR, CTR, PSP
 from spillway_lab.simulator.cluster.scenario import one_of
+from spillway_lab.simulator.description import described
 
 DISTRIBUTIONS = (PSP, ATR, CTR)
 NETWORKS = ("packets", "links", "shared")
@@ -166,9 +168,10 @@ class RingScenario:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        found: dict[str, Any] = plain(self)
+        return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RingScenario:
         """The inverse of `to_json`; what is left out has its default."""
-        return cls(**found)
+        return described(cls, found, "scenario")

@@ -1,0 +1,301 @@
+"""Values to JSON and back, directed by their types: a record that gains a field needs no code here.
+
+msgspec reads and writes frozen dataclasses as they are. What it cannot do by itself is declared once,
+next to the type:
+
+    stored(Shape, str, str, parse)              a class that has another form in files
+    table: Annotated[Table, Stored(...)]        the same for one field
+    stored_within(Slice, ...)                   a form that refers to what a document shares
+    @tagged("event", by="kind")                 a base class whose subclasses are told apart by a tag
+
+A mapping whose keys JSON cannot have becomes a list of pairs. From the type hints of a record, the
+codec derives the type that msgspec handles (`Form`): the record itself if nothing in it is declared,
+and otherwise a struct with the same field names. Fields that a file lacks get their defaults.
+
+Floats keep every bit. Known limitation: msgspec writes infinities and NaN as null, so no record may
+hold them; and a record cannot contain itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache, reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+import numpy as np
+
+_T = TypeVar("_T")
+#: Writes or reads one value; the second argument is what the values of a document share.
+Change = Callable[[Any, Any], Any]
+
+
+class Form(NamedTuple):
+    """How values of a type are stored."""
+
+    #: The type that msgspec reads and writes.
+    kind: Any
+    #: From the value to that type, and back; None: they are the same.
+    write: Change | None = None
+    read: Change | None = None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How one field is stored: as a value of `kind`."""
+
+    kind: Any
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+    def form(self) -> Form:
+        """The same as a form."""
+        return Form(
+            self.kind, lambda value, _: self.write(value), lambda found, _: self.read(found)
+        )
+
+
+class _Family(NamedTuple):
+    """A base class, and how its subclasses are told apart."""
+
+    base: type
+    #: The name of the tag in JSON, and the class variable with its value.
+    field: str
+    by: str
+
+
+_FORMS: dict[type, Form] = {}
+_FAMILIES: dict[type, _Family] = {}
+
+
+def stored(cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]) -> None:
+    """Declares that values of a class are stored as values of `kind`."""
+    _FORMS[cls] = Stored(kind, write, read).form()
+
+
+def stored_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
+    """The same for a form that refers to what the document shares."""
+    _FORMS[cls] = Form(kind, write, read)
+
+
+def tagged(field: str, by: str) -> Callable[[type[_T]], type[_T]]:
+    """Declares a base class whose subclasses are stored with a tag, the value of their `by`.
+
+    Subclasses have to be defined before the first value of the family is read.
+    """
+
+    def declare(cls: type[_T]) -> type[_T]:
+        _FAMILIES[cls] = _Family(cls, field, by)
+        return cls
+
+    return declare
+
+
+def encode(value: Any, shared: Any = None) -> bytes:
+    """A value as JSON.
+
+    Example:
+        >>> encode({"rows": (1, 2)})
+        b'{"rows":[1,2]}'
+    """
+    kind: Any = type(value)
+    write = form_of(kind).write
+    return _ENCODER.encode(value if write is None else write(value, shared))
+
+
+def decode(kind: type[_T], data: bytes | msgspec.Raw, shared: Any = None) -> _T:
+    """The inverse of `encode`.
+
+    Raises:
+        ValueError: The data is not JSON, or not of this kind.
+    """
+    known: Any = kind
+    found, read = _decoder(known).decode(data), form_of(known).read
+    return cast("_T", found if read is None else read(found, shared))
+
+
+def plain(value: Any) -> Any:
+    """A value as plain data: what JSON would give back."""
+    return msgspec.json.decode(encode(value))
+
+
+def made(kind: type[_T], found: Any) -> _T:
+    """The inverse of `plain`.
+
+    Raises:
+        ValueError: The data is not of this kind.
+    """
+    known: Any = kind
+    form = form_of(known)
+    value = msgspec.convert(found, form.kind)
+    return cast("_T", value if form.read is None else form.read(value, None))
+
+
+@cache
+def form_of(kind: Any) -> Form:
+    """How values of a type are stored."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        chosen = next((one for one in args[1:] if isinstance(one, Stored)), None)
+        return form_of(args[0]) if chosen is None else chosen.form()
+    if origin in (Union, UnionType):
+        return _either(kind, args)
+    if origin is tuple and args[1:] != (...,):
+        return _fixed(kind, args)
+    if origin is not None and isinstance(origin, type):
+        return _container(kind, origin, args)
+    if kind in _FORMS:
+        return _FORMS[kind]
+    if kind in _FAMILIES:
+        return _any_of(_FAMILIES[kind])
+    return _record(kind) if isinstance(kind, type) and is_dataclass(kind) else Form(kind)
+
+
+def _either(kind: Any, args: tuple[Any, ...]) -> Form:
+    forms = [form_of(arg) for arg in args if arg is not NoneType]
+    if all(form.write is None for form in forms):
+        return Form(kind)
+    if len(forms) > 1:
+        raise TypeError(f"{kind} cannot be stored: declare its members as a family")
+    inner, write, read = forms[0]
+    assert write is not None
+    assert read is not None
+    return Form(
+        inner | None,
+        lambda value, shared: None if value is None else write(value, shared),
+        lambda found, shared: None if found is None else read(found, shared),
+    )
+
+
+def _fixed(kind: Any, args: tuple[Any, ...]) -> Form:
+    forms = [form_of(arg) for arg in args]
+    if all(form.write is None for form in forms):
+        return Form(kind)
+
+    def write(value: Any, shared: Any) -> Any:
+        return [_applied(f.write, one, shared) for f, one in zip(forms, value, strict=True)]
+
+    def read(found: Any, shared: Any) -> Any:
+        return tuple(_applied(f.read, one, shared) for f, one in zip(forms, found, strict=True))
+
+    return Form(tuple[tuple(form.kind for form in forms)], write, read)  # type: ignore[misc]
+
+
+def _container(kind: Any, origin: type, args: tuple[Any, ...]) -> Form:
+    if issubclass(origin, Mapping):
+        return _mapping(kind, *args)
+    if not issubclass(origin, Sequence):
+        return Form(kind)
+    inner, write, read = form_of(args[0])
+    if write is None or read is None:
+        return Form(kind)
+    whole: Callable[[list[Any]], Any] = list if origin is list else tuple
+    return Form(
+        list[inner],  # type: ignore[valid-type]
+        lambda value, shared: [write(one, shared) for one in value],
+        lambda found, shared: whole([read(one, shared) for one in found]),
+    )
+
+
+def _mapping(kind: Any, key: Any, value: Any) -> Form:
+    if key in (str, int) and form_of(value).write is None:
+        return Form(kind)
+    pair, write, read = form_of(tuple[key, value])
+    return Form(
+        list[pair],  # type: ignore[valid-type]
+        lambda found, shared: [_applied(write, one, shared) for one in found.items()],
+        lambda found, shared: dict(_applied(read, one, shared) for one in found),
+    )
+
+
+def _record(kind: type) -> Form:
+    family = next((_FAMILIES[base] for base in kind.__mro__ if base in _FAMILIES), None)
+    forms = _field_forms(kind)
+    if family is None and all(form.write is None for form in forms.values()):
+        return Form(kind)
+    return _as_struct(kind, forms, family)
+
+
+def _field_forms(kind: type) -> dict[str, Form]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: form_of(hints[one.name]) for one in fields(kind)}
+
+
+def _as_struct(kind: type, forms: dict[str, Form], family: _Family | None) -> Form:
+    tag = {} if family is None else {"tag": getattr(kind, family.by), "tag_field": family.field}
+    struct = msgspec.defstruct(
+        kind.__name__, [_member(one, forms[one.name]) for one in fields(kind)], kw_only=True, **tag
+    )
+    changes = [(name, form.write, form.read) for name, form in forms.items()]
+
+    def write(value: Any, shared: Any) -> Any:
+        return struct(**{n: _applied(w, getattr(value, n), shared) for n, w, _ in changes})
+
+    def read(found: Any, shared: Any) -> Any:
+        values = [(name, change, getattr(found, name)) for name, _, change in changes]
+        there = {n: _applied(r, one, shared) for n, r, one in values if one is not msgspec.UNSET}
+        return kind(**there)
+
+    return Form(struct, write, read)
+
+
+def _member(one: Field[Any], form: Form) -> Any:
+    """A field of a struct; one with a default may be missing, and the record fills it in."""
+    if one.default is MISSING and one.default_factory is MISSING:
+        return one.name, form.kind
+    return one.name, form.kind | msgspec.UnsetType, msgspec.UNSET
+
+
+def _any_of(family: _Family) -> Form:
+    forms = {kind: _record(kind) for kind in _members(family)}
+    readers = {form.kind: form.read for form in forms.values()}
+    return Form(
+        reduce(or_, readers),
+        lambda value, shared: _applied(forms[type(value)].write, value, shared),
+        lambda found, shared: _applied(readers[type(found)], found, shared),
+    )
+
+
+def _members(family: _Family) -> list[type]:
+    """The subclasses with a tag of their own; others are only bases."""
+    found: list[type] = []
+    rest: list[type] = family.base.__subclasses__()
+    while rest:
+        kind = rest.pop(0)
+        rest += kind.__subclasses__()
+        found += [kind] if family.by in vars(kind) else []
+    return found
+
+
+def _applied(change: Change | None, value: Any, shared: Any) -> Any:
+    return value if change is None else change(value, shared)
+
+
+def _builtin(value: Any) -> Any:
+    """What msgspec does not know by itself: numbers and arrays of NumPy."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_builtin)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(form_of(kind).kind)

@@ -1,0 +1,1 @@
+"""Manifests: what gives run files a meaning."""
