@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillway.checkpoint.log import Log
-from spillway.cli.inspect import _event
+from spillway.cli.inspection import _event
 from spillway.codec import decode, encode
 from spillway.coordinator.commit import commit_batch
 from spillway.coordinator.committed import Committed, Mark, initial
