@@ -54,7 +54,7 @@ class Control:
         self._spilled: list[int] = []
         self._events: dict[int, list[Event]] = {}
         self._limit_memory(0.0)
-        self._plan = self._begun()
+        self._plan = self._next_plan()
 
     @property
     def state(self) -> Committed:
@@ -113,7 +113,7 @@ class Control:
         self.conductor.commit(self._plan, self._records(), took)
         # The record repeats what was heard before the batch, and told then.
         events = self.state.events[told:]
-        self._plan = self._begun()
+        self._plan = self._next_plan()
         return (*events, *self.conductor.coordinator.told)
 
     def _limit_memory(self, now_s: float) -> None:
@@ -125,7 +125,7 @@ class Control:
         found, _ = self.conductor.coordinator.take(LimitMemory(limits))
         self.conductor.coordinator = found
 
-    def _begun(self) -> BatchPlan:
+    def _next_plan(self) -> BatchPlan:
         """The plan of the next batch."""
         return self.conductor.begin_batch(self.state.batch + 1)
 

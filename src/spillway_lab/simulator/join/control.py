@@ -65,14 +65,14 @@ class JoinControl:
         self._table = GroupTable.empty(scenario.groups, len(NAMES))
         self._counted = np.zeros(scenario.groups)
         self._since = 0
-        self._plan = self._begun()
+        self._plan = self._next_plan()
 
     @property
     def state(self) -> Committed:
         """What is committed, with what was heard since."""
         return self.conductor.state
 
-    def _begun(self) -> BatchPlan:
+    def _next_plan(self) -> BatchPlan:
         """The plan of the next batch."""
         return self.conductor.begin_batch(self.state.batch + 1)
 
@@ -86,7 +86,7 @@ class JoinControl:
         # The record repeats what was heard before the batch, and told then.
         events = self.state.events[told:]
         self._since = now
-        self._plan = self._begun()
+        self._plan = self._next_plan()
         self._obey(now)
         return (*events, *self.conductor.coordinator.told)
 
