@@ -11,18 +11,20 @@ a simulated cluster keeps its number of slots (`reroute`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spillway.coordinator.adaptation import Rules
 from spillway.coordinator.committed import Committed, Mark
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.coordinator import Coordinator, Took
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
-from spillway.coordinator.plan import Note
+from spillway.coordinator.plan import BatchPlan, Note
 from spillway.coordinator.references import References
 from spillway.coordinator.terms import Terms
+from spillway.metrics.events import Event
 from spillway.metrics.groups import Ints
+from spillway.metrics.record import SlotRecord
 from spillway.protocols.messages import Message
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
@@ -120,3 +122,17 @@ def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
     """
     rules = Rules.of(terms.adapt, terms.life_us)
     return Conductor(Coordinator(terms, state, rules, always_sends=True), host)
+
+
+def next_batch(
+    conductor: Conductor, plan: BatchPlan, records: Mapping[int, SlotRecord], took: Took
+) -> tuple[BatchPlan, tuple[Event, ...]]:
+    """Commits a batch and begins the next; gives its plan, and what has happened since the last call.
+
+    What was heard between two batches is told at once; the record of the second repeats it.
+    """
+    told = len(conductor.coordinator.told)
+    conductor.commit(plan, records, took)
+    events = conductor.state.events[told:]
+    following = conductor.begin_batch(plan.batch + 1)
+    return following, (*events, *conductor.coordinator.told)

@@ -18,7 +18,6 @@ import numpy as np
 from spillway.coordinator.adaptation import Rules
 from spillway.coordinator.committed import Committed, initial
 from spillway.coordinator.coordinator import Took
-from spillway.coordinator.plan import BatchPlan
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import LimitMemory
 from spillway.metrics.events import Event
@@ -30,7 +29,7 @@ from spillway.protocols.engine import busy
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
 from spillway_lab.simulator.cluster.cluster import Cluster, Step
-from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted
+from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted, next_batch
 
 
 class Control:
@@ -44,7 +43,7 @@ class Control:
         )
         groups, shares = scenario.groups, settings.shares
         routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
-        # What a slot may have in memory is what its machine has left.
+        # Simulated disks spill at all that a machine has left of its memory, not at a part of it.
         terms = Terms((None,), settings.changed(memory_threshold=1.0))
         self.conductor = conducted(terms, initial(routing, streams=1), SimulatedHost(carrier))
         self.table = GroupTable.empty(scenario.groups, streams=1)
@@ -54,7 +53,7 @@ class Control:
         self._spilled: list[int] = []
         self._events: dict[int, list[Event]] = {}
         self._limit_memory(0.0)
-        self._plan = self._next_plan()
+        self._plan = self.conductor.begin_batch(0)
 
     @property
     def state(self) -> Committed:
@@ -107,14 +106,10 @@ class Control:
     def commit(self, now_s: float) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
         self._count()
-        told = len(self.conductor.coordinator.told)
         took = Took(now_s - self.state.clock_s)
         self._limit_memory(now_s)
-        self.conductor.commit(self._plan, self._records(), took)
-        # The record repeats what was heard before the batch, and told then.
-        events = self.state.events[told:]
-        self._plan = self._next_plan()
-        return (*events, *self.conductor.coordinator.told)
+        self._plan, events = next_batch(self.conductor, self._plan, self._records(), took)
+        return events
 
     def _limit_memory(self, now_s: float) -> None:
         """Tells what slots may have in memory now.
@@ -124,10 +119,6 @@ class Control:
         limits = dict(enumerate(self._cluster.limits(now_s).tolist()))
         found, _ = self.conductor.coordinator.take(LimitMemory(limits))
         self.conductor.coordinator = found
-
-    def _next_plan(self) -> BatchPlan:
-        """The plan of the next batch."""
-        return self.conductor.begin_batch(self.state.batch + 1)
 
     def obey(self) -> list[tuple[int, Force]]:
         """Carries out the orders of the batch that begins; gives the spills that are for the disks."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from spillway.coordinator.committed import Committed, initial
 from spillway.coordinator.coordinator import Took
-from spillway.coordinator.plan import BatchPlan
 from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.events import Event
@@ -31,7 +30,7 @@ from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
 from spillway.protocols.move import GroupMove, Phase
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Delete, Depart, Duplicate, Order
-from spillway_lab.simulator.host import MANIFEST, SimulatedHost, conducted
+from spillway_lab.simulator.host import MANIFEST, SimulatedHost, conducted, next_batch
 from spillway_lab.simulator.join.joining import Joining
 from spillway_lab.simulator.join.scenario import NAMES, JoinScenario
 from spillway_lab.simulator.join.shipping import Shipping
@@ -65,30 +64,22 @@ class JoinControl:
         self._table = GroupTable.empty(scenario.groups, len(NAMES))
         self._counted = np.zeros(scenario.groups)
         self._since = 0
-        self._plan = self._next_plan()
+        self._plan = self.conductor.begin_batch(0)
 
     @property
     def state(self) -> Committed:
         """What is committed, with what was heard since."""
         return self.conductor.state
 
-    def _next_plan(self) -> BatchPlan:
-        """The plan of the next batch."""
-        return self.conductor.begin_batch(self.state.batch + 1)
-
     def commit(self, now: int) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
         took = Took((now - self._since) * self._scenario.step_s)
         self._count(now)
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
-        told = len(self.conductor.coordinator.told)
-        self.conductor.commit(self._plan, records, took)
-        # The record repeats what was heard before the batch, and told then.
-        events = self.state.events[told:]
+        self._plan, events = next_batch(self.conductor, self._plan, records, took)
         self._since = now
-        self._plan = self._next_plan()
         self._obey(now)
-        return (*events, *self.conductor.coordinator.told)
+        return events
 
     def _obey(self, now: int) -> None:
         joining = self.joining
