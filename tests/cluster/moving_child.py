@@ -25,6 +25,7 @@ from spillway.codec import plain
 from spillway.coordinator import coordinator
 from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import Protocols
+from spillway.policies.shape.shaping import Shaping
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
 from spillway.spark.runtime.mover import Mover
@@ -41,7 +42,7 @@ def _plan_by_slot(plans: Sequence[str]) -> None:
     if plans:
         shapes = tuple(parse(plan) for plan in plans)
         coordinator.shapes_of = lambda *_: shapes
-        coordinator.reshape = lambda state, *_: state
+        Shaping.decided = lambda _, slot, known, room: (None, known)
 
 
 def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spillway.coordinator import adaptation, coordinator, reshaping
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator
 from spillway.errors import SettingsError
 from spillway.metrics.events import DuplicationAsked, GroupsDeleted, GroupsReactivated, Reshaped
 from spillway.plan.shape import parse
@@ -17,7 +18,7 @@ from spillway_lab.simulator.join import control as join_control
 from spillway_lab.simulator.join.combinations import Combinations
 from spillway_lab.simulator.join.joining import Joining, served
 from spillway_lab.simulator.join.scenario import JoinScenario
-from spillway_lab.simulator.join.simulation import simulate_join
+from spillway_lab.simulator.join.simulation import JoinSimulation, simulate_join
 
 SHAPES = ("((A B) C)", "((A C) B)", "(A (B C))")
 SLOWED = ((0.0, (100.0, 100.0, 100.0)), (8.0, (100.0, 5.0, 5.0)))
@@ -194,11 +195,17 @@ def test_a_change_of_shape_is_paid_for_by_what_is_made():
 
 
 def test_the_coordinator_is_that_of_a_query():
-    assert join_control.adapt is adaptation.adapt
-    assert join_control.resume is adaptation.resume
-    assert join_control.reshape is reshaping.reshape
-    assert join_control.commit_batch is coordinator.commit_batch
-    assert join_control.plan_batch is coordinator.plan_batch
+    conductor = join_control.JoinControl(small()).conductor
+    assert type(conductor) is Conductor
+    assert type(conductor.coordinator) is Coordinator
+
+
+def test_shapes_stay_where_slots_may_not_change_them():
+    found = simulate_join(small(shapes=SHAPES, adapt=moving("mslb")))
+    assert found.totals["reshapes"] == 0 < found.totals["moves"]
+    simulation = JoinSimulation(small(shapes=SHAPES))
+    simulation.run()
+    assert [str(one.shape) for one in simulation.control.state.shapes] == list(SHAPES)
 
 
 def test_impossible_joins_are_refused():

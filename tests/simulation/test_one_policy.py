@@ -10,14 +10,17 @@ import pytest
 
 import spillway
 import spillway_lab.simulator
-from spillway.coordinator import adaptation, coordinator
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator
+from spillway.metrics.events import GroupsReceived
 from spillway.policies.cluster import strategy
 from spillway.policies.local import controller as spill
 from spillway.protocols import engine, relocation
-from spillway_lab.simulator import network
 from spillway_lab.simulator.cluster import control
 from spillway_lab.simulator.cluster.presets import preset
-from spillway_lab.simulator.cluster.simulation import simulate
+from spillway_lab.simulator.cluster.scenario import MB, Disturbance
+from spillway_lab.simulator.cluster.simulation import Simulation, simulate
+from spillway_lab.simulator.host import SimulatedHost
 
 FOLDER = Path(spillway_lab.simulator.__file__).parent
 CORE = Path(spillway.__file__).parent
@@ -52,13 +55,37 @@ def test_no_module_of_the_simulator_decides_or_pairs():
 
 
 def test_what_runs_is_what_the_core_has():
-    assert control.adapt is adaptation.adapt
-    assert control.resume is adaptation.resume
-    assert control.commit_batch is coordinator.commit_batch
-    assert control.plan_batch is coordinator.plan_batch
+    conductor = Simulation(preset("pressure")).control.conductor
+    assert type(conductor) is Conductor
+    assert type(conductor.coordinator) is Coordinator
+    assert type(conductor.host) is SimulatedHost
     assert control.SpillPolicy is spill.SpillPolicy
-    assert network.Relocation is relocation.Relocation
     assert inspect.getmodule(control.busy) is engine
+
+
+def test_limits_are_those_that_virtual_time_has_now(small):
+    hungry = Disturbance((1,), memory_bytes=1000 * MB, since_s=0.5)
+    simulation = Simulation(small(disturbances=(hungry,), adapt={"strategy": "spill-only"}))
+    limits = simulation.control.conductor.coordinator.limits
+    assert set(limits.values()) == {1024 * MB}
+    simulation.run(lambda _: None)
+    limits = simulation.control.conductor.coordinator.limits
+    assert limits == {0: 1024 * MB, 1: 24 * MB, 2: 1024 * MB, 3: 1024 * MB}
+
+
+def test_slots_that_never_spill_have_no_limits(small):
+    simulation = Simulation(small(adapt={"strategy": "relocate-only"}))
+    assert simulation.control.conductor.coordinator.limits == {}
+
+
+def test_a_move_is_carried_once_and_told_once():
+    simulation = Simulation(preset("pressure"))
+    begun, begin = [], simulation.network.begin
+    simulation.network.begin = lambda move: (begun.append(move.move), begin(move))[1]
+    journal = [event for _, event in simulation.run(lambda _: None).journal]
+    assert len(begun) == len(set(begun)) > 0
+    received = [event for event in journal if isinstance(event, GroupsReceived)]
+    assert 0 < len(received) == len({event.move for event in received}) <= len(begun)
 
 
 def test_decisions_and_choices_come_from_the_policies(monkeypatch):

@@ -18,11 +18,11 @@ from scenario import Scenario
 
 from spillway import Join, Query
 from spillway.cli.main import app
-from spillway.coordinator.coordinator import Coordinator
-from spillway.coordinator.reshaping import reshape
+from spillway.coordinator.coordinator import Coordinator, Took
 from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
+from spillway.policies.shape.shaping import Shaping
 from spillway.spark.runtime.mover import Mover
 from spillway.testing import Fault
 
@@ -143,10 +143,7 @@ def test_another_selectivity_makes_another_shape(spark: SparkSession, tmp_path: 
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are taken to last equally long, so that shapes do not follow how busy the machine is."""
 
-    def steadily(state, plan, records, limits, _seconds, shaping):
-        return reshape(state, plan, records, limits, 0.5, shaping)
-
-    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", steadily)
+    monkeypatch.setattr(Took, "came_s", property(lambda _: 0.5))
 
 
 @pytest.mark.usefixtures("apart")
@@ -157,7 +154,7 @@ def test_state_is_sent_between_slots_of_different_shapes(
     monkeypatch.setattr(
         "spillway.coordinator.coordinator.shapes_of", lambda *_: tuple(map(parse, shapes))
     )
-    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", lambda state, *_: state)
+    monkeypatch.setattr(Shaping, "decided", lambda _, slot, known, room: (None, known))
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 8, far="ab")
     feed(scenario, 6, far="bc", seed=8)
@@ -303,7 +300,7 @@ def test_explain_and_inspect_tell_shapes_and_costs(
 def test_rates_are_per_second_of_the_stream_whatever_batches_take(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillway.coordinator.coordinator.reshape", reshape)
+    monkeypatch.undo()
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 7, far="ac")
     query = scenario.start(joined(scenario, kind="auto"), trigger={"processingTime": "3 seconds"})

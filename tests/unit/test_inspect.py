@@ -17,10 +17,11 @@ import pytest
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.log import Log
 from spillway.cli.main import app
-from spillway.coordinator.adaptation import begin, rescale, resume
-from spillway.coordinator.commit import commit_batch
+from spillway.coordinator.adaptation import Rules, begin, rescale
 from spillway.coordinator.committed import Committed, Mark
-from spillway.coordinator.plan import new_note, plan_batch
+from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.plan import new_note
+from spillway.coordinator.terms import Terms
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.inspect.inspection import inspect_checkpoint
@@ -30,7 +31,7 @@ from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
 from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
-from spillway.policies.cluster.strategy import Move
+from spillway.policies.cluster.strategy import Move, Strategy
 from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import Phase
@@ -83,8 +84,14 @@ def store_of(root: Path, checkpoint: Checkpoint, batch: int) -> Store:
     return Store(*tiers, checkpoint.durable, OpenRuns(), batch)
 
 
+def coordinator_at(state: Committed) -> Coordinator:
+    """A coordinator that begins nothing by itself."""
+    return Coordinator(Terms((5 * SECOND_US,) * 2), state, Rules(Strategy("none")))
+
+
 def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: Iterator[int]) -> Any:
-    plan = plan_batch(state, state.batch + 1)
+    coordinator = coordinator_at(state)
+    plan, _ = coordinator.plan_batch(state.batch + 1)
     rows = rows_of(plan.batch)
     hashes = rows.column(1).to_numpy().view(np.uint32)
     groups = group_of(hashes, GROUPS)
@@ -113,9 +120,9 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
         for _ in run_slot(mine, job, manifest, operator, SpillPolicy(), store, taken.append):
             pass
         records[slot] = taken[0]
-    after = commit_batch(state, plan, records, [5 * SECOND_US] * 2)
-    checkpoint.log.append(after)
-    return after
+    after, _ = coordinator.commit(plan, records, Took(0.0))
+    checkpoint.log.append(after.state)
+    return after.state
 
 
 @pytest.fixture
@@ -183,8 +190,8 @@ def receive(location: Path, root: Path) -> str:
     part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)
     checkpoint.durable.write("manifests/part.json", part.encode())
     said = [ReceivePartitions(0), Received(0, "manifests/part.json", 1)]
-    state, _ = resume(state, [(message, 0.0) for message in said])
-    checkpoint.log.begin(Mark(state.batch + 1), new_note(state, {}))
+    heard, _ = coordinator_at(state).hear([(message, 0.0) for message in said])
+    checkpoint.log.begin(Mark(state.batch + 1), new_note(heard.state, {}))
     return "manifests/part.json"
 
 

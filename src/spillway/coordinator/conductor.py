@@ -57,10 +57,14 @@ class Conductor:
         self.coordinator.take(wish)
         self._wishes.append(wish)
 
+    def take(self, wish: Wish) -> None:
+        """Grants a wish at once; for whoever runs the batches, and between two of them."""
+        self._take(self.coordinator.take(wish))
+
     def catch_up(self) -> None:
         """Takes what was said between the batches, and what the user wishes."""
         while self._wishes:
-            self._take(self.coordinator.take(self._wishes.popleft()))
+            self.take(self._wishes.popleft())
         if self.coordinator.crowded:
             self.host.finish_sending()
         self._take(self.coordinator.hear(self.host.messages()))

@@ -1,76 +1,90 @@
 """The coordinator's own cost between two batches, without Spark, for a large cluster.
 
 A thousand slots with a hundred thousand groups report a batch; the coordinator commits it, compares
-the slots, begins moves, takes answers, plans the next batch, and makes the text of its log record and
-note. Nothing is written, since a store's speed is not the coordinator's.
+the slots, begins moves, takes answers and plans the next batch, and its host makes the text of its log
+record and note. Nothing is written, since a store's speed is not the coordinator's.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import replace
 
 import numpy as np
 
 from spillway.checkpoint.log import note_text, record_text
-from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, initial
-from spillway.coordinator.plan import new_note, plan_batch
+from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.committed import Committed, Mark, initial
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.plan import BatchPlan, Note
+from spillway.coordinator.terms import Terms
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.policies.cluster.strategy import Strategy
-from spillway.protocols.messages import Message, Received, ReceivePartitions
-from spillway.protocols.move import Phase
+from spillway.protocols.messages import Received, ReceivePartitions
+from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Choose
+from spillway_lab.simulator.host import Carrier, SimulatedHost
 
 SLOTS, GROUPS = 1_000, 100_000
 _BATCHES = 12
 _LIMIT_BYTES = 1 << 30
+#: Seconds of the query's clock that a batch takes, and the state of a move on its way.
+_BATCH_S, _SENT_S = 1.0, 0.1
+
+
+class _Prompt(Carrier):
+    """Has state arrive before the next batch begins."""
+
+    def begin(self, move: GroupMove) -> None:
+        """Says at once that it has arrived."""
+        arrived = Received(move.move, f"manifests/part-{move.move}.json", 1)
+        self._messages += [(ReceivePartitions(move.move), _SENT_S), (arrived, _SENT_S)]
+
+
+class _TextHost(SimulatedHost):
+    """Makes the texts of notes and records, as a host with a store does."""
+
+    def write_note(self, mark: Mark, note: Note) -> None:
+        """Makes its text."""
+        super().write_note(mark, note)
+        note_text(note)
+
+    def append(self, state: Committed) -> None:
+        """Makes its text."""
+        super().append(state)
+        record_text(state)
 
 
 def coordinator_s(slots: int = SLOTS, groups: int = GROUPS, seed: int = 0) -> float:
     """Median seconds of the coordinator between two batches in which slots move."""
     rng = np.random.default_rng(seed)
-    state = initial(Routing.even(groups, slots), 2)
-    rules = Rules(Strategy("global-disk"), interval_batches=1)
-    limits: dict[int, int | None] = dict.fromkeys(range(slots), _LIMIT_BYTES)
-    took = []
+    conductor = _conductor(slots, groups)
+    plan, took = conductor.begin_batch(0), []
     for batch in range(_BATCHES):
+        records = _records(plan, rng)
         begun = time.perf_counter()
-        state, _ = resume(state, _answers(state))
-        plan = plan_batch(state, batch, note=new_note(state, limits))
-        note_text(plan.note)
+        conductor.commit(plan, records, Took(_BATCH_S))
+        plan = conductor.begin_batch(batch + 1)
         took.append(time.perf_counter() - begun)
-        records = _records(state, plan.orders, batch, rng)
-        begun = time.perf_counter()
-        state = commit_batch(state, plan, records, (None, None), 1.0)
-        state = adapt(state, records, limits, rules)
-        record_text(state)
-        took[-1] += time.perf_counter() - begun
-        state = replace(state, forced_bytes=0)
     return statistics.median(took)
 
 
-def _answers(state: Committed) -> list[tuple[Message, float]]:
-    found: list[tuple[Message, float]] = []
-    for move in state.moves:
-        if move.phase is Phase.SENDING:
-            found.append((ReceivePartitions(move.move), 0.1))
-            found.append((Received(move.move, f"manifests/part-{move.move}.json", 1), 0.1))
-    return found
+def _conductor(slots: int, groups: int) -> Conductor:
+    rules = Rules(Strategy("global-disk"), interval_batches=1)
+    state = initial(Routing.even(groups, slots), 2)
+    memory = dict.fromkeys(range(slots), _LIMIT_BYTES)
+    coordinator = Coordinator(Terms((None, None)), state, rules, memory=memory)
+    return Conductor(coordinator, _TextHost(_Prompt()))
 
 
-def _records(
-    state: Committed, orders: object, batch: int, rng: np.random.Generator
-) -> dict[int, SlotRecord]:
+def _records(plan: BatchPlan, rng: np.random.Generator) -> dict[int, SlotRecord]:
     """What slots say that differ by a factor of up to two, so that most of them take part in moves."""
-    slots = state.routing.slots
+    batch, slots = plan.batch, plan.routing.slots
     held = rng.integers(_LIMIT_BYTES // 2, _LIMIT_BYTES, slots)
-    owned = _owned(state.routing)
-    assert isinstance(orders, dict)
+    owned = _owned(plan.routing)
     return {
         slot: SlotRecord(
             batch=batch,
@@ -89,7 +103,7 @@ def _records(
             profile=(int(held[slot]) // CLASSES,) * CLASSES,
             chosen=tuple(
                 Chosen(order.move, owned[slot][:20], 1 << 20, "most productive first")
-                for order in orders.get(slot, ())
+                for order in plan.orders.get(slot, ())
                 if isinstance(order, Choose)
             ),
         )

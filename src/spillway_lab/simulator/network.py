@@ -3,50 +3,19 @@
 A move is sent when its rows on the way have been processed (FLUX 5.2: acknowledgements come behind
 them) and its sender's disk is idle. Then it has its part of what links and the whole network carry.
 The sender pays for taking the state out of the operator. What is heard of it are the protocol's own
-messages, which go to the coordinator beside its commits.
+messages, which the coordinator takes between its commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from spillway.metrics.groups import Ints
-from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
-from spillway.protocols.move import GroupMove, Phase
-from spillway.protocols.relocation import Relocation
+from spillway.protocols.messages import Received, ReceivePartitions, SendPartitions
+from spillway.protocols.move import GroupMove
 from spillway_lab.simulator.cluster.cluster import Cluster
-
-#: What the manifest of a received part is called, where there is none.
-PART = "simulated"
-
-
-@dataclass
-class Transfer:
-    """A move that is being sent."""
-
-    move: GroupMove
-    groups: Ints
-    #: When something was last said of it.
-    since_s: float
-
-
-class Carrier:
-    """What is heard of the moves that are being sent."""
-
-    def __init__(self) -> None:
-        self._said: list[tuple[Message, float]] = []
-
-    def said(self) -> list[tuple[Message, float]]:
-        """What was said since this was last asked, and how long each took."""
-        found, self._said = self._said, []
-        return found
-
-    def _say(self, message: Message, one: Transfer, now_s: float) -> None:
-        self._said.append((message, now_s - one.since_s))
-        one.since_s = now_s
+from spillway_lab.simulator.host import MANIFEST, Carrier, Transfer
 
 
 @dataclass
@@ -65,14 +34,11 @@ class Network(Carrier):
         self._cluster = cluster
         self._under_way: dict[int, _Transfer] = {}
 
-    def begin(self, moves: Iterable[GroupMove], now_s: float) -> None:
-        """Takes moves up that are to be sent, each once."""
-        for move in moves:
-            sent = isinstance(move, Relocation) and move.phase is Phase.SENDING
-            if sent and move.move not in self._under_way:
-                quiet = now_s + self._drain_s(move.sender)
-                groups = np.array(move.groups, np.int64)
-                self._under_way[move.move] = _Transfer(move, groups, now_s, quiet)
+    def begin(self, move: GroupMove) -> None:
+        """Takes up a move whose groups have left their sender."""
+        quiet = self._now_s + self._drain_s(move.sender)
+        groups = np.array(move.groups, np.int64)
+        self._under_way[move.move] = _Transfer(move, groups, self._now_s, quiet)
 
     def _drain_s(self, sender: int) -> float:
         """How long the rows on the links to a slot take it."""
@@ -85,9 +51,10 @@ class Network(Carrier):
 
     def step(self, now_s: float) -> None:
         """One step of virtual time, which ends now."""
+        super().step(now_s)
         for one in self._under_way.values():
-            if not one.begun and self._ready(one, now_s):
-                self._extract(one, now_s)
+            if not one.begun and self._ready(one):
+                self._extract(one)
         active = [one for one in self._under_way.values() if one.begun]
         scenario = self._cluster.scenario
         for one in active:
@@ -96,15 +63,15 @@ class Network(Carrier):
             )
             one.bytes_left -= rate * scenario.step_s
             if one.bytes_left <= 0:
-                self._arrived(one, now_s)
+                self._arrived(one)
 
-    def _ready(self, one: _Transfer, now_s: float) -> bool:
+    def _ready(self, one: _Transfer) -> bool:
         cluster, sender = self._cluster, one.move.sender
         idle = cluster.disk_left_s[sender] <= 0
         on_disk = cluster.on_disk[one.groups] | (cluster.spooled[one.groups] > 0)
-        return bool(now_s >= one.quiet_s and idle and not on_disk.any())
+        return bool(self._now_s >= one.quiet_s and idle and not on_disk.any())
 
-    def _extract(self, one: _Transfer, now_s: float) -> None:
+    def _extract(self, one: _Transfer) -> None:
         one.begun = True
         cluster = self._cluster
         one.bytes_left = float(cluster.sizes()[one.groups].sum())
@@ -112,12 +79,12 @@ class Network(Carrier):
         cluster.changed()
         rows = float(cluster.state_rows[one.groups].sum())
         cluster.owed_s[one.move.sender] += rows * cluster.scenario.machine.install_s
-        self._say(SendPartitions(one.move.move), one, now_s)
-        self._say(ReceivePartitions(one.move.move), one, now_s)
+        self._say(SendPartitions(one.move.move), one)
+        self._say(ReceivePartitions(one.move.move), one)
 
-    def _arrived(self, one: _Transfer, now_s: float) -> None:
+    def _arrived(self, one: _Transfer) -> None:
         size = int(self._cluster.sizes()[one.groups].sum())
-        self._say(Received(one.move.move, PART, size), one, now_s)
+        self._say(Received(one.move.move, MANIFEST, size), one)
         del self._under_way[one.move.move]
 
     def sending(self) -> set[int]:

@@ -1,9 +1,11 @@
 """The coordinator over the simulated cluster: the code that a query runs under, driven by virtual time.
 
-Between two commits lies a batch. At its end every slot answers with a record, as a slot task does;
-`commit_batch` and `adapt` make the next state of it, `plan_batch` the orders of the next batch. Here is
-only what carries orders out on arrays and makes records of them. A slot that is at its disk chooses and
+Between two commits lies a batch. At its end every slot answers with a record, as a slot task does; a
+`Conductor` commits them and plans the next batch (spillway/coordinator/conductor.py). Here is only what
+carries orders out on arrays and makes records of them. A slot that is at its disk chooses and
 deactivates groups when it is done with what it does there (FLUX 6.3), and the commit waits for it.
+
+As in a query, slots have limits only under a strategy that spills.
 """
 
 from __future__ import annotations
@@ -13,42 +15,55 @@ from dataclasses import replace
 
 import numpy as np
 
-from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import initial
-from spillway.coordinator.plan import BatchPlan, new_note, plan_batch
+from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.coordinator import Took
+from spillway.coordinator.terms import Terms
+from spillway.coordinator.wishes import LimitMemory
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import profile
 from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.engine import busy
-from spillway.protocols.messages import Message
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
 from spillway_lab.simulator.cluster.cluster import Cluster, Step
+from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted, next_batch
 
 
 class Control:
-    """The coordinator's state, and the controllers of the slots."""
+    """The coordinator, and the controllers of the slots."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, carrier: Carrier) -> None:
         scenario, settings = cluster.scenario, cluster.scenario.settings
         self._cluster = cluster
-        self.rules = Rules.of(settings)
         self.controller = SpillPolicy(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
         groups, shares = scenario.groups, settings.shares
         routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
-        self.state = initial(routing, streams=1)
+        # Simulated disks spill at all that a machine has left of its memory, not at a part of it.
+        terms = Terms((None,), settings.changed(memory_threshold=1.0))
+        self.conductor = conducted(terms, initial(routing, streams=1), SimulatedHost(carrier))
         self.table = GroupTable.empty(scenario.groups, streams=1)
         self._profiles = self.rules.strategy.name == "global-disk"
         self._rows = np.zeros(scenario.slots)
         self._busy_s = np.zeros(scenario.slots)
         self._spilled: list[int] = []
         self._events: dict[int, list[Event]] = {}
-        self._plan = self._planned(0.0)
+        self._limit_memory(0.0)
+        self._plan = self.conductor.begin_batch(0)
+
+    @property
+    def state(self) -> Committed:
+        """What is committed, with what was heard since."""
+        return self.conductor.state
+
+    @property
+    def rules(self) -> Rules:
+        """The strategy, and how often slots are compared."""
+        return self.conductor.coordinator.rules
 
     @property
     def relocating(self) -> set[int]:
@@ -88,24 +103,21 @@ class Control:
         self._events.setdefault(event.slot, []).append(event)
         self._spilled.extend(moved_out)
 
-    def commit(self, now_s: float, said: Sequence[tuple[Message, float]]) -> tuple[Event, ...]:
+    def commit(self, now_s: float) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
         self._count()
-        plan, limits = self._plan, self._limits(now_s)
-        records = self._records()
-        seconds = now_s - self.state.clock_s
-        state = commit_batch(self.state, plan, records, (None,), seconds)
-        state = adapt(state, records, limits, self.rules)
-        self.state, heard = resume(state, said)
-        self._plan = self._planned(now_s)
-        return (*state.events, *heard)
+        took = Took(now_s - self.state.clock_s)
+        self._limit_memory(now_s)
+        self._plan, events = next_batch(self.conductor, self._plan, self._records(), took)
+        return events
 
-    def _planned(self, now_s: float) -> BatchPlan:
-        limits = self._limits(now_s)
-        return plan_batch(self.state, self.state.batch + 1, note=new_note(self.state, limits))
+    def _limit_memory(self, now_s: float) -> None:
+        """Tells what slots may have in memory now.
 
-    def _limits(self, now_s: float) -> dict[int, int | None]:
-        return dict(enumerate(self._cluster.limits(now_s).tolist()))
+        Memory that others take is gone at once: unlike a user's wish, it does not wait for a batch.
+        """
+        limits = dict(enumerate(self._cluster.limits(now_s).tolist()))
+        self.conductor.take(LimitMemory(limits))
 
     def obey(self) -> list[tuple[int, Force]]:
         """Carries out the orders of the batch that begins; gives the spills that are for the disks."""
@@ -176,7 +188,7 @@ class Control:
             slot: SlotRecord(
                 self._plan.batch,
                 slot,
-                "",
+                MANIFEST,
                 rows_in=(rows[slot],),
                 rows_late=(0,),
                 rows_out=int(rows[slot] * results),

@@ -57,8 +57,8 @@ class Simulation:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.cluster = Cluster(scenario)
-        self.control = Control(self.cluster)
         self.network = Network(self.cluster)
+        self.control = Control(self.cluster, self.network)
         self.disks = Disks(self.cluster, self.control)
         self.checker = Checker(scenario)
         self._recorder = Recorder(scenario.slots)
@@ -110,9 +110,8 @@ class Simulation:
         if self._unanswered:
             return
         self._unanswered = None
-        events = self.control.commit(now_s, self.network.said())
+        events = self.control.commit(now_s)
         self.disks.force(self.control.obey())
-        self.network.begin(self.control.state.moves, now_s)
         self._counts["events"] += len(events)
         for event in events:
             self._journal.append((now_s, event))

@@ -1,9 +1,8 @@
 """The coordinator over simulated joins: the code that a query runs under, driven by virtual time.
 
 As in spillway_lab/simulator/cluster/control.py, between two commits lies a batch, at whose end every
-slot answers with a record. `commit_batch`, `adapt` and `reshape` make the next state of it,
-`plan_batch` the orders and shapes of the next batch. Here is only what makes records of what slots have
-measured, and what carries orders out.
+slot answers with a record. A `Conductor` commits them and plans the orders and shapes of the next batch.
+Here is only what makes records of what slots have measured, and what carries orders out.
 
 A slot knows the rows that came to it, of which it may not have processed all; the rows and combinations
 that it has; and of these, how many pairs match. Rows that wait take memory as state does: a slot that
@@ -12,74 +11,75 @@ is behind is full (PLANS 3.2 compares the memory of machines).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
 
-from spillway.coordinator.adaptation import Rules, adapt, resume
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import initial
-from spillway.coordinator.plan import BatchPlan, new_note, plan_batch
-from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.coordinator import Took
+from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.policies.local.controller import SpillPolicy
 from spillway.policies.shape.costs import JoinRates, StreamRates
+from spillway.policies.shape.proposal import Reshape
 from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
-from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
 from spillway.protocols.move import GroupMove, Phase
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Delete, Depart, Duplicate, Order
+from spillway_lab.simulator.host import MANIFEST, SimulatedHost, conducted, next_batch
 from spillway_lab.simulator.join.joining import Joining
 from spillway_lab.simulator.join.scenario import NAMES, JoinScenario
-from spillway_lab.simulator.network import PART, Carrier, Transfer
+from spillway_lab.simulator.join.shipping import Shipping
+
+
+class Kept(Shaping):
+    """Every slot keeps the shape that it has."""
+
+    def decided(
+        self, slot: int, known: SlotShape, room_bytes: float | None
+    ) -> tuple[Reshape | None, SlotShape]:
+        """No change, whatever was measured."""
+        del slot, room_bytes
+        return None, known
 
 
 class JoinControl:
-    """The coordinator's state, and the controllers of the slots."""
+    """The coordinator, and the controllers of the slots."""
 
     def __init__(self, scenario: JoinScenario) -> None:
         settings = scenario.settings
         self._scenario = scenario
-        life_us = round(scenario.window_s * scenario.track_windows * 1e6)
-        self.rules = Rules.of(settings, life_us)
         self._controller = SpillPolicy(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
-        self._shaping = Shaping(NAMES, TREE)
         routing = Routing.shared(scenario.groups, scenario.shares)
-        self.state = replace(initial(routing, len(NAMES)), shapes=_planned_shapes(scenario))
         self.joining = Joining(scenario, np.array(routing.table, np.int64))
+        self.shipping = Shipping(self.joining)
+        state = replace(initial(routing, len(NAMES)), shapes=_planned_shapes(scenario))
+        self.conductor = conducted(_terms(scenario), state, SimulatedHost(self.shipping))
         self._table = GroupTable.empty(scenario.groups, len(NAMES))
         self._counted = np.zeros(scenario.groups)
         self._since = 0
-        self._plan = self._planned()
+        self._plan = self.conductor.begin_batch(0)
 
-    def _planned(self) -> BatchPlan:
-        shapes = shapes_of(self.state, self._shaping)
-        return plan_batch(
-            self.state, self.state.batch + 1, note=new_note(self.state, {}, shapes=shapes)
-        )
+    @property
+    def state(self) -> Committed:
+        """What is committed, with what was heard since."""
+        return self.conductor.state
 
-    def commit(self, now: int, said: Sequence[tuple[Message, float]]) -> tuple[Event, ...]:
+    def commit(self, now: int) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
-        seconds = (now - self._since) * self._scenario.step_s
+        took = Took((now - self._since) * self._scenario.step_s)
         self._count(now)
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
-        plan, none = self._plan, (None,) * len(NAMES)
-        state = commit_batch(self.state, plan, records, none, seconds)
-        state = adapt(state, records, {}, self.rules)
-        if self._scenario.optimise:
-            state = reshape(state, plan, records, {}, seconds, self._shaping)
-        self.state, heard = resume(state, said)
+        self._plan, events = next_batch(self.conductor, self._plan, records, took)
         self._since = now
-        self._plan = self._planned()
         self._obey(now)
-        return (*state.events, *heard)
+        return events
 
     def _obey(self, now: int) -> None:
         joining = self.joining
@@ -130,7 +130,7 @@ class JoinControl:
         record = SlotRecord(
             self._plan.batch,
             slot,
-            "",
+            MANIFEST,
             rows_in=measured.rows_in,
             rows_late=(0,) * len(NAMES),
             rows_out=measured.rows_out,
@@ -214,58 +214,15 @@ class _Measured:
         )
 
 
+def _terms(scenario: JoinScenario) -> Terms:
+    """What the coordinator is to know of the join; slots have no limits, since nothing spills."""
+    life_us = round(scenario.window_s * scenario.track_windows * 1e6)
+    shaping = Shaping(NAMES, TREE) if scenario.optimise else Kept(NAMES, TREE)
+    return Terms((None,) * len(NAMES), scenario.settings, life_us, shaping)
+
+
 def _planned_shapes(scenario: JoinScenario) -> tuple[SlotShape, ...]:
     """The first shapes, as chosen for streams that are alike."""
     streams = tuple(StreamRates(name, 1.0, 1.0, scenario.row_bytes) for name in NAMES)
     rates = JoinRates(streams, {})
     return tuple(SlotShape(shape, rates=rates, chosen=True) for shape in scenario.first_shapes)
-
-
-@dataclass
-class _Transfer(Transfer):
-    #: Bytes on the link; None before the sender has processed what it has of the groups.
-    bytes_left: float | None = None
-    arrived: bool = False
-
-
-class Shipping(Carrier):
-    """The moves that are being sent: processed at the sender, carried, and made at the receiver."""
-
-    def __init__(self, joining: Joining) -> None:
-        super().__init__()
-        self._joining = joining
-        self._under_way: dict[int, _Transfer] = {}
-
-    def begin(self, moves: Sequence[GroupMove], now_s: float) -> None:
-        """Takes moves up that are to be sent, each once."""
-        for move in moves:
-            if move.phase is Phase.SENDING and move.move not in self._under_way:
-                groups = np.array(move.groups, np.int64)
-                self._under_way[move.move] = _Transfer(move, groups, now_s)
-
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
-        joining, scenario = self._joining, self._joining.scenario
-        for one in list(self._under_way.values()):
-            if one.bytes_left is None:
-                if (joining.at[one.groups] >= joining.until[one.groups] - 1e-6).all():
-                    one.bytes_left = float(joining.bytes(one.groups).sum())
-                    self._pay(one, one.move.sender)
-                    self._say(SendPartitions(one.move.move), one, now_s)
-                    self._say(ReceivePartitions(one.move.move), one, now_s)
-            elif not one.arrived:
-                one.bytes_left -= scenario.link_bytes_per_s * scenario.step_s
-                if one.bytes_left <= 0:
-                    one.arrived = True
-                    self._pay(one, one.move.receiver)
-                    joining.owed[one.move.receiver] += joining.lacking(
-                        one.groups, one.move.receiver
-                    )
-            elif joining.owed[one.move.receiver] <= 0:
-                size = int(joining.bytes(one.groups).sum())
-                self._say(Received(one.move.move, PART, size), one, now_s)
-                del self._under_way[one.move.move]
-
-    def _pay(self, one: _Transfer, slot: int) -> None:
-        rows = float(self._joining.stored(one.groups).sum())
-        self._joining.owed[slot] += rows * self._joining.scenario.ship_work

@@ -6,7 +6,7 @@ import numpy as np
 
 from spillway.metrics.events import Event, GroupsDeleted, GroupsReactivated, Reshaped
 from spillway_lab.simulator.cluster.simulation import Result
-from spillway_lab.simulator.join.control import JoinControl, Shipping
+from spillway_lab.simulator.join.control import JoinControl
 from spillway_lab.simulator.join.joining import NOWHERE
 from spillway_lab.simulator.join.scenario import JoinScenario
 
@@ -31,7 +31,6 @@ class JoinSimulation:
     def __init__(self, scenario: JoinScenario) -> None:
         self.scenario = scenario
         self.control = JoinControl(scenario)
-        self.shipping = Shipping(self.control.joining)
         self._series: dict[str, list[float]] = {
             name: [] for name in ("second", "results", "tuples", "lag_s", "moves")
         }
@@ -46,11 +45,9 @@ class JoinSimulation:
         for now in range(1, scenario.steps + 1):
             now_s = round(now * scenario.step_s, 9)
             self.control.joining.step(now)
-            self.shipping.step(now_s)
+            self.control.shipping.step(now_s)
             if now % per_batch == 0:
-                events = self.control.commit(now, self.shipping.said())
-                self.shipping.begin(self.control.state.moves, now_s)
-                self._journal += [(now_s, event) for event in events]
+                self._journal += [(now_s, event) for event in self.control.commit(now)]
             if now % per_sample == 0:
                 self._sample(now, now_s)
         return self._result()

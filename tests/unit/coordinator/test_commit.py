@@ -41,7 +41,8 @@ def record(slot: int, batch: int = 0, times: tuple[int | None, ...] = (None, Non
 
 def test_budgets_and_turns_are_part_of_the_note_and_come_back_with_it(tmp_path) -> None:
     log, state = Log(DurableTier(str(tmp_path))), initial(Routing.even(groups=8, slots=3), 1)
-    plan = plan_batch(state, 0, budgets={1: Budget(7, 1000)}, t_gaps_s={0: 0.5, 1: 0.0})
+    note = new_note(state, {}, budgets={1: Budget(7, 1000)}, t_gaps_s={0: 0.5, 1: 0.0})
+    plan = plan_batch(state, 0, note=note)
     assert [plan.budget_of(slot) for slot in range(3)] == [None, Budget(7, 1000), None]
     assert [plan.t_gap_of(slot) for slot in range(3)] == [0.5, 0.0, None]
     assert noteworthy(state, plan)

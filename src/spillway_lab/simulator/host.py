@@ -1,0 +1,138 @@
+"""A simulated cluster as the host of the one coordinator (spillway/coordinator/host.py).
+
+Nothing outlives a simulation, so the host keeps only the last record and note. Sending is what a
+simulator models: the host gives a move to the carrier that takes its state from slot to slot in virtual
+time, and the carrier's messages are what the coordinator hears.
+
+Known limitation: no batch waits for state on its way, however much waits for it (`finish_sending`), and
+a simulated cluster keeps its number of slots (`reroute`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
+from spillway.coordinator.plan import BatchPlan, Note
+from spillway.coordinator.references import References
+from spillway.coordinator.terms import Terms
+from spillway.metrics.events import Event
+from spillway.metrics.groups import Ints
+from spillway.metrics.record import SlotRecord
+from spillway.protocols.messages import Message
+from spillway.protocols.move import GroupMove
+from spillway.routing.routing import Routing
+
+#: The name of every manifest, where no file is written.
+MANIFEST = "simulated"
+
+
+@dataclass
+class Transfer:
+    """A move that is being sent."""
+
+    move: GroupMove
+    groups: Ints
+    #: When something was last said of it.
+    since_s: float
+
+
+class Carrier(ABC):
+    """Takes the state of moves from slot to slot, and says what became of it."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self._messages: list[tuple[Message, float]] = []
+
+    @abstractmethod
+    def begin(self, move: GroupMove) -> None:
+        """Takes up a move whose groups have left their sender."""
+
+    def step(self, now_s: float) -> None:
+        """One step of virtual time, which ends now."""
+        self._now_s = now_s
+
+    def messages(self) -> list[tuple[Message, float]]:
+        """What was said since the last call, each with the seconds that it took."""
+        found, self._messages = self._messages, []
+        return found
+
+    def _say(self, message: Message, one: Transfer) -> None:
+        self._messages.append((message, self._now_s - one.since_s))
+        one.since_s = self._now_s
+
+
+class SimulatedHost:
+    """Carries out in virtual time what the coordinator decides."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        #: The last record; None before the first commit.
+        self.record: Committed | None = None
+        self._notes: dict[Mark, Note] = {}
+
+    def note(self, mark: Mark) -> Note | None:
+        """The note of a batch or round, if it was the last that was written."""
+        return self._notes.get(mark)
+
+    def write_note(self, mark: Mark, note: Note) -> None:
+        """Keeps a note in place of the one before."""
+        self._notes = {mark: note}
+
+    def append(self, state: Committed) -> None:
+        """Keeps a record in place of the one before."""
+        self.record = state
+
+    def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
+        """Never asked for: a simulated coordinator is given its slots."""
+        raise NotImplementedError("a simulated cluster keeps its number of slots")
+
+    def discard(self, files: DiscardFiles) -> None:
+        """There are no files."""
+
+    def send(self, groups: SendGroups) -> None:
+        """Gives the move to the carrier."""
+        self._carrier.begin(groups.move)
+
+    def messages(self) -> Sequence[tuple[Message, float]]:
+        """What the carrier has said since the last call."""
+        return self._carrier.messages()
+
+    def finish_sending(self) -> None:
+        """Virtual time goes on by itself."""
+
+    def prepare_moves(self) -> None:
+        """A carrier is always ready."""
+
+    def reach(self, step: StepReached) -> None:
+        """No fault is placed in a simulation."""
+
+
+def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
+    """The coordinator of a query that begins with `state`, in a simulated host.
+
+    It differs from that of a query in what the simulators do not model: budgets of slow slots, turns
+    that the coordinator paces, and slots that share a memory tier.
+    """
+    rules = Rules.of(terms.adapt, terms.life_us)
+    return Conductor(Coordinator(terms, state, rules, always_sends=True), host)
+
+
+def next_batch(
+    conductor: Conductor, plan: BatchPlan, records: Mapping[int, SlotRecord], took: Took
+) -> tuple[BatchPlan, tuple[Event, ...]]:
+    """Commits a batch and begins the next; gives its plan, and what has happened since the last call.
+
+    What was heard between two batches is told at once; the record of the second repeats it.
+    """
+    told = len(conductor.coordinator.told)
+    conductor.commit(plan, records, took)
+    events = conductor.state.events[told:]
+    following = conductor.begin_batch(plan.batch + 1)
+    return following, (*events, *conductor.coordinator.told)

@@ -1,0 +1,249 @@
+"""Stages in a row with an engine of lists: the sink has every result once, wherever a start ends.
+
+Each stage has one slot, which adds its number to a row: the row "a" reaches the sink as "a01". A stage
+may owe a result (`owes`), which a round makes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from hosting import MemoryHost
+
+from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.chain import ROUND_IDS, Answers, Chain, Ran
+from spillway.coordinator.committed import Mark, initial
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.terms import Terms
+from spillway.errors import QueryError
+from spillway.metrics.record import SlotRecord
+from spillway.policies.cluster.strategy import Strategy
+from spillway.routing.routing import Routing
+
+GROUPS = 4
+
+
+@dataclass
+class ListEngine:
+    """Makes the results of stages of lists; a sink that knows what it had by its id."""
+
+    #: The groups whose results a stage owes, until a round makes them.
+    owes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    sink: dict[int, list[str]] = field(default_factory=dict)
+    #: The id and whether it is a replay, of everything that was written.
+    written: list[tuple[int, bool]] = field(default_factory=list)
+    #: Whether the next writing fails, before the sink has it or after.
+    fails: str = ""
+
+    def no_rows(self, at: int) -> list[str]:
+        return []
+
+    def results(self, at: int, rows: list[str], plan: BatchPlan) -> list[str]:
+        return [f"{row}{at}" for row in (*rows, *(f"<{group}>" for group in plan.cleanup))]
+
+    def feed(self, at: int, results: list[str]) -> list[str]:
+        return results
+
+    def write(self, results: list[str], sink_id: int, *, replay: bool) -> None:
+        fails, self.fails = self.fails, ""
+        if fails == "before":
+            raise QueryError("the sink is away")
+        self.written.append((sink_id, replay))
+        # As with any sink, only what may be a replay is looked for.
+        if not (replay and sink_id in self.sink):
+            assert sink_id not in self.sink
+            self.sink[sink_id] = results
+        if fails == "after":
+            raise QueryError("the driver is gone")
+
+    def answers(self, at: int, results: list[str], plan: BatchPlan) -> Answers:
+        self.owes[at] = tuple(g for g in self.owes.get(at, ()) if g not in plan.cleanup)
+        pending = tuple((group, 10) for group in self.owes[at])
+        record = SlotRecord(
+            plan.batch, 0, f"{at}-{plan.batch}", (len(results),), (0,), len(results), (None,),
+            (0,), (0,), (0,), "w", pending=pending,
+        )  # fmt: skip
+        return Answers({0: record}, (record,))
+
+
+@dataclass
+class World:
+    """What outlives a start: the hosts of two stages, and the engine."""
+
+    engine: ListEngine = field(default_factory=ListEngine)
+    hosts: tuple[MemoryHost, MemoryHost] = field(
+        default_factory=lambda: (MemoryHost(), MemoryHost())
+    )
+
+    def start(self) -> Chain[list[str]]:
+        conductors = []
+        for host in self.hosts:
+            state = host.log[-1] if host.log else initial(Routing.even(GROUPS, 1), 1)
+            coordinator = Coordinator(Terms((None,)), state, Rules(Strategy("none")))
+            conductors.append(Conductor(coordinator, host))
+        return Chain(conductors, self.engine, itertools.count().__next__)
+
+    def marks(self) -> list[list[tuple[int, int]]]:
+        return [[(state.batch, state.round) for state in host.log] for host in self.hosts]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def stages(ran: list[Ran[list[str]]]) -> list[list[int]]:
+    """The stages that took part in each batch or round."""
+    return [[step.at for step in one.steps] for one in ran]
+
+
+def test_batch_passes_all_stages_and_is_committed_from_the_last(world: World) -> None:
+    order = []
+    for at, host in enumerate(world.hosts):
+        host.meanwhile = lambda at=at: order.append(at)
+    chain = world.start()
+    [ran] = chain.batch(["a", "b"], 0)
+    assert world.engine.sink == {0: ["a01", "b01"]}
+    assert stages([ran]) == [[0, 1]]
+    assert order == [1, 0]
+    assert ran.times == (0, 1, 2, 3)
+    assert [said.records[0].rows_out for said in ran.answers] == [2, 2]
+    assert chain.conductors[0].state.clock_s == 2
+
+
+def test_batch_that_is_committed_is_not_run_again(world: World) -> None:
+    world.start().batch(["a"], 0)
+    assert world.start().batch(["a"], 0) == []
+    assert world.engine.written == [(0, True)]
+
+
+def test_only_the_first_batch_of_a_start_may_be_a_replay(world: World) -> None:
+    chain = world.start()
+    chain.batch(["a"], 0)
+    chain.batch(["b"], 1)
+    world.start().batch(["c"], 2)
+    assert world.engine.written == [(0, True), (1, False), (2, True)]
+
+
+def test_batch_that_the_sink_has_and_no_stage_is_written_once(world: World) -> None:
+    world.engine.fails = "after"
+    with pytest.raises(QueryError, match="the driver is gone"):
+        world.start().batch(["a"], 0)
+    assert world.marks() == [[], []]
+    world.start().batch(["a"], 0)
+    assert world.engine.sink == {0: ["a01"]}
+    assert world.marks() == [[(0, 0)], [(0, 0)]]
+
+
+def test_crash_between_the_commits_of_two_stages_repeats_the_first_alone(world: World) -> None:
+    world.start().batch(["a"], 0)
+    world.hosts[0].refuses = "append"
+    with pytest.raises(QueryError, match="append is refused"):
+        world.start().batch(["b"], 1)
+    assert world.marks() == [[(0, 0)], [(0, 0), (1, 0)]]
+    chain = world.start()
+    assert stages(chain.batch(["b"], 1)) == [[0]]
+    assert world.marks() == [[(0, 0), (1, 0)], [(0, 0), (1, 0)]]
+    assert stages(chain.batch(["c"], 2)) == [[0, 1]]
+    assert world.engine.sink == {0: ["a01"], 1: ["b01"], 2: ["c01"]}
+
+
+def test_stage_that_was_left_behind_has_no_round_before_its_batch(world: World) -> None:
+    world.engine.owes = {0: (3,)}
+    world.start().batch(["a"], 0)
+    world.hosts[0].refuses = "append"
+    with pytest.raises(QueryError):
+        world.start().batch(["b"], 1)
+    # Without its note nothing but the next stage says that the batch was begun.
+    world.hosts[0].notes.clear()
+    chain = world.start()
+    assert not chain.conductors[0].replays
+    assert chain.round(0, 100, {3}) == ((), [])
+    chain.batch(["b"], 1)
+    cleaned, ran = chain.round(0, 100, {3})
+    assert (cleaned, stages(ran)) == ((3,), [[0, 1]])
+
+
+def test_batch_that_was_begun_comes_before_a_round(world: World) -> None:
+    world.engine.owes = {0: (3,)}
+    world.start().batch(["a"], 0)
+    world.engine.fails = "before"
+    with pytest.raises(QueryError, match="the sink is away"):
+        world.start().batch(["b"], 1)
+    assert Mark(1) in world.hosts[0].notes
+    chain = world.start()
+    assert chain.round(0, 100, {3}) == ((), [])
+    chain.batch(["b"], 1)
+    assert chain.round(0, 100, {3})[0] == (3,)
+
+
+def test_round_is_a_batch_of_later_stages(world: World) -> None:
+    world.engine.owes = {0: (2, 3)}
+    chain = world.start()
+    assert chain.round(0, 100, {2, 3}) == ((), [])
+    chain.batch(["a"], 0)
+    assert chain.round(0, 10, {2, 3})[0] == (2,)
+    assert chain.round(0, 10, {2, 3})[0] == (3,)
+    assert chain.round(0, 10, {2, 3}) == ((), [])
+    assert world.marks() == [[(0, 0), (0, 1), (0, 2)], [(0, 0), (1, 0), (2, 0)]]
+    assert world.engine.sink == {0: ["a01"], ROUND_IDS: ["<2>01"], ROUND_IDS + 1: ["<3>01"]}
+    chain.batch(["b"], 1)
+    assert world.engine.sink[1] == ["b01"]
+
+
+def test_round_of_the_last_stage_is_its_own(world: World) -> None:
+    world.engine.owes = {1: (3,)}
+    chain = world.start()
+    chain.batch(["a"], 0)
+    cleaned, ran = chain.round(1, 100, {3})
+    assert (cleaned, stages(ran)) == ((3,), [[1]])
+    assert world.marks() == [[(0, 0)], [(0, 0), (0, 1)]]
+    assert world.engine.sink[2 * ROUND_IDS] == ["<3>1"]
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_round_that_did_not_end_is_repeated_by_the_next_start(world: World, fails: str) -> None:
+    world.engine.owes = {0: (3,)}
+    chain = world.start()
+    chain.batch(["a"], 0)
+    world.engine.fails = fails
+    with pytest.raises(QueryError):
+        chain.round(0, 100, {3})
+    chain = world.start()
+    assert chain.unfinished_round(0)
+    assert stages(chain.batch(["b"], 1)) == [[0, 1], [0, 1]]
+    assert not chain.unfinished_round(0)
+    assert world.engine.written[-2:] == [(ROUND_IDS, True), (1, True)]
+    assert world.engine.sink == {0: ["a01"], ROUND_IDS: ["<3>01"], 1: ["b01"]}
+
+
+def test_round_that_failed_is_repeated_by_the_same_start(world: World) -> None:
+    world.engine.owes = {0: (3,)}
+    chain = world.start()
+    chain.batch(["a"], 0)
+    world.engine.fails = "after"
+    with pytest.raises(QueryError):
+        chain.round(0, 100, {3})
+    # It is the round that was asked for then, whatever is asked for now.
+    cleaned, ran = chain.round(0, 100, ())
+    assert (cleaned, stages(ran)) == ((3,), [[0, 1]])
+    assert world.engine.sink == {0: ["a01"], ROUND_IDS: ["<3>01"]}
+    assert chain.repeat_rounds() == {}
+
+
+def test_round_that_only_the_next_stage_has_is_repeated_up_to_it(world: World) -> None:
+    world.engine.owes = {0: (3,)}
+    chain = world.start()
+    chain.batch(["a"], 0)
+    world.hosts[0].refuses = "append"
+    with pytest.raises(QueryError):
+        chain.round(0, 100, {3})
+    assert world.marks() == [[(0, 0)], [(0, 0), (1, 0)]]
+    chain = world.start()
+    assert stages(chain.batch(["b"], 1)) == [[0], [0, 1]]
+    assert world.marks() == [[(0, 0), (0, 1), (1, 0)], [(0, 0), (1, 0), (2, 0)]]
+    assert world.engine.sink == {0: ["a01"], ROUND_IDS: ["<3>01"], 1: ["b01"]}
