@@ -9,30 +9,29 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from law import ATTEMPTS, GROUPS, Cluster, Row
+from law import ATTEMPTS, GROUPS, Cluster, Held, Results, Row
+from law.rows import exchanged
 from test_slot_law import MEMORIES, histories, small
 
-from spillway.coordinator.adaptation import rescale
-from spillway.coordinator.smoothing import smooth
-from spillway.coordinator.visiting import probing_of
+from spillway.coordinator.committed import Committed
+from spillway.coordinator.jobs import controller_of
+from spillway.coordinator.plan import BatchPlan
+from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
 from spillway.operators.predicates.conditions import predicate
 from spillway.operators.predicates.predicate import bound
 from spillway.operators.theta.combinations import manifest_in
 from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
-from spillway.policies.local.controller import SpillPolicy
 from spillway.routing.slices import Slicing
-from spillway.settings import VICTIMS
+from spillway.settings import ADJUSTMENTS, VICTIMS
 from spillway.slot.visits import completed, first_round, later_round
 
 NAMES = ("k", "t", "v", "x")
@@ -94,11 +93,6 @@ class Sliced:
     interleave: int = VISITING_ROWS
     null_keys = False
 
-    @property
-    def passive(self) -> bool:
-        """Whether slots may come and go with slices to come alone."""
-        return self.copies == 1
-
     def __post_init__(self) -> None:
         self.streams = tuple(
             StreamColumns(f"s{i}", NAMES, (0, 1, 2, 3), (), 1, w, self.shown)
@@ -158,55 +152,17 @@ class Sliced:
         return found
 
 
-class SlicedCluster(Cluster):
-    """A cluster whose batches have rounds, and whose slices to come go where there is room."""
+class SlicedHeld(Held):
+    """Slots that all rows visit."""
 
-    #: How often slices to come were given another slot.
-    smoothed = 0
     #: How often a group was in several parts.
     parted = 0
-    #: Slots that went by passive adjustment.
-    left = 0
-    #: What the slots said of the last batch.
-    records: Mapping[int, SlotRecord] = MappingProxyType({})
-
-    @property
-    def gaps(self) -> dict[int, float]:
-        """None: groups that take turns are refused, as rows that wait are (spark/api/matching.py)."""
-        return {}
-
-    def batch(self, rows, dies, lost=False, budget=None):
-        super().batch(rows, dies, lost)
-
-    def scale(self, slots: int) -> None:
-        """Another number of slots, by moves; also on the way to one without."""
-        self.state = rescale(self.state, slots)
-        self.slots = slots
-
-    def adjust(self, slots: int) -> None:
-        """Another number of slots, for which nothing moves; at any time."""
-        self.state = rescale(self.state, slots, passive=True)
-        self.slots = slots
-
-    def run(self, plan, rows, dies, seen=None):
-        adjusting = self.state.scaling is not None and self.state.scaling.passive
-        pending = super().run(plan, rows, dies, seen)
-        if adjusting:
-            self.left += max(0, plan.routing.slots - self.state.routing.slots)
-        state = smooth(self.state, self.records, self.subject.slicing)
-        self.smoothed += state is not self.state
-        self.state = state
-        # Visitors have looked into all parts of a group, so cleanup has nothing to do.
-        assert pending == 0
-        tables = [self.checkpoint.manifest(name).groups for name in state.manifests if name]
-        self.parted += sum(int(table.pending.sum()) for table in tables)
-        return pending
-
+    #: Rows that came to slots, wherever they stay.
     visits = 0
 
-    def probing(self, plan) -> Probing:
+    def probing(self, plan: BatchPlan) -> Probing:
         """That of a query; every other time with any orders."""
-        found = probing_of(self.operator(0), plan, self.records, 1.0)
+        found = self.conductor.coordinator.probing(plan)
         rng = np.random.default_rng(plan.batch + 7 * len(self.said))
         if rng.integers(0, 2):
             return found
@@ -214,83 +170,94 @@ class SlicedCluster(Cluster):
         orders = (rng.permutation([j for j in streams if j != i]).tolist() for i in streams)
         return replace(found, orders=tuple(map(tuple, orders)))
 
-    def outputs(self, plan, rows, dies):
-        join, probing = self.operator(0), self.probing(plan)
-        records, travelling, later = {}, [], []
+    def results_of(self, rows: list[Row], plan: BatchPlan) -> Results:
+        join, probing = self.first_operator(), self.probing(plan)
+        found, travelling, later = Results(rows), [], []
         for slot in range(plan.routing.slots):
-            for attempt in ["dies"] * (slot in dies) + ["lives"]:
-                taken = []
-                number = next(ATTEMPTS)
-                job = self.job(plan, slot, number)
-                found = first_round(
-                    self.exchanged(rows, job, probing.sources_at(slot), number),
-                    job,
-                    self.manifest(plan, slot),
-                    join,
-                    probing,
-                    self.policy,
-                    self.opened_store(plan),
-                    taken.append,
-                )
-                if attempt == "dies":
-                    next(found, None)
-                else:
-                    travelling += found
-                    records[slot] = taken[0]
+            if slot in self.dies:
+                next(self._first_visit(plan, rows, slot, probing, [].append), None)
+            taken: list[SlotRecord] = []
+            travelling += self._first_visit(plan, rows, slot, probing, taken.append)
+            found.records[slot] = taken[0]
         for number in range(2, probing.rounds + 1):
             came, travelling = travelling, []
             for slot in range(plan.routing.slots):
-                mine = self.sent(came, slot, probing.sources_at(slot))
-                job, store = self.job(plan, slot, next(ATTEMPTS)), self.opened_store(plan)
+                mine = self._sent(came, slot, probing.sources_at(slot))
+                job, store = self.job(plan, slot, next(ATTEMPTS)), self.swept_store(plan)
                 travelling += later_round(number, mine, job, join, probing, store, later.append)
-        output = Counter(r for b in travelling for r in self.subject.read(b))
-        assert all(b.num_rows <= max(self.block_rows, 1) for b in travelling)
-        for slot, record in records.items():
+        found.output.update(one for batch in travelling for one in self.subject.read(batch))
+        assert all(b.num_rows <= max(self.adapt.block_rows, 1) for b in travelling)
+        for slot, record in found.records.items():
             mine = [one for one in later if one.slot == slot]
-            records[slot] = completed(record, mine)
-        assert sum(r.rows_out for r in records.values()) == sum(output.values())
-        # A row is counted once, wherever its copies are, and late or not.
+            found.records[slot] = self.timed(completed(record, mine))
+        self._check_counts(rows, found)
+        self.running = plan, found
+        return found
+
+    def committed(self, state: Committed) -> None:
+        super().committed(state)
+        # Visitors have looked into all parts of a group, so cleanup has nothing to do.
+        assert state.pending == ()
+        tables = [self.checkpoint.manifest(name).groups for name in state.manifests if name]
+        self.parted += sum(int(table.pending.sum()) for table in tables)
+
+    def _first_visit(self, plan, rows, slot, probing, report):
+        attempt = next(ATTEMPTS)
+        job = self.job(plan, slot, attempt)
+        return first_round(
+            self._visiting(rows, job, probing.sources_at(slot), attempt),
+            job,
+            self.manifest(plan, slot),
+            self.first_operator(),
+            probing,
+            controller_of(self.adapt, SlotId(slot)),
+            self.swept_store(plan),
+            report,
+        )
+
+    def _check_counts(self, rows: list[Row], found: Results) -> None:
+        """A row is counted once, wherever its copies are, and late or not."""
+        records = found.records.values()
+        assert sum(r.rows_out for r in records) == sum(found.output.values())
         for stream in range(len(self.streams)):
             given = sum(row.stream == stream for row in rows)
-            assert sum(r.rows_in[stream] for r in records.values()) == given
-        self.records = records
-        return records, output
+            assert sum(r.rows_in[stream] for r in records) == given
 
-    def exchanged(self, rows, job, visiting, attempt):
-        rows = [rows[at] for at in np.random.default_rng(attempt).permutation(len(rows))]
+    def _visiting(self, rows, job, visiting, attempt):
         slicing, copies = self.subject.slicing, range(self.subject.copies)
         h = [slicing.places(r.stream, np.array([r.time]))[0] for r in rows]
-        groups = [{int(p) * GROUPS >> 32 for p in self.copied(one, copies)} for one in h]
+        groups = [{int(p) * GROUPS >> 32 for p in self._copied(one, copies)} for one in h]
         mine = [
             at
             for at, some in enumerate(groups)
             if rows[at].stream in visiting or some & set(job.owned)
         ]
         self.visits += len(mine)
-        batch = pa.RecordBatch.from_arrays(
-            [
-                pa.array([rows[at].stream for at in mine], pa.int8()),
-                pa.array(np.array([h[at] for at in mine], np.uint32).view(np.int32)),
-                pa.array([rows[at].key for at in mine], pa.int64()),
-                pa.array([rows[at].time for at in mine], pa.timestamp("us")),
-                pa.array([rows[at].value for at in mine], pa.int64()),
-                pa.array([rows[at].amount for at in mine], pa.int64()),
-            ],
-            names=["_stream", "_h", "lane0", "lane1", "lane2", "lane3"],
-        )
-        cut = len(mine) // 2
-        return [batch.slice(0, cut), batch.slice(cut)] if mine else []
+        return exchanged([rows[at] for at in mine], [h[at] for at in mine], attempt)
 
-    def copied(self, place, copies):
+    def _copied(self, place, copies):
         return [self.subject.slicing.copied(np.array([place], np.uint32), k)[0] for k in copies]
 
-    def sent(self, came, slot, visiting):
+    def _sent(self, came, slot, visiting):
         named = [b for b in came if manifest_in(b)]
         own = [b for b in named if b.column(0)[0].as_py() == slot]
         assert len(own) == 1
         rest = [b for b in came if manifest_in(b) is None and b.column(1)[0].as_py() in visiting]
         order = np.random.default_rng(next(ATTEMPTS)).permutation(len(rest) + 1)
         return [[*rest, *own][at] for at in order]
+
+
+class SlicedCluster(Cluster):
+    """A query whose rows visit all slots, and whose slices to come go where there is room."""
+
+    held = SlicedHeld
+
+    def change_settings(self) -> None:
+        # Groups that take turns are refused, as rows that wait are (spark/api/matching.py).
+        self._memory_bytes = None if self._memory_bytes else 600
+
+    def batch(self, rows, dies=(), lost=False, budget=None, slow=()):
+        super().batch(rows, dies, lost, None, slow)
 
 
 @st.composite
@@ -323,15 +290,18 @@ def sliced(draw, copies=1):
     st.sampled_from(MEMORIES),
     st.sampled_from(VICTIMS),
     st.booleans(),
+    st.sampled_from(ADJUSTMENTS),
+    st.sampled_from([{}, {"ring": "auto"}]),
 )
 def test_any_history_gives_the_cross_join(
-    copies, data, lateness, memory_bytes, victims, amortised
+    copies, data, lateness, memory_bytes, victims, amortised, adjustment, ring
 ) -> None:
     subject = data.draw(sliced(copies))
     events = data.draw(histories(subject))
     with small() as folder:
-        policy = SpillPolicy(victims, amortised, inactive_batches=2)
-        cluster = SlicedCluster(folder, subject, lateness, 2, memory_bytes, policy, 0.3)
+        how = {"victims": victims, "amortised": amortised, "adjustment": adjustment}
+        how |= {} if copies > 1 else ring
+        cluster = SlicedCluster(folder, subject, lateness, 2, memory_bytes, **how)
         for name, *values in events:
             if name == "memory":
                 cluster.memory_bytes = values[0]
@@ -353,7 +323,7 @@ def test_a_row_is_counted_once_wherever_its_copies_are(copies: int) -> None:
             times = [2 * clock, 2 * clock + 1, 0]
             rows = [Row(s, 1, t, 10 * clock + s) for s in (0, 1) for t in times]
             cluster.batch(rows, [])
-            stored = sum(r.brought_rows for r in cluster.records.values())
+            stored = sum(r.brought_rows for r in cluster.coordinator.last.values())
             assert stored == copies * (6 if clock == 1 else 4)
         assert cluster.state.rows_in == (24, 24)
         assert cluster.state.rows_late == (7, 7)
@@ -366,9 +336,7 @@ def test_slices_that_move_and_spill_are_probed_wherever_they_are(streams: int, c
     pairs = [("band", at - 1, at) for at in range(1, streams)]
     subject = Sliced([6] * streams, pairs, False, [2] * streams, copies)
     with small() as folder:
-        cluster = SlicedCluster(
-            folder, subject, 2, 3, 1500, SpillPolicy("inactive", False), block_rows=40
-        )
+        cluster = SlicedCluster(folder, subject, 2, 3, 1500, victims="inactive", block_rows=40)
         for clock in range(30):
             drawn = zip(
                 rng.integers(0, streams, 10),
@@ -385,7 +353,7 @@ def test_slices_that_move_and_spill_are_probed_wherever_they_are(streams: int, c
                 cluster.send(fails=clock % 8 == 3)
         cluster.clean_up()
         subject.check(cluster)
-    assert cluster.moves > 2
+    assert cluster.state.moves_begun > 2
     assert cluster.events["Spilled"] > 2
     assert cluster.parted > 2
     assert sum(cluster.results.values()) > 100
@@ -401,8 +369,8 @@ def test_slots_come_and_go_with_slices_to_come_alone(streams: int) -> None:
     )
     wanted = {3: 4, 12: 1, 30: 3, 33: 2}
     with small() as folder:
-        policy = SpillPolicy("inactive", False)
-        cluster = SlicedCluster(folder, subject, 3, 2, 1500, policy, block_rows=40)
+        how = {"victims": "inactive", "adjustment": "passive", "block_rows": 40}
+        cluster = SlicedCluster(folder, subject, 3, 2, 1500, **how)
         for clock in range(48):
             drawn = zip(
                 rng.integers(0, streams, 8),
@@ -413,13 +381,12 @@ def test_slots_come_and_go_with_slices_to_come_alone(streams: int) -> None:
             rows = [Row(int(s), int(k), clock - int(t), next(values)) for s, k, t in drawn]
             cluster.batch(rows, [])
             if clock in wanted:
-                cluster.adjust(wanted[clock])
+                cluster.scale(wanted[clock])
             seen.append(cluster.state.routing.slots)
         cluster.clean_up()
         subject.check(cluster)
-    # New slots are there at once, those that are to go when a window and the lateness have passed.
-    assert (seen[2], seen[3], seen[12], seen[25], seen[31], seen[-1]) == (2, 4, 4, 1, 3, 2)
-    assert cluster.left == 4
+    # New slots are there with the next batch, retiring ones go when a window and the lateness are over.
+    assert (seen[3], seen[4], seen[12], seen[25], seen[31], seen[-1]) == (2, 4, 4, 1, 3, 2)
     assert cluster.state.moves_begun == 0
     assert cluster.events["Scaled"] == 4
     assert sum(cluster.results.values()) > 100

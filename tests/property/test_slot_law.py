@@ -109,8 +109,6 @@ def histories(draw, subject: Subject):
                 + ["move", "send"] * 3
                 + ["give_up"]
                 + ["reshape"] * (3 if isinstance(subject, Treed) else 0)
-                # Another number of slots for which nothing moves (test_sliced_law.py).
-                + ["adjust"] * (3 if getattr(subject, "passive", False) else 0)
             )
         )
         if kind == "batch":
@@ -136,7 +134,7 @@ def histories(draw, subject: Subject):
             events.append(("round", draw(st.integers(0, 500)), dies))
         elif kind == "force":
             events.append(("force", draw(slots), draw(st.integers(0, 500))))
-        elif kind in ("scale", "adjust"):
+        elif kind == "scale":
             events.append((kind, draw(st.integers(1, 5))))
         elif kind == "move":
             size, least = draw(st.integers(0, 900)), draw(st.integers(0, 2))
