@@ -42,7 +42,7 @@ def scenarios() -> st.SearchStrategy[RingScenario]:
         streams=st.integers(2, 4),
         found=st.sampled_from([0.0, 0.3, 2.0]),
         distribution=st.sampled_from(["psp", "atr", "ctr"]),
-        segment_s=st.sampled_from([3.0, 9.0, 20.0]),
+        interval_s=st.sampled_from([3.0, 9.0, 20.0]),
         send_s=st.sampled_from([0.0, 1e-4]),
         batch_s=st.sampled_from([0.7, 2.0, 30.0]),
         cores=st.sampled_from([None, 1, 2]),
@@ -99,7 +99,7 @@ def test_two_slots_of_ctr_have_two_streams_and_one_of_every_batch() -> None:
 
 def test_segments_do_not_share_the_work_of_a_batch() -> None:
     """Until the second segment begins at 20 s, its slot has only copies that wait."""
-    atr = PAIRS.changed(distribution="atr", segment_s=20.0)
+    atr = PAIRS.changed(distribution="atr", interval_s=20.0)
     one, two = (took(atr.changed(slots=slots)) for slots in (1, 2))
     assert one[:4] == pytest.approx(two[:4])
     assert two[4:].mean() < 0.95 * one[4:].mean()

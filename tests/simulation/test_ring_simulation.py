@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from spillway.errors import SettingsError
 from spillway.policies.ring.model import response_s
 from spillway_lab.simulator.ring.arrivals import poisson_times
-from spillway_lab.simulator.ring.flow import DONE, MOMENT, RESULTS, ring_run
-from spillway_lab.simulator.ring.rows import Rows, held_by_slot, wrong_rows
+from spillway_lab.simulator.ring.flow import ring_run
+from spillway_lab.simulator.ring.intervals import Jobs, copied, finished, jobs, kept
+from spillway_lab.simulator.ring.rows import DONE, MOMENT, RESULTS, Rows, held_by_slot, wrong_rows
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import Jobs, copied, finished, jobs, kept
 from spillway_lab.simulator.ring.simulation import simulate_ring
 from spillway_lab.simulator.ring.slices import placed
+from spillway_lab.simulator.ring.travel import Costs, Found, Limits, Paths, Ring, RingRun
 
 SHORT = RingScenario(seconds=30.0, window_s=4.0, rate=20.0, found=0.5, most=12, sample_s=1.0)
 
@@ -28,7 +29,7 @@ def scenarios() -> st.SearchStrategy[RingScenario]:
         found=st.sampled_from([0.0, 0.3, 2.0]),
         distribution=st.sampled_from(["psp", "atr", "ctr"]),
         interleave=st.sampled_from([1, 3, 50]),
-        segment_s=st.sampled_from([1.5, 4.0, 9.0]),
+        interval_s=st.sampled_from([1.5, 4.0, 9.0]),
         adjustment=st.sampled_from(["none", "smoothing", "passive", "aggressive"]),
         rate_after=st.sampled_from([None, 80.0]),
         change_s=st.just(12.0),
@@ -91,27 +92,17 @@ def one_row(
     for number in range(1, there + 1):
         held[0, :, number] = held[0, :, number - 1]
         held[0, :, number, number % slots] += 1
-    found, _ = ring_run(
-        np.zeros(1),
-        np.zeros(1),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-        np.full(1, slots),
-        np.zeros(1, np.int64),
-        low,
-        high,
-        held,
-        np.array([[s for s in range(streams) if s != i] for i in range(streams)]),
-        1.0,
-        np.array([1.0, 0.01, 0.1, 0.0, row_s]),
-        np.arange(slots) * (not shared),
-        1,
-        1000.0,
-        0,
-        np.zeros((1001, 2)),
-        1.0,
-        np.zeros(slots),
+    order = np.array([[s for s in range(streams) if s != i] for i in range(streams)])
+    costs = Costs(pair_s=1.0, send_s=0.01, hop_s=0.1, keep_s=0.0, link_s=row_s)
+    run = RingRun(
+        Rows(np.zeros(1), np.zeros(1, np.int64), low, high),
+        Ring(held, order, 1.0, costs, np.arange(slots) * (not shared)),
+        Limits(until_s=1000.0, sample_s=1.0, seed=0),
     )
+    path = Paths(np.zeros(1), np.zeros(1, np.int64), np.full(1, slots), np.zeros(1, np.int64))
+    whole = Found.empty(run, slots, samples=1001)
+    ring_run(run, path, whole)
+    found = whole.rows
     return float(found[0, DONE]), float(found[0, MOMENT] / found[0, RESULTS])
 
 
@@ -200,28 +191,28 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert simulate_ring(SHORT).totals != simulate_ring(SHORT.changed(seed=1)).totals
 
 
-def test_segment_has_every_slave_row_that_its_master_rows_may_meet() -> None:
-    scenario = SHORT.changed(distribution="atr", segment_s=6.0)
+def test_interval_has_every_slave_row_that_its_master_rows_may_meet() -> None:
+    scenario = SHORT.changed(distribution="atr", interval_s=6.0)
     times = arrived(scenario)
-    comes, stream, _, segment = copied(scenario, times)
+    comes, stream, _, interval = copied(scenario, times)
     for q in range(5):
         for slave in (1, 2):
-            there = comes[(segment == q) & (stream == slave)]
+            there = comes[(interval == q) & (stream == slave)]
             wanted = (times[slave] > 6.0 * q - 4.0) & (times[slave] < 6.0 * (q + 1) + 4.0)
             assert (there == times[slave][wanted]).all()
 
 
-def test_slave_rows_have_fewer_copies_in_longer_segments() -> None:
+def test_slave_rows_have_fewer_copies_in_longer_intervals() -> None:
     counts = []
     for length in (4.0, 8.0, 20.0):
-        scenario = SHORT.changed(distribution="atr", segment_s=length, seconds=400.0)
+        scenario = SHORT.changed(distribution="atr", interval_s=length, seconds=400.0)
         times = arrived(scenario)
         counts.append(len(copied(scenario, times)[0]) / sum(map(len, times)))
     assert counts == pytest.approx([(1 + 2 * 3) / 3, (1 + 2 * 2) / 3, (1 + 2 * 1.4) / 3], rel=0.02)
 
 
-def test_segments_compare_every_pair_of_brute_force() -> None:
-    scenario = SHORT.changed(distribution="atr", segment_s=3.0, streams=2)
+def test_intervals_compare_every_pair_of_brute_force() -> None:
+    scenario = SHORT.changed(distribution="atr", interval_s=3.0, streams=2)
     times = arrived(scenario)
     todo = jobs(scenario, times, np.random.default_rng(0))
     apart = times[0][:, None] - times[1][None, :]

@@ -9,7 +9,7 @@ import pytest
 from spillway.errors import SettingsError
 from spillway.policies.ring.covering import covers, visited
 from spillway.routing.groups import group_of
-from spillway.routing.segments import Segments
+from spillway.routing.intervals import Intervals
 from spillway.routing.slices import Slicing, interleaved, slicing_for
 
 TIMES = np.array([-(10**9), -17, -1, 0, 1, 16, 17, 10**9, 1_760_000_000_123_456], np.int64)
@@ -94,27 +94,27 @@ def test_copies_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_segments_in_spark_are_those_of_numpy(stream: int) -> None:
-    segments = Segments(17, 1, (5, 40, 1))
-    which, numbers = segments.copies(stream, TIMES)
+def test_intervals_in_spark_are_those_of_numpy(stream: int) -> None:
+    intervals = Intervals(17, 1, (5, 40, 1))
+    which, numbers = intervals.copies(stream, TIMES)
     for at, t in enumerate(TIMES):
         mine = numbers[which == at].tolist()
-        assert as_spark(segments.sql(stream, "t"), int(t)) == mine
-        assert len(mine) <= segments.copies_of_each(stream)
+        assert as_spark(intervals.sql(stream, "t"), int(t)) == mine
+        assert len(mine) <= intervals.copies_of_each(stream)
 
 
 @pytest.mark.parametrize("copies", [3, 10, 64])
 @pytest.mark.parametrize("windows", [(5, 4000, 100), (900, 900, 1), (1, 1, 1)])
-def test_shortest_segments_are_those_of_so_many_copies(
+def test_shortest_intervals_are_those_of_so_many_copies(
     windows: tuple[int, ...], copies: int
 ) -> None:
     for master in range(3):
-        shortest = Segments(1, master, windows).shortest_us(copies)
+        shortest = Intervals(1, master, windows).shortest_us(copies)
         most = []
         for length in (shortest, max(1, shortest - 1)):
-            segments = Segments(length, master, windows)
-            most.append(segments.copies_of_each(segments.most_copied()))
-            assert most[-1] == max(map(segments.copies_of_each, range(3)))
+            intervals = Intervals(length, master, windows)
+            most.append(intervals.copies_of_each(intervals.most_copied()))
+            assert most[-1] == max(map(intervals.copies_of_each, range(3)))
         assert most[0] <= copies
         assert most[1] > copies or shortest == 1
 

@@ -141,7 +141,7 @@ class Run:
             FIRST,
             slots=self.slots,
             distribution=line.adapt["distribute"],
-            segment_s=float(SEGMENT_S),
+            interval_s=float(SEGMENT_S),
             copies=COPIES,
             groups=GROUPS,
             streams=images.streams,

@@ -7,7 +7,7 @@ slots work, each batch by itself:
     PSP   all rows of the batch are in the ring at a time (spillway_lab/simulator/ring/flow.py)
     CTR   the same, but for each row a slot answers for the slices only that are its in the row's cover,
           which is the query's own choice (policies/ring/covering.py)
-    ATR   the copies of rows that are in a slot's segments (spillway_lab/simulator/ring/segments.py),
+    ATR   the copies of rows in a slot's intervals (spillway_lab/simulator/ring/intervals.py),
     one after the other
 
 Slots that have no core of their own are tasks that wait for one, in the order of their numbers.
@@ -30,11 +30,19 @@ from spillway.metrics.groups import Floats, Ints
 from spillway.policies.ring.covering import covers
 from spillway.policies.ring.slicing import ATR, CTR
 from spillway.routing.slices import interleaved
-from spillway_lab.simulator.ring.flow import DONE, RESULTS, ring_run
-from spillway_lab.simulator.ring.rows import Rows, held_by_slot, order_of, wrong_rows
+from spillway_lab.simulator.ring.flow import ring_run
+from spillway_lab.simulator.ring.intervals import Jobs, jobs, kept, lost
+from spillway_lab.simulator.ring.rows import (
+    DONE,
+    RESULTS,
+    Rows,
+    held_by_slot,
+    order_of,
+    wrong_rows,
+)
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import Jobs, jobs, kept, lost
 from spillway_lab.simulator.ring.slices import Placement, fixed, still
+from spillway_lab.simulator.ring.travel import Costs, Found, Limits, Paths, Ring, RingRun
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Batches:
 def batches(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
     """The batches of rows with these times, by stream."""
     if scenario.distribution == ATR:
-        return _segments(scenario, times, rng)
+        return _intervals(scenario, times, rng)
     return _visits(scenario, times)
 
 
@@ -84,8 +92,7 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
     place, chosen = _placed(scenario, rows, ends)
     held, order = held_by_slot(place, times, slots), order_of(scenario)
     copies = scenario.copies if scenario.distribution == CTR else 1
-    keep_s = copies * (scenario.insert_s + scenario.purge_s)
-    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s])
+    ring = Ring(held, order, scenario.part, Costs.of(scenario, copies), np.arange(slots))
     steps = scenario.streams - 1
     found, pairs = (
         np.zeros((len(rows.comes_s), 4)),
@@ -95,26 +102,14 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
     bounds = np.searchsorted(rows.comes_s, [0.0, *ends]).tolist()
     for batch, (first, last) in enumerate(pairwise(bounds)):
         some, comes = slice(first, last), np.zeros(last - first)
-        found[some], pairs[some] = ring_run(
-            comes,
-            comes,
-            rows.source[some],
-            place.homes[chosen[some], place.bucket(rows.comes_s[some])],
-            np.full(len(comes), slots),
-            chosen[some],
-            rows.low[some],
-            rows.high[some],
-            held,
-            order,
-            scenario.part,
-            costs,
-            np.arange(slots),
-            max(1, len(comes)),
-            np.inf,
-            scenario.seed + batch,
-            np.zeros((1, 2)),
-            np.inf,
-            busy_s[batch],
+        mine = Rows(comes, rows.source[some], rows.low[some], rows.high[some])
+        limits = Limits(np.inf, np.inf, scenario.seed + batch, interleave=max(1, len(comes)))
+        heads = place.homes[chosen[some], place.bucket(rows.comes_s[some])]
+        paths = Paths(comes, heads, np.full(len(comes), slots), chosen[some])
+        ring_run(
+            RingRun(mine, ring, limits),
+            paths,
+            Found(found[some], pairs[some], np.zeros((1, 2)), busy_s[batch]),
         )
         took_s[batch] = _took(scenario, busy_s[batch], float(found[some, DONE].max(initial=0.0)))
     number = np.searchsorted(ends, rows.comes_s, side="right")
@@ -164,7 +159,7 @@ def _stored(scenario: RingScenario, times: list[Floats], ends: Floats) -> Ints:
     return found
 
 
-def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
+def _intervals(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
     """ATR."""
     todo, ends, slots = jobs(scenario, times, rng), _ends(scenario), scenario.slots
     batch = np.searchsorted(ends, todo.comes_s, side="right")

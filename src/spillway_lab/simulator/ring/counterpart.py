@@ -45,7 +45,7 @@ class RealRing:
     first: int = 0
     slots: int = 1
     distribution: str = PSP
-    segment_s: float = 20.0
+    interval_s: float = 20.0
     copies: int = 2
     groups: int = 64
     streams: int = 3
@@ -126,7 +126,7 @@ def scenario_of(run: RealRing, costs: RingCosts) -> RingScenario:
         insert_s=costs.insert_s,
         purge_s=0.0,
         distribution=run.distribution,
-        segment_s=run.segment_s,
+        interval_s=run.interval_s,
         copies=run.copies,
         groups=run.groups,
         batch_s=run.batch_s,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from spillway.metrics.groups import Floats, Ints
-from spillway_lab.simulator.ring.flow import DONE
+from spillway_lab.simulator.ring.intervals import window
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import window
 from spillway_lab.simulator.ring.slices import Placement
 
+#: What a run finds out about a row: when the ring took it and was done with it, its expected results,
+#: and the sum of the times of these results, each time weighted by its results.
+BEGUN, DONE, RESULTS, MOMENT = range(4)
 
-@dataclass(frozen=True)
-class Rows:
+
+class Rows(NamedTuple):
     """All rows of a run by time, and the windows that they meet."""
 
     comes_s: Floats
@@ -59,7 +61,7 @@ def order_of(scenario: RingScenario) -> Ints:
 
 
 def wrong_rows(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
-    """Rows that are done must have met their windows, all that came to each step and no pair twice."""
+    """Rows that are done must have met their windows, and compared every pair of each step exactly once."""
     steps, done = met.shape[1], found[:, DONE] > 0
     compared, coming = pairs[done, :steps], pairs[done, steps:]
     wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))

@@ -75,7 +75,7 @@ class RingScenario:
     #: Rows that the ring has at a time: 1 is the paper's PSP, more its PSP-I.
     interleave: int = 1
     #: ATR: how long one slot has all rows.
-    segment_s: float = 20.0
+    interval_s: float = 20.0
     #: CTR: in how many slots every row is.
     copies: int = 2
     #: Slices that all groups have; about half of them are live.

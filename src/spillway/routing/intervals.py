@@ -1,8 +1,8 @@
-"""Segments of time: how a join on any predicate becomes an equi-join (ATR, aligned tuple routing).
+"""Intervals of time: how a join on any predicate becomes an equi-join (ATR, aligned tuple routing).
 
-One stream is the *master*. Its times are cut into segments of a length T, and a row of another stream
-is copied to every segment in which a row of the master can be its partner. All rows of a combination
-are then in the segment of its master row, and in no other are they all; so the join of equal segment
+One stream is the *master*. Its times are cut into intervals of a length T, and a row of another stream
+is copied to every interval in which a row of the master can be its partner. All rows of a combination
+are then in the interval of its master row, and in no other are they all; so the join of equal interval
 numbers, with the predicates as residual conditions, gives every combination once (PSP section 7).
 
 A combination stands when T_max - t_i < W_i for all its rows. So a row at t with window W has its
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from spillway.errors import SettingsError
 
 Ints = NDArray[np.int64]
-#: Segments that a row may be copied to: input and state are so many times as large.
+#: Intervals that a row may be copied to: input and state are so many times as large.
 MOST_COPIES = 64
 
 
 @dataclass(frozen=True)
-class Segments:
-    """Segments of the master stream, and to which of them rows are copied.
+class Intervals:
+    """Intervals of the master stream, and to which of them rows are copied.
 
     Example:
-        >>> segments = Segments(length_us=10, master=0, windows_us=(5, 5))
-        >>> [one.tolist() for one in segments.copies(1, np.array([3, 13, 17]))]
+        >>> intervals = Intervals(length_us=10, master=0, windows_us=(5, 5))
+        >>> [one.tolist() for one in intervals.copies(1, np.array([3, 13, 17]))]
         [[0, 0, 1, 1, 2, 2], [-1, 0, 0, 1, 1, 2]]
-        >>> [one.tolist() for one in segments.copies(0, np.array([3, 13]))]
+        >>> [one.tolist() for one in intervals.copies(0, np.array([3, 13]))]
         [[0, 1], [0, 1]]
     """
 
@@ -41,10 +41,10 @@ class Segments:
 
     def __post_init__(self) -> None:
         if self.length_us < 1:
-            raise SettingsError("a segment needs a length", hint='use segment="30 seconds", say')
+            raise SettingsError("an interval needs a length", hint='use segment="30 seconds", say')
 
     def copies(self, stream: int, times: Ints) -> tuple[Ints, Ints]:
-        """Rows with these times as their copies: which row, and in which segment."""
+        """Rows with these times as their copies: which row, and in which interval."""
         first, last = self._span(stream, np.asarray(times, np.int64))
         count = last - first + 1
         which = np.repeat(np.arange(len(first)), count)
@@ -52,24 +52,24 @@ class Segments:
         return which, first[which] + within
 
     def copies_of_each(self, stream: int) -> int:
-        """The most segments a row of a stream is in."""
+        """The most intervals a row of a stream is in."""
         if stream == self.master:
             return 1
         reach = self.windows_us[stream] + self.windows_us[self.master] - 2
         return reach // self.length_us + 2
 
     def most_copied(self) -> int:
-        """The stream whose rows are in the most segments."""
+        """The stream whose rows are in the most intervals."""
         return max(range(len(self.windows_us)), key=self.copies_of_each)
 
     def shortest_us(self, copies: int = MOST_COPIES) -> int:
-        """The shortest segments of which a row is in no more than so many, three at least.
+        """The shortest intervals of which a row is in no more than so many, three at least.
 
         Example:
-            >>> segments = Segments(length_us=1, master=0, windows_us=(50, 100))
-            >>> segments.copies_of_each(1), segments.shortest_us(copies=10)
+            >>> intervals = Intervals(length_us=1, master=0, windows_us=(50, 100))
+            >>> intervals.copies_of_each(1), intervals.shortest_us(copies=10)
             (150, 17)
-            >>> Segments(17, 0, (50, 100)).copies_of_each(1)
+            >>> Intervals(17, 0, (50, 100)).copies_of_each(1)
             10
         """
         windows, most = self.windows_us, self.most_copied()
@@ -77,7 +77,7 @@ class Segments:
         return max(1, reach // (copies - 1) + 1)
 
     def sql(self, stream: int, micros: str) -> str:
-        """The segments of a row as a Spark SQL expression of type array<bigint>, to be exploded."""
+        """The intervals of a row as a Spark SQL expression of type array<bigint>, to be exploded."""
 
         def number(time: str) -> str:
             return f"(({time} - pmod({time}, {self.length_us}L)) div {self.length_us}L)"

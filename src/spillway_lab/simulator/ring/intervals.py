@@ -1,7 +1,7 @@
-"""ATR on simulated slots: whole segments of time, one slot each, slave rows copied (PSP section 7).
+"""ATR on simulated slots: whole intervals of time, one slot each, slave rows copied (PSP section 7).
 
-The first stream is the master: segment q of it goes to slot q mod slots. A row of another stream goes
-where master rows of its window are, or may come: to its own segment, and to those before and after
+The first stream is the master: interval q of it goes to slot q mod slots. A row of another stream goes
+where master rows of its window are, or may come: to its own interval, and to those before and after
 that are within a window. There it probes the master first, so that no pair is compared twice; a copy
 for rows to come only waits.
 
@@ -29,7 +29,7 @@ class Jobs:
     stream: Ints
     #: The number of the row in its stream.
     number: Ints
-    segment: Ints
+    interval: Ints
     slot: Ints
     work_s: Floats
     #: Expected results; pairs that are compared with the next stream, by step; and what comes to it.
@@ -39,34 +39,34 @@ class Jobs:
 
 
 def copied(scenario: RingScenario, times: Sequence[Floats]) -> tuple[Floats, Ints, Ints, Ints]:
-    """Time, stream, number and segment of every copy, by time."""
-    length, window = scenario.segment_s, scenario.window_s
-    # Segments of the window before and after, if need be more than one.
+    """Time, stream, number and interval of every copy, by time."""
+    length, window = scenario.interval_s, scenario.window_s
+    # Intervals of the window before and after, if need be more than one.
     most = math.ceil(window / length)
     parts = []
     for stream, at in enumerate(times):
-        own = segment_of(at, length)
+        own = interval_of(at, length)
         for shift in (0,) if stream == 0 else range(-most, most + 1):
             to = own + shift
-            # Within a window of the segment: at - window < its end, at + window > its begin.
+            # Within a window of the interval: at - window < its end, at + window > its begin.
             near = (at - window < (to + 1) * length) & (at + window > to * length) & (to >= 0)
             which = np.flatnonzero(near)
             parts.append((at[which], np.full(len(which), stream), which, to[which]))
-    comes, streams, numbers, segments = (np.concatenate(one) for one in zip(*parts, strict=True))
-    by_time = np.lexsort((segments, streams, comes))
-    return comes[by_time], streams[by_time], numbers[by_time], segments[by_time]
+    comes, streams, numbers, intervals = (np.concatenate(one) for one in zip(*parts, strict=True))
+    by_time = np.lexsort((intervals, streams, comes))
+    return comes[by_time], streams[by_time], numbers[by_time], intervals[by_time]
 
 
 def jobs(scenario: RingScenario, times: Sequence[Floats], rng: np.random.Generator) -> Jobs:
     """All copies, and their work."""
-    comes, stream, number, segment = copied(scenario, times)
+    comes, stream, number, interval = copied(scenario, times)
     steps = scenario.streams - 1
     pairs = np.zeros((len(comes), steps), np.int64)
     coming = np.zeros((len(comes), steps), np.int64)
     count = np.ones(len(comes), np.int64)
     for step in range(steps):
         coming[:, step] = count
-        pairs[:, step] = count * _met(scenario, times, comes, stream, segment, step)
+        pairs[:, step] = count * _met(scenario, times, comes, stream, interval, step)
         if step < steps - 1:
             count = rng.binomial(pairs[:, step], scenario.part)
     work_s = (
@@ -76,8 +76,8 @@ def jobs(scenario: RingScenario, times: Sequence[Floats], rng: np.random.Generat
         comes,
         stream,
         number,
-        segment,
-        segment % scenario.slots,
+        interval,
+        interval % scenario.slots,
         work_s,
         np.asarray(pairs[:, -1] * scenario.part, np.float64),
         pairs,
@@ -90,19 +90,19 @@ def _met(
     times: Sequence[Floats],
     comes: Floats,
     stream: Ints,
-    segment: Ints,
+    interval: Ints,
     step: int,
 ) -> Ints:
-    """Rows of the next stream that each copy meets in its segment, in its window."""
+    """Rows of the next stream that each copy meets in its interval, in its window."""
     met = np.zeros(len(comes), np.int64)
     for source in range(scenario.streams):
         mine = np.flatnonzero(stream == source)
         target = [other for other in range(scenario.streams) if other != source][step]
         low, high = window(times[target], comes[mine], scenario.window_s)
         if target == 0:
-            owner = segment_of(times[0], scenario.segment_s)
-            low = np.maximum(low, np.searchsorted(owner, segment[mine], side="left"))
-            high = np.minimum(high, np.searchsorted(owner, segment[mine], side="right"))
+            owner = interval_of(times[0], scenario.interval_s)
+            low = np.maximum(low, np.searchsorted(owner, interval[mine], side="left"))
+            high = np.minimum(high, np.searchsorted(owner, interval[mine], side="right"))
         met[mine] = np.maximum(0, high - low)
     return met
 
@@ -113,8 +113,8 @@ def window(times: Floats, at: Floats, window_s: float) -> tuple[Ints, Ints]:
     return low, np.searchsorted(times, at, side="left")
 
 
-def segment_of(times: Floats, length_s: float) -> Ints:
-    """The segment of each time."""
+def interval_of(times: Floats, length_s: float) -> Ints:
+    """The interval of each time."""
     return np.floor(times / length_s).astype(np.int64)
 
 
