@@ -10,7 +10,7 @@ pieces of any size, so a hot key with millions of pairs never has to be held as 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -21,17 +21,15 @@ from numpy.typing import NDArray
 def match_ranges(
     probe: NDArray[np.uint32],
     h: NDArray[np.uint32],
-    first: NDArray[np.int32],
-    present: NDArray[np.uint64],
-    base: int,
-    shift: int,
+    index: tuple[NDArray[np.int32], NDArray[np.uint64], int, int],
     begin: int,
     end: int,
 ) -> Any:
-    """Ranges of rows [begin, end) of `h` equal to a probing hash.
+    """Ranges of rows [begin, end) of `h` equal to a probing hash, found by the index of `h`.
 
     Returns (probing row, first row of its range, rows in it), only for ranges that are not empty.
     """
+    first, present, base, shift = index
     n = probe.shape[0]
     which = np.empty(n, np.int32)
     start = np.empty(n, np.int32)
@@ -116,57 +114,62 @@ def expand(
     return left[:n], right[:n], range_at, offset
 
 
-@njit(cache=True, nogil=True)
-def expand_within(
-    which: NDArray[np.int64],
-    start: NDArray[np.int64],
-    count: NDArray[np.int64],
-    range_at: int,
-    offset: int,
-    limit: int,
-    order: NDArray[np.int32],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    times: NDArray[np.int64],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    marks: NDArray[np.int32],
-    before: int,
-) -> Any:
-    """The same as `expand`, of the pairs whose run rows are wanted.
+class Ranges(NamedTuple):
+    """Candidate pairs: for each probing row `which`, `count` rows from `start` on."""
 
-    Ranges are of `order`, where that is not empty, and of rows else. Wanted are the rows in a piece,
-    from one of the ascending `begins` up to its end, whose time is from `first` to `last` of the probing
-    row, and whose mark is below `before`; what is empty is not looked at. Returns how many pairs were
-    looked at, too.
-    """
+    which: NDArray[np.int64]
+    start: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+class Wanted(NamedTuple):
+    """Which run rows of the ranges may pair; an empty array does not limit anything."""
+
+    #: Positions in the ranges are positions in this order of the run's rows.
+    order: NDArray[np.int32]
+    #: The row is in a piece: from one of the ascending `begins` up to its end.
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    #: Its time is from `first` to `last` of the probing row.
+    times: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    #: Its mark is below `before`.
+    marks: NDArray[np.int32]
+    before: int
+
+
+@njit(cache=True, nogil=True)
+def expand_within(ranges: Ranges, wanted: Wanted, range_at: int, offset: int, limit: int) -> Any:
+    """The same as `expand`, for the pairs whose run rows are wanted; also returns the pairs seen."""
+    which, start, count = ranges
+    order, begins, ends, times, first, last, marks, before = wanted
     left = np.empty(limit, np.int64)
     right = np.empty(limit, np.int64)
     ordered, timed, marked = order.shape[0] > 0, times.shape[0] > 0, marks.shape[0] > 0
     pieces = begins.shape[0]
     n, seen = 0, 0
-    ranges = which.shape[0]
-    while range_at < ranges and n < limit:
+    while range_at < which.shape[0] and n < limit:
         mine, base, stop = which[range_at], start[range_at], count[range_at]
         at = offset
         while at < stop and n < limit:
             row = np.int64(order[base + at]) if ordered else base + at
-            wanted = True
+            keep = True
             if pieces:
-                # The last piece that begins no later, in steps without a guess; often there is one.
+                # The last piece that begins no later, by branch-free bisection; often there is one.
                 piece, more = 0, pieces
                 while more > 1:
                     half = more >> 1
                     piece += half * int(begins[piece + half] <= row)
                     more -= half
-                wanted = (row >= begins[piece]) & (row < ends[piece])
+                keep = (row >= begins[piece]) & (row < ends[piece])
             if timed:
-                wanted &= (times[row] >= first[mine]) & (times[row] <= last[mine])
+                keep &= (times[row] >= first[mine]) & (times[row] <= last[mine])
             if marked:
-                wanted &= marks[row] < before
+                keep &= marks[row] < before
             left[n] = mine
             right[n] = row
-            n += int(wanted)
+            n += int(keep)
             at += 1
         seen += at - offset
         offset = at

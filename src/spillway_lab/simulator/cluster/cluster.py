@@ -150,11 +150,7 @@ class Cluster:
         unspooled, age = self._drain(now_s, whole_s - paid, machine.row_s)
         time_s = whole_s - paid - unspooled * machine.row_s
         given, part, work = self._given(time_s, row_cost, spool_cost)
-        fresh, _ = flow.served(
-            given, now_s, self.slot, self._now, self.held, self.stalled, self.on_disk, part,
-            self.spooled, self.spool_moment, self.done, self.state_rows, self.history,
-            scenario.slots,
-        )  # fmt: skip
+        fresh, _ = flow.serve(self._groups(), part, given, now_s, self.history)
         if not (scenario.workload.warm and scenario.workload.history_rows):
             self.changed()
         used = paid + unspooled * machine.row_s + work
@@ -238,12 +234,16 @@ class Cluster:
         exchange, slots = self.scenario.exchange, self.scenario.slots
         return exchange.link_rows * slots, float(exchange.buffer_rows)
 
+    def _groups(self) -> flow.Groups:
+        return flow.Groups(
+            self.slot, self._now, self.held, self.stalled, self.on_disk,
+            self.spooled, self.spool_moment, self.done, self.state_rows,
+        )  # fmt: skip
+
     def _room(
         self, most: float, time_s: Floats, row_cost: Floats, spool_cost: Floats
     ) -> tuple[Floats, float]:
-        table = flow.waiting(
-            self.slot, self._now, self.held, self.stalled, self.on_disk, row_cost, spool_cost
-        )
+        table = flow.waiting(self._groups(), row_cost, spool_cost)
         link, room = self._rooms()
         shared = self.scenario.exchange.kind == "buffer"
         all_room = room * len(time_s) if shared else room

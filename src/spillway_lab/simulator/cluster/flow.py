@@ -14,7 +14,7 @@ given is found by bisection: more given never leaves more room.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -32,17 +32,28 @@ _HALVINGS = 50
 ROWS, WORK, STUCK, MORE_ROWS, MORE_WORK, MORE_STUCK = range(6)
 
 
+class Groups(NamedTuple):
+    """By group: where it is, what it gets, and the rows it has in each place; changed in place."""
+
+    slot: Ints
+    share: Floats
+    #: Rows that wait before the slot, and whether the slot may not serve them now.
+    held: Floats
+    stalled: Flags
+    #: Whether the slot writes its rows to disk for later, those rows, and the sum of their times.
+    on_disk: Flags
+    spooled: Floats
+    spool_moment: Floats
+    #: Rows processed since this was last set to 0, and rows of state.
+    done: Floats
+    state_rows: Floats
+
+
 @njit(cache=True, nogil=True)
-def waiting(
-    slot: Ints,
-    share: Floats,
-    held: Floats,
-    stalled: Flags,
-    on_disk: Flags,
-    row_cost: Floats,
-    spool_cost: Floats,
-) -> Any:
+def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
     """What waits for each slot, and what one more row would add: see the columns above."""
+    slot, share, held = groups.slot, groups.share, groups.held
+    stalled, on_disk = groups.stalled, groups.on_disk
     table = np.zeros((6, row_cost.shape[0]))
     for g in range(slot.shape[0]):
         s = slot[g]
@@ -111,43 +122,27 @@ def admitted(
 
 
 @njit(cache=True, nogil=True)
-def served(
-    given: float,
-    now_s: float,
-    slot: Ints,
-    share: Floats,
-    held: Floats,
-    stalled: Flags,
-    on_disk: Flags,
-    part: Floats,
-    spooled: Floats,
-    spool_moment: Floats,
-    done: Floats,
-    state_rows: Floats,
-    history: float,
-    slots: int,
-) -> Any:
-    """Gives rows to the groups and lets the slots serve their part of what waits, in place.
+def serve(groups: Groups, part: Floats, given: float, now_s: float, history: float) -> Any:
+    """Gives rows to the groups and lets each slot serve its part of what waits, in place.
 
-    `spool_moment` is the sum of the times at which the rows on disk came; `done` is what each group
-    had processed since it was last set to 0; `state_rows` grows with it up to `history`. Gives the rows
-    processed and written by each slot.
+    State grows with the rows processed, up to `history` rows of a group. Returns the rows that each
+    slot processed and wrote.
     """
-    processed = np.zeros(slots)
-    written = np.zeros(slots)
-    for g in range(slot.shape[0]):
-        s = slot[g]
-        held[g] += given * share[g]
-        if stalled[g]:
+    processed, written = np.zeros(part.shape[0]), np.zeros(part.shape[0])
+    held = groups.held
+    for g in range(held.shape[0]):
+        s = groups.slot[g]
+        held[g] += given * groups.share[g]
+        if groups.stalled[g]:
             continue
         rows = held[g] * part[s]
         held[g] -= rows
-        if on_disk[g]:
-            spooled[g] += rows
-            spool_moment[g] += rows * now_s
+        if groups.on_disk[g]:
+            groups.spooled[g] += rows
+            groups.spool_moment[g] += rows * now_s
             written[s] += rows
         else:
-            done[g] += rows
-            state_rows[g] = min(history, state_rows[g] + rows)
+            groups.done[g] += rows
+            groups.state_rows[g] = min(history, groups.state_rows[g] + rows)
             processed[s] += rows
     return processed, written
