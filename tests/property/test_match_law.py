@@ -14,8 +14,8 @@ from subjects import Joined
 from test_slot_law import MEMORIES, histories, small
 
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import bound
 from spillway.routing.intervals import Intervals
 
 COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint"}

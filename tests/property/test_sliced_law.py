@@ -25,8 +25,8 @@ from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import bound
 from spillway.operators.theta.combinations import manifest_in
 from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
 from spillway.policies.local.controller import SpillPolicy

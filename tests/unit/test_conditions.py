@@ -11,16 +11,18 @@ import pytest
 
 from spillway.errors import PlanError, QueryError
 from spillway.operators.base import OperatorStats
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import predicate, scalar
 from spillway.operators.predicates.evaluation import holds
-from spillway.operators.predicates.predicate import Predicate, bound, judged
+from spillway.operators.predicates.predicate import Predicate, judged
 from spillway.operators.predicates.probing import Measured, in_order, together
 from spillway.operators.theta.banded import in_band, ordered
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column, parse
 from spillway.plan.sql.kinds import kind_of
-from spillway.plan.sql.typed import SqlCondition, typed
+from spillway.plan.sql.nodes import SqlCondition
+from spillway.plan.sql.typed import typed
 from spillway.policies.ring.probing import Stream, orders_of, sources_of
 from spillway.slot.held import Held
 from spillway.state.runs.run import RunData
@@ -186,12 +188,12 @@ def test_whole_numbers_that_are_no_floating_point_numbers_are_compared_as_they_a
 @pytest.mark.parametrize(
     ("condition", "why"),
     [
-        ("soundex(a.s) = 'x'", "the function soundex is not known"),
-        ("x < b.x", "x names no stream"),
-        ("a.x <=> b.x", "<=> is not known"),
+        ("soundex(a.s) = 'x'", "the function soundex is not supported"),
+        ("x < b.x", "x does not name a stream"),
+        ("a.x <=> b.x", "<=> is not supported"),
         ("a.x < b.x < 3", "need parentheses"),
-        ("case when a.x then b.x end", "CASE WHEN a.x THEN b.x END is not known"),
-        ("power(a.x) < b.x", "cannot be read"),
+        ("case when a.x then b.x end", "CASE WHEN a.x THEN b.x END is not supported"),
+        ("power(a.x) < b.x", "cannot be parsed"),
         ("atan2(a.x) < b.x", "atan2"),
         ("least(a.x) < b.x", "does not take 1 arguments"),
         ("a.z < b.x", "stream a has no column z"),
@@ -246,7 +248,7 @@ def test_streams_in_a_list_are_refused_with_the_way_to_name_them() -> None:
         bound(min, (["a", "b"],), COLUMNS)
     assert str(refused.value) == (
         "match(..., ['a', 'b']): a stream is given by its name\n"
-        '  hint: name one after the other: match(..., "a", "b")'
+        '  hint: list the names: match(..., "a", "b")'
     )
 
 

@@ -11,9 +11,10 @@ import pytest
 from spillway.errors import QueryError
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import Predicate, bound, due, with_implied
+from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.policies.ring.probing import Stream, orders_of, sources_of

@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import QueryError
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.evaluation import holds
-from spillway.operators.predicates.predicate import bound
 from spillway.operators.theta.banded import in_band, ordered
 from spillway.plan.sql.bands import Band, bands_of
 from spillway.plan.sql.expression import Column, parse
 from spillway.plan.sql.kinds import kind_of
-from spillway.plan.sql.typed import SqlCondition, typed
+from spillway.plan.sql.nodes import SqlCondition
+from spillway.plan.sql.typed import typed
 from spillway.state.runs.run import RunData
 
 ARROW = {

@@ -8,8 +8,9 @@ import pytest
 
 from spillway.errors import QueryError
 from spillway.plan.dedup import DedupPlan
+from spillway.plan.difference import refuse_other_query
 from spillway.plan.groupby import AggregatePlan, GroupByPlan
-from spillway.plan.join import JoinPlan, Plan, StreamPlan, WindowPlan, refuse_other_query
+from spillway.plan.join import JoinPlan, Plan, StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
 
 STREAM = StreamPlan("trades", (("symbol", "string"), ("price", "double")), ("symbol",))
@@ -46,8 +47,8 @@ def test_checkpoint_of_a_join_that_does_not_name_its_operator_may_go_on() -> Non
 @pytest.mark.parametrize(
     ("written", "asked", "said"),
     [
-        (JOIN, GROUPED, "it is of the operator n-way join, this query's is group-by"),
-        (GROUPED, ONCE, "it is of the operator group-by, this query's is dedup"),
+        (JOIN, GROUPED, "its operator is n-way join, this query's is group-by"),
+        (GROUPED, ONCE, "its operator is group-by, this query's is dedup"),
         (
             GROUPED,
             replace(GROUPED, aggregates=(replace(MEAN, text="avg(price * 2)"),)),
@@ -79,7 +80,7 @@ def test_checkpoint_of_a_join_that_does_not_name_its_operator_may_go_on() -> Non
         (
             replace(SLICED, copies=4),
             replace(SLICED, copies=2),
-            "every row was stored 4 times, now 2 times, which distribute= and copies= say",
+            "every row was stored 4 times, now 2 times: see distribute= and copies=",
         ),
         (
             MATCHED,

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.predicates import predicate as timed
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import Predicate, bound
+from spillway.operators.predicates.predicate import Predicate
 from spillway.operators.predicates.probing import GUESSED_SELECTIVITY
 from spillway.operators.predicates.trial import BUDGET_S, MOST_PAIRS, tried
 from spillway.policies.ring.probing import Stream

@@ -25,7 +25,7 @@ from spillway.coordinator.coordinator import Committed, Note, References, Sample
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.kernels.checksum import sealed, unsealed
-from spillway.plan.join import refuse_other_query
+from spillway.plan.difference import refuse_other_query
 from spillway.routing.routing import Routing
 from spillway.state.manifest import (
     Manifest,

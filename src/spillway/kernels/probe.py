@@ -115,11 +115,11 @@ def expand(
 
 
 class Ranges(NamedTuple):
-    """Candidate pairs: for each probing row `which`, `count` rows from `start` on."""
+    """Candidate pairs: for each probing row `which`, a number of `rows` from `start` on."""
 
     which: NDArray[np.int64]
     start: NDArray[np.int64]
-    count: NDArray[np.int64]
+    rows: NDArray[np.int64]
 
 
 class Wanted(NamedTuple):

@@ -41,7 +41,7 @@ from spillway.plan.sql.linear import (
     linear,
     sum_of,
 )
-from spillway.plan.sql.typed import Applied, Read, Typed, parts_of
+from spillway.plan.sql.nodes import Applied, Read, Typed, parts_of
 
 Floats = NDArray[np.float64]
 #: The first and the last value of ranges.

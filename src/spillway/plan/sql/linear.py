@@ -18,7 +18,7 @@ import numpy as np
 
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.kinds import Kind
-from spillway.plan.sql.typed import Applied, Constant, Read, Typed, parts_of
+from spillway.plan.sql.nodes import Applied, Constant, Read, Typed, parts_of
 
 #: What a calculation of a few steps may be off by, over the sizes of its terms: in double precision, and
 #: in single precision.

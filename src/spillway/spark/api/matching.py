@@ -22,8 +22,9 @@ from pyspark.sql.types import LongType
 from spillway.duration import duration_us
 from spillway.errors import PlanError, SettingsError
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import Condition
-from spillway.operators.predicates.predicate import Predicate, bound
+from spillway.operators.predicates.predicate import Predicate
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan

@@ -55,7 +55,11 @@ def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
             _carry(run, paths, traffic, came_s, message)
             continue
         done_s = _serve(run, paths, found, traffic, came_s, message)
-        if message.count < 0 and message.left == 1 and message.step == run.ring.order.shape[1]:
+        if (
+            message.combinations < 0
+            and message.left == 1
+            and message.step == run.ring.order.shape[1]
+        ):
             found.rows[message.row, DONE] = done_s
             inside -= 1
             now_s = done_s
@@ -116,7 +120,7 @@ def _serve(
     traffic.free_s[slot] = done_s
     if done_s <= run.limits.until_s:
         found.busy_s[slot] += done_s - begin_s
-    return done_s
+    return float(done_s)
 
 
 @njit(cache=True, nogil=True)
@@ -125,13 +129,13 @@ def _met(run: RingRun, epoch: int, row: int, step: int, slot: int) -> int:
     rows, held = run.rows, run.ring.held
     stream = run.ring.order[rows.source[row], step]
     there = held[epoch, stream, rows.high[row, stream], slot]
-    return there - held[epoch, stream, rows.low[row, stream], slot]
+    return int(there - held[epoch, stream, rows.low[row, stream], slot])
 
 
 @njit(cache=True, nogil=True)
 def _compared(run: RingRun, epoch: int, found: Found, message: Message) -> int:
     """Pairs that a message compares in its slot, counted."""
-    pairs = message.count * _met(run, epoch, message.row, message.step, message.slot)
+    pairs = message.combinations * _met(run, epoch, message.row, message.step, message.slot)
     found.pairs[message.row, message.step] += pairs
     return pairs
 

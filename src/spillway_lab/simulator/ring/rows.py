@@ -61,7 +61,7 @@ def order_of(scenario: RingScenario) -> Ints:
 
 
 def wrong_rows(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
-    """Rows that are done must have met their windows, and compared every pair of each step exactly once."""
+    """Violations: a row that is done must have compared every pair of its windows exactly once."""
     steps, done = met.shape[1], found[:, DONE] > 0
     compared, coming = pairs[done, :steps], pairs[done, steps:]
     wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))

@@ -112,8 +112,8 @@ class Message(NamedTuple):
     slot: int
     #: Slots that it has still to visit.
     left: int
-    #: Its combinations; -1: END.
-    count: int
+    #: How many it has; -1: END.
+    combinations: int
 
 
 class Traffic(NamedTuple):
