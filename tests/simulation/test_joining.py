@@ -26,7 +26,7 @@ SLOWED = ((0.0, (100.0, 100.0, 100.0)), (8.0, (100.0, 5.0, 5.0)))
 def small(**changes: object) -> JoinScenario:
     """A join of 20 groups over 40 seconds."""
     base = JoinScenario(
-        seconds=40, slots=3, groups=20, window_s=4.0, rates=SLOWED, step_s=0.5, work_per_s=1e6
+        seconds=40, slots=3, groups=20, window_s=4.0, rates=SLOWED, tick_s=0.5, work_per_s=1e6
     )
     return base.changed(**changes)
 
@@ -41,7 +41,7 @@ def counted(scenario: JoinScenario) -> float:
     total = 0.0
     for group in range(scenario.groups):
         a, b, c = (
-            np.repeat(np.arange(scenario.steps), rows[at, group].astype(int)) for at in range(3)
+            np.repeat(np.arange(scenario.ticks), rows[at, group].astype(int)) for at in range(3)
         )
         near = np.abs(a[:, None, None] - b[:, None]) <= scenario.window
         near = near & (np.abs(a[:, None, None] - c) <= scenario.window)
@@ -54,7 +54,7 @@ def test_without_overload_results_are_those_of_the_rows():
     scenario = small(groups=4, rates=((0.0, (6.0, 4.0, 3.0)),))
     found = simulate_join(scenario)
     assert found.totals["rows_behind"] == 0
-    # Of three rows of one step a quarter is not counted.
+    # Of three rows of one tick a quarter is not counted.
     assert found.totals["results"] == pytest.approx(counted(scenario), rel=0.01)
 
 
@@ -111,15 +111,15 @@ def test_work_is_what_the_cost_model_says():
     table = Combinations(scenario)
     shape = parse(SHAPES[0])
     course = table.course(shape, np.array([0]))
-    step = 4
-    met = table.window(np.array([0]))[:, 0, step] + table.rows[:, 0, step] / 2
+    tick = 4
+    met = table.window(np.array([0]))[:, 0, tick] + table.rows[:, 0, tick] / 2
     streams = tuple(
-        StreamRates(name, float(table.rows[at, 0, step] / 0.5), float(met[at]), 100.0)
+        StreamRates(name, float(table.rows[at, 0, tick] / 0.5), float(met[at]), 100.0)
         for at, name in enumerate("ABC")
     )
     pairs = dict.fromkeys((("A", "B"), ("A", "C"), ("B", "C")), scenario.matching)
     expected = Estimate(JoinRates(streams, pairs)).cost(shape).work * 0.5
-    assert course.work[0, step + 1] - course.work[0, step] == pytest.approx(expected)
+    assert course.work[0, tick + 1] - course.work[0, tick] == pytest.approx(expected)
 
 
 def test_those_furthest_behind_are_served_first():
@@ -146,7 +146,7 @@ def test_groups_on_two_tracks_make_every_result_once_in_any_shape():
     groups, moved = np.arange(20), np.arange(0, 20, 2)
     joining = Joining(small(slots=2), np.zeros(20, np.int64))
     for now in range(1, 41):
-        joining.step(now)
+        joining.tick(now)
         if now == 20:
             joining.duplicate(moved, 1, now)
         elif now == 22:
@@ -161,7 +161,7 @@ def test_groups_on_two_tracks_make_every_result_once_in_any_shape():
     joining.delete(moved)
     joining.reshape(1, parse(SHAPES[2]))
     for now in range(41, 61):
-        joining.step(now)
+        joining.tick(now)
     assert joining.made == pytest.approx(joining.due(groups, 60), rel=1e-9)
 
 
@@ -186,7 +186,7 @@ def test_slots_are_given_other_shapes_while_a_track_lasts():
 def test_a_change_of_shape_is_paid_for_by_what_is_made():
     joining = Joining(small(), np.zeros(20, np.int64))
     for now in range(1, 11):
-        joining.step(now)
+        joining.tick(now)
     joining.reshape(0, parse(SHAPES[0]))
     assert joining.owed[0] == 0
     joining.reshape(0, parse(SHAPES[2]))

@@ -20,7 +20,7 @@ def turning(small, **changes):
     pressure = Disturbance((0,), memory_bytes=(1024 - 73) * MB)
     known = {
         "seconds": 30,
-        "step_s": 0.02,
+        "tick_s": 0.02,
         "batch_s": 0.1,
         "workload": SIX,
         "disturbances": (pressure,),
@@ -94,8 +94,8 @@ def test_group_on_disk_is_read_and_its_rows_processed_before_it_is_sent(small):
     group = int(np.flatnonzero(cluster.on_disk)[-1])
     assert cluster.spooled[group] > 0
     cluster.stalled[group] = True
-    for step in range(200):
-        simulation._step(5 + step * 0.02, 5.02 + step * 0.02)
+    for tick in range(200):
+        simulation._tick(5 + tick * 0.02, 5.02 + tick * 0.02)
         disks.begin(5.02 + step * 0.02)
         if not cluster.on_disk[group] and not cluster.spooled[group]:
             break

@@ -157,7 +157,7 @@ def test_moved_state_takes_the_time_of_its_bytes(small):
 
 def test_steps_of_another_length_give_about_the_same(small):
     coarse, fine = (
-        simulate(crowded(small, step_s=step)).totals["rows_per_s"] for step in (0.05, 0.01)
+        simulate(crowded(small, tick_s=tick_s)).totals["rows_per_s"] for tick_s in (0.05, 0.01)
     )
     assert coarse == pytest.approx(fine, rel=0.1)
 

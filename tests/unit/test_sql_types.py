@@ -166,7 +166,11 @@ def test_what_spark_raises_is_raised(condition: str) -> None:
         ("sqrt(a.s) > 1", "sqrt does not take a.s (string)", "cast the column"),
         ("a.ts - b.ts < 3", "- does not take a.ts (timestamp) and b.ts (timestamp)", "cast"),
         ("a.d + INTERVAL 1 DAY > b.d", "+ does not take a.d (date)", "b.ts + INTERVAL 5 MINUTES"),
-        ("a.ts > b.ts - INTERVAL 1 MONTH", "INTERVAL '1' MONTH is not supported", "Python function"),
+        (
+            "a.ts > b.ts - INTERVAL 1 MONTH",
+            "INTERVAL '1' MONTH is not supported",
+            "Python function",
+        ),
         ("a.i > cast(b.s as int)", "is not supported", "Python function"),
     ],
 )

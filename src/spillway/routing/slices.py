@@ -144,15 +144,6 @@ class Slicing:
             found += [HashRange(lo, hi) for lo, hi in pairs if lo < hi]
         return tuple(found)
 
-    def groups_between(self, stream: int, first_us: int, last_us: int) -> tuple[int, ...]:
-        """The groups that the times of a stream from `first_us` to `last_us` are in, all copies."""
-        width = self.widths_us[stream]
-        first, last = first_us // width, last_us // width
-        found = {
-            bucket % self.slices for bucket in range(first, min(last, first + self.slices) + 1)
-        }
-        return tuple(sorted(k * self.slices + one for k in range(self.copies) for one in found))
-
     def sql(self, stream: int, micros: str) -> str:
         """The slice of a time, which is its group in the first plane, as a Spark SQL expression.
 

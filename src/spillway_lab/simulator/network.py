@@ -83,8 +83,8 @@ class Network(Carrier):
         )
         return rows * float(self._cluster.row_wall_s[sender]) + 2 * scenario.machine.latency_s
 
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
+    def tick(self, now_s: float) -> None:
+        """One tick of virtual time, which ends now."""
         for one in self._under_way.values():
             if not one.begun and self._ready(one, now_s):
                 self._extract(one, now_s)
@@ -94,7 +94,7 @@ class Network(Carrier):
             rate = min(
                 scenario.machine.link_bytes_per_s, scenario.section_bytes_per_s / len(active)
             )
-            one.bytes_left -= rate * scenario.step_s
+            one.bytes_left -= rate * scenario.tick_s
             if one.bytes_left <= 0:
                 self._arrived(one, now_s)
 

@@ -42,7 +42,7 @@ PERIODS_S = (5, 15, 30, 60)
 FAST, CALM = "alternating, 5 s", 30
 #: What the hybrid policy is for while groups are on disk is latency (FLUX 6.4).
 HEAVY = "flux-15c"
-_SMALL, _STEP_S = 8, 0.02
+_SMALL, _TICK_S = 8, 0.02
 
 
 def _loaded(name: str, seconds: float, slots: tuple[int, ...], since_s: float = 0) -> Scenario:
@@ -118,9 +118,9 @@ def _runs() -> Runs:
 
 def _each(workloads: Iterable[Scenario], adapt: Mapping[str, Any]) -> dict[float, Scenario]:
     def one(scenario: Scenario) -> Scenario:
-        step_s = 0.05 if scenario.name.startswith("alternating") else _STEP_S
+        tick_s = 0.05 if scenario.name.startswith("alternating") else _TICK_S
         settings = {"strategy": "flux-load", **scenario.adapt, **adapt}
-        return scenario.changed(adapt=settings, step_s=step_s, batch_s=step_s)
+        return scenario.changed(adapt=settings, tick_s=tick_s, batch_s=tick_s)
 
     return {number: one(scenario) for number, scenario in enumerate(workloads, start=1)}
 

@@ -47,7 +47,7 @@ def steady(rate: float, window_s: float) -> JoinScenario:
         window_s=window_s,
         matching=0.07,
         work_per_s=110.0,
-        step_s=0.5,
+        tick_s=0.5,
     )
 
 

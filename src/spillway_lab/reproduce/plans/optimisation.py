@@ -44,7 +44,7 @@ def slowed(**changes: Any) -> JoinScenario:
     """The workload of 5.2: three streams of 100 rows a second, of which two fall to 5."""
     rates = ((0.0, (100.0, 100.0, 100.0)), (CHANGE_S, (100.0, 5.0, 5.0)))
     base = JoinScenario(
-        "plans", 180.0, rates=rates, window_s=60.0, matching=0.07, work_per_s=150.0, step_s=0.5
+        "plans", 180.0, rates=rates, window_s=60.0, matching=0.07, work_per_s=150.0, tick_s=0.5
     )
     return base.changed(**changes)
 

@@ -1,4 +1,4 @@
-"""The simulated cluster: slots and groups as arrays, and one step of virtual time.
+"""The simulated cluster: slots and groups as arrays, and one tick of virtual time.
 
 A row is in one place at a time: it waits before its slot (`held`), or lies on the slot's disk because
 its group does (`spooled`), or is processed. State of a group is in the memory of its slot, on its disk,
@@ -9,7 +9,7 @@ What is modelled, and what is not:
 - Processor, disk and links have the rates of the scenario; there are no caches, no switches, no faults.
 - Rows are a fluid and sources are one, see spillway_lab/simulator/cluster/flow.py; with `noise`, what
 the groups get in a
-  step is drawn at random. The time of a row has no spread of its own.
+  tick is drawn at random. The time of a row has no spread of its own.
 - Messages of the protocol take a commit of the coordinator each, which is longer than a packet's
   latency; state takes the time that its bytes need.
 """
@@ -31,8 +31,8 @@ _LARGE = 8.0
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step did, by slot."""
+class Tick:
+    """What one tick did, by slot."""
 
     given: float
     #: Rows processed; those of them that had been on disk; and how long they had been at the slot.
@@ -129,16 +129,16 @@ class Cluster:
         """Bytes of state that each slot may have in memory now."""
         return memory_left(self.scenario, now_s)
 
-    def step(self, now_s: float) -> Step:
-        """One step of virtual time, which begins now."""
+    def tick(self, now_s: float) -> Tick:
+        """One tick of virtual time, which begins now."""
         scenario, machine = self.scenario, self.scenario.machine
         self._take_turn(now_s)
         left = cpu_left(scenario, now_s)
-        blocked = np.minimum(self.disk_left_s, scenario.step_s)
+        blocked = np.minimum(self.disk_left_s, scenario.tick_s)
         self.disk_left_s -= blocked
-        waits_s = min(self.waits_s, scenario.step_s)
+        waits_s = min(self.waits_s, scenario.tick_s)
         self.waits_s -= waits_s
-        free_s = np.maximum(scenario.step_s - blocked - waits_s, 0)
+        free_s = np.maximum(scenario.tick_s - blocked - waits_s, 0)
         whole_s = free_s * left
         paid = np.minimum(self.owed_s, whole_s)
         self.owed_s -= paid
@@ -155,12 +155,12 @@ class Cluster:
             self.changed()
         used = paid + unspooled * machine.row_s + work
         busy = blocked + free_s * np.minimum(1, used / np.maximum(whole_s, 1e-12))
-        weight = min(1.0, scenario.step_s)
-        self.utilisation += weight * (busy / scenario.step_s - self.utilisation)
+        weight = min(1.0, scenario.tick_s)
+        self.utilisation += weight * (busy / scenario.tick_s - self.utilisation)
         processed = fresh + unspooled
         self.given += given
         self.processed += float(processed.sum())
-        return Step(
+        return Tick(
             given, processed, unspooled, machine.row_s / left + machine.latency_s, age, busy
         )
 
@@ -225,8 +225,8 @@ class Cluster:
         scenario = self.scenario
         rate, produce_s = scenario.workload.rows_per_s, scenario.machine.produce_s
         if rate is not None:
-            return rate * scenario.step_s + self.behind
-        return scenario.slots * scenario.step_s / produce_s if produce_s > 0 else math.inf
+            return rate * scenario.tick_s + self.behind
+        return scenario.slots * scenario.tick_s / produce_s if produce_s > 0 else math.inf
 
     def _rooms(self) -> tuple[float, float]:
         """Rows that may be on their way to a slot, and rows that may wait for it."""

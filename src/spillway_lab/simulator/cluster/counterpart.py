@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from statistics import median
 from typing import Any
 
 from spillway.errors import SettingsError
@@ -29,8 +28,8 @@ from spillway_lab.simulator.cluster.simulation import Result, simulate
 WITHIN = 0.2
 #: Memory that no run fills.
 _MEMORY_BYTES = 1 << 50
-#: Virtual time of a step, as a part of a batch.
-_STEPS = 20
+#: Virtual time of a tick, as a part of a batch.
+_TICKS = 20
 
 
 @dataclass(frozen=True)
@@ -130,30 +129,6 @@ def _batch(found: Mapping[str, Any]) -> Batch:
     return Batch(**{**found, **by_slot})
 
 
-def with_own_costs(found: Measured) -> RealRun:
-    """The description with costs from the run's own batches before anything was slowed.
-
-    What Spark adds to a batch is not in the calibration; the first batches of a run tell it, and what is
-    compared is what comes after them.
-    """
-    until_s = min((one.since_s for one in found.run.slowed), default=float("inf"))
-    early, at_s = [], 0.0
-    for one in found.batches:
-        at_s += one.seconds
-        if at_s <= until_s and one.rows:
-            early.append(one)
-    if not early:
-        raise SettingsError(
-            "no batch was over before a slot was slowed, so there is none to take costs from",
-            hint="let some batches go by first, or say row_s and fixed_s",
-        )
-    row_s = median(sum(one.busy_s) / max(1, sum(one.slot_rows)) for one in early)
-    fixed_s = 0.0
-    if found.run.interval_s is None:
-        fixed_s = max(0.0, median(one.seconds - max(one.busy_s) for one in early))
-    return replace(found.run, row_s=row_s, fixed_s=fixed_s, exchange_s=0.0)
-
-
 def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scenario:
     """The scenario of a run that takes so long.
 
@@ -172,7 +147,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
     )
     fixed_s = run.fixed_s + run.exchange_s * run.batch_rows
     batch_s = max(run.interval_s or 0.0, fixed_s + run.batch_rows / run.slots * machine.row_s)
-    step_s = batch_s / _STEPS
+    tick_s = batch_s / _TICKS
     rate = None if run.interval_s is None else run.batch_rows / run.interval_s
     return Scenario(
         name="counterpart",
@@ -192,7 +167,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
         disturbances=tuple(_disturbance(one) for one in run.slowed),
         section_bytes_per_s=calibration.memory_bytes_per_s,
         adapt=dict(run.adapt),
-        step_s=step_s,
+        tick_s=tick_s,
         batch_s=batch_s,
         batch_rows=run.batch_rows,
         batch_fixed_s=fixed_s,

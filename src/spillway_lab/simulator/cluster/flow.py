@@ -1,4 +1,4 @@
-"""The flow of rows in one step: what the sources may give, and what the slots do with it.
+"""The flow of rows in one tick: what the sources may give, and what the slots do with it.
 
 Rows are a fluid. The sources give as many as there is room for, spread over the groups by their shares.
 A slot serves the rows that wait for it in the mixture they have; rows of a group on disk are written
@@ -8,7 +8,7 @@ Room is what FLUX sections 2.3 and 4 say. In an exchange every slot has queues o
 that is full stops the sources: the head of the line blocks. With a skew buffer, what does not fit on
 the way to its slot waits in one buffer for all slots, and the sources stop when that is full.
 
-Within a step giving and serving are simultaneous, so a step may be longer than queues last. What may be
+Within a tick giving and serving are simultaneous, so a tick may be longer than queues last. What may be
 given is found by bisection: more given never leaves more room.
 """
 
@@ -71,7 +71,7 @@ def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
 
 @njit(cache=True, nogil=True)
 def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
-    """Rows that a slot has not served at the end of a step, if so many are given to all slots."""
+    """Rows that a slot has not served at the end of a tick, if so many are given to all slots."""
     rows = table[ROWS, s] + given * table[MORE_ROWS, s]
     work = table[WORK, s] + given * table[MORE_WORK, s]
     return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
@@ -99,7 +99,7 @@ def fits(
 def admitted(
     table: Floats, most: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> float:
-    """The most rows that the sources can give in a step, up to `most`.
+    """The most rows that the sources can give in a tick, up to `most`.
 
     Args:
         table: What `waiting` gives.

@@ -49,7 +49,7 @@ def large() -> Scenario:
         groups=100_000,
         workload=Workload("hot", keys=400_000, turn_s=120, rows_per_s=12e6, warm=False),
         adapt={"strategy": "lazy-disk", "relocation_interval": "10 seconds"},
-        step_s=0.1,
+        tick_s=0.1,
         batch_s=1.0,
         sample_s=5.0,
     )

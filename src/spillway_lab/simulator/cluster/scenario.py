@@ -147,8 +147,8 @@ class Scenario:
     adapt: Mapping[str, Any] = field(default_factory=dict)
     #: What happens to groups that have no room: "generations" (DCAPE) or "rotation" (FLUX).
     spill_mode: str = "generations"
-    #: Virtual time of one step, and between two commits of the coordinator.
-    step_s: float = 0.01
+    #: Virtual time of one tick, and between two commits of the coordinator.
+    tick_s: float = 0.01
     batch_s: float = 0.01
     #: The coordinator commits when so many rows have come, and not every `batch_s`; and for so long
     #: after each commit no slot works, as between two micro-batches.
@@ -156,12 +156,12 @@ class Scenario:
     batch_fixed_s: float = 0.0
     #: Time that one point of the series stands for.
     sample_s: float = 1.0
-    #: Whether rows come at random; without, every group gets exactly its share in every step.
+    #: Whether rows come at random; without, every group gets exactly its share in every tick.
     noise: bool = True
 
     def __post_init__(self) -> None:
         one_of("spill_mode", self.spill_mode, SPILL_MODES)
-        for name in ("seconds", "slots", "groups", "step_s", "batch_s", "sample_s"):
+        for name in ("seconds", "slots", "groups", "tick_s", "batch_s", "sample_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(
                     f"{name}={getattr(self, name)!r} is not more than 0",

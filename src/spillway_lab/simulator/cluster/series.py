@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from spillway.metrics.groups import Floats
-from spillway_lab.simulator.cluster.cluster import Cluster, Step
+from spillway_lab.simulator.cluster.cluster import Cluster, Tick
 
 #: The bins of latency: from 10 µs to 10,000 s, 16 to a factor of ten.
 _EDGES = np.logspace(-5, 4, 9 * 16 + 1)
@@ -39,7 +39,7 @@ NAMES = (
 
 
 class Recorder:
-    """Adds up steps, and makes a point of them at the end of every sample."""
+    """Adds up ticks, and makes a point of them at the end of every sample."""
 
     def __init__(self, slots: int) -> None:
         self.series: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -54,16 +54,16 @@ class Recorder:
         self._busy_s = np.zeros(self._slots)
         self._waiting_s = 0.0
 
-    def add(self, step: Step, cluster: Cluster, step_s: float) -> None:
-        """What one step did."""
-        ages = np.concatenate([step.fresh_age_s, step.spool_age_s])
-        rows = np.concatenate([step.processed - step.unspooled, step.unspooled])
+    def add(self, tick: Tick, cluster: Cluster, tick_s: float) -> None:
+        """What one tick did."""
+        ages = np.concatenate([tick.fresh_age_s, tick.spool_age_s])
+        rows = np.concatenate([tick.processed - tick.unspooled, tick.unspooled])
         self._rows += float(rows.sum())
         self._latency_s += float((ages * rows).sum())
         at = np.clip(np.searchsorted(_EDGES, ages) - 1, 0, len(_CENTRES) - 1)
         np.add.at(self._bins, at, rows)
-        self._busy_s += step.busy_s
-        self._waiting_s += (cluster.held_rows + cluster.spooled_rows) * step_s
+        self._busy_s += tick.busy_s
+        self._waiting_s += (cluster.held_rows + cluster.spooled_rows) * tick_s
 
     def point(self, cluster: Cluster, now_s: float, moves: int) -> None:
         """Ends a sample."""

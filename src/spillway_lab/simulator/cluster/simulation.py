@@ -68,12 +68,12 @@ class Simulation:
         self._batched = 0.0
 
     def run(self, tell: Tell) -> Result:
-        """All steps."""
+        """All ticks."""
         scenario = self.scenario
-        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
-        for number in range(1, round(scenario.seconds / scenario.step_s) + 1):
-            now_s = round(number * scenario.step_s, 9)
-            self._step(round(now_s - scenario.step_s, 9), now_s)
+        per_sample = max(1, round(scenario.sample_s / scenario.tick_s))
+        for number in range(1, round(scenario.seconds / scenario.tick_s) + 1):
+            now_s = round(number * scenario.tick_s, 9)
+            self._tick(round(now_s - scenario.tick_s, 9), now_s)
             if self._unanswered is None and self._batch_ends(number):
                 self._unanswered = self.control.asked
             self._commit_if_answered(now_s)
@@ -85,22 +85,22 @@ class Simulation:
         return self._result()
 
     def _batch_ends(self, number: int) -> bool:
-        """Whether the batch ends with this step: by its time, or by its rows."""
+        """Whether the batch ends with this tick: by its time, or by its rows."""
         scenario, cluster = self.scenario, self.cluster
         if scenario.batch_rows is None:
-            return number % max(1, round(scenario.batch_s / scenario.step_s)) == 0
+            return number % max(1, round(scenario.batch_s / scenario.tick_s)) == 0
         if cluster.given - self._batched < scenario.batch_rows:
             return False
         self._batched += scenario.batch_rows
         cluster.waits_s += scenario.batch_fixed_s
         return True
 
-    def _step(self, from_s: float, now_s: float) -> None:
-        step = self.cluster.step(from_s)
-        self.network.step(now_s)
+    def _tick(self, from_s: float, now_s: float) -> None:
+        tick = self.cluster.tick(from_s)
+        self.network.tick(now_s)
         self.disks.end()
-        self.control.add(step)
-        self._recorder.add(step, self.cluster, self.scenario.step_s)
+        self.control.add(tick)
+        self._recorder.add(tick, self.cluster, self.scenario.tick_s)
 
     def _commit_if_answered(self, now_s: float) -> None:
         if self._unanswered is None:

@@ -22,7 +22,7 @@ from spillway_lab.simulator.cluster.scenario import Disturbance, Scenario, Workl
 
 def turn_of(workload: Workload, now_s: float) -> int:
     """How often the hot keys have changed."""
-    # A step ends at a multiple of its length that is not exact; it may not fall short of the turn.
+    # A tick ends at a multiple of its length that is not exact; it may not fall short of the turn.
     return 0 if workload.turn_s is None else math.floor(now_s / workload.turn_s + 1e-9)
 
 

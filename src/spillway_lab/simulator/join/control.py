@@ -63,7 +63,7 @@ class JoinControl:
 
     def commit(self, now: int, said: Sequence[tuple[Message, float]]) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
-        seconds = (now - self._since) * self._scenario.step_s
+        seconds = (now - self._since) * self._scenario.tick_s
         self._count(now)
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
         plan, none = self._plan, (None,) * len(NAMES)
@@ -239,8 +239,8 @@ class Shipping(Carrier):
                 groups = np.array(move.groups, np.int64)
                 self._under_way[move.move] = _Transfer(move, groups, now_s)
 
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
+    def tick(self, now_s: float) -> None:
+        """One tick of virtual time, which ends now."""
         joining, scenario = self._joining, self._joining.scenario
         for one in list(self._under_way.values()):
             if one.bytes_left is None:
@@ -250,7 +250,7 @@ class Shipping(Carrier):
                     self._say(SendPartitions(one.move.move), one, now_s)
                     self._say(ReceivePartitions(one.move.move), one, now_s)
             elif not one.arrived:
-                one.bytes_left -= scenario.link_bytes_per_s * scenario.step_s
+                one.bytes_left -= scenario.link_bytes_per_s * scenario.tick_s
                 if one.bytes_left <= 0:
                     one.arrived = True
                     self._pay(one, one.move.receiver)

@@ -1,6 +1,6 @@
 """Slots that run windowed joins, in virtual time: who processes which rows, and how far they are.
 
-A *unit* is a group at a slot. It has a place, the step up to which its rows are processed. A slot
+A *unit* is a group at a slot. It has a place, the tick up to which its rows are processed. A slot
 serves those that are furthest behind first, as rows come; its processor does `work_per_s`. State that
 is shipped or made goes before rows, and so do the rows of groups that are to leave: a sender processes
 what it has of them before it sends them (PLANS, Algorithm 4, line 11).
@@ -11,7 +11,7 @@ the new rows of `track_windows` windows. PLANS has windows between the two sides
 combination of old and new may wait at the next join for another window: two for a tree. In Spillway a
 combination stands as long as all its rows do, and one window is enough.
 
-What is modelled, and what is not: processors and links have a rate; rows that come in one step are
+What is modelled, and what is not: processors and links have a rate; rows that come in one tick are
 alike; there is no memory limit, and no time between batches.
 """
 
@@ -26,19 +26,19 @@ from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, Ints
 from spillway.plan.shape import Shape
-from spillway_lab.simulator.join.combinations import Combinations, Course, at_steps
+from spillway_lab.simulator.join.combinations import Combinations, Course, at_ticks
 from spillway_lab.simulator.join.scenario import JoinScenario
 
 #: The slot of a unit that is not there.
 NOWHERE = -1
-#: Halvings in which a level is found: a step in a thousand million.
+#: Halvings in which a level is found: a tick in a thousand million.
 _HALVINGS = 40
 _COLUMNS = ("work", "results", "stored", "bytes")
 
 
 @njit(cache=True, nogil=True)
 def needed(slot: Ints, at: Floats, until: Floats, work: Floats, mine: int, level: float) -> float:
-    """The work that brings the units of a slot up to a step."""
+    """The work that brings the units of a slot up to a tick."""
     total = 0.0
     for u in range(slot.shape[0]):
         end = min(level, until[u])
@@ -94,12 +94,12 @@ class Joining:
         none = np.full(groups, NOWHERE, np.int64)
         self.slot: Ints = np.concatenate([table, none])
         self.at = np.zeros(2 * groups)
-        #: The step up to which a unit is processed; and that from which on it has rows.
+        #: The tick up to which a unit is processed; and that from which on it has rows.
         self.until = np.full(2 * groups, np.inf)
         self.since: Ints = np.zeros(2 * groups, np.int64)
         #: Whether the unit's rows go before those of others.
         self.leaving: NDArray[np.bool_] = np.zeros(2 * groups, np.bool_)
-        self.course = Course(*(np.zeros((2 * groups, scenario.steps + 1)) for _ in _COLUMNS))
+        self.course = Course(*(np.zeros((2 * groups, scenario.ticks + 1)) for _ in _COLUMNS))
         #: Slots: work that goes before rows; and seconds that each was busy since this was set to 0.
         self.owed = np.zeros(scenario.slots)
         self.busy_s = np.zeros(scenario.slots)
@@ -129,7 +129,7 @@ class Joining:
                 self._put(some, self.combinations.old_part(shape, groups, track, since))
 
     def _doubled_at(self, units: Ints) -> Ints:
-        """The step from which on the new rows of units go to another slot as well; else `NOWHERE`."""
+        """The tick from which on the new rows of units go to another slot as well; else `NOWHERE`."""
         tracks = self._groups(units) + self.scenario.groups
         doubled = (units < self.scenario.groups) & (self.slot[tracks] != NOWHERE)
         return np.where(doubled, self.since[tracks], NOWHERE)
@@ -138,10 +138,10 @@ class Joining:
         for name in _COLUMNS:
             getattr(self.course, name)[units] = getattr(course, name)
 
-    def step(self, now: int) -> None:
-        """One step of virtual time, which ends at step `now`."""
+    def tick(self, now: int) -> None:
+        """One tick of virtual time, which ends at tick `now`."""
         scenario = self.scenario
-        room = np.full(scenario.slots, scenario.work_per_s * scenario.step_s)
+        room = np.full(scenario.slots, scenario.work_per_s * scenario.tick_s)
         paid = np.minimum(self.owed, room)
         self.owed -= paid
         before = self.at.copy()
@@ -150,7 +150,7 @@ class Joining:
         left = room - paid - urgent
         rest = served(float(now), left, self.slot, self.at, self.until, self.course.work)
         self.busy_s += (paid + urgent + rest) / scenario.work_per_s
-        gained = at_steps(self.course.results, self.at) - at_steps(self.course.results, before)
+        gained = at_ticks(self.course.results, self.at) - at_ticks(self.course.results, before)
         self.made += gained.reshape(2, -1).sum(axis=0)
         there = self.slot != NOWHERE
         self.slot_made += np.bincount(self.slot[there], gained[there], minlength=scenario.slots)
@@ -217,27 +217,27 @@ class Joining:
         begins = np.minimum(begins, ends)
         streams = self.combinations.before
         return np.stack(
-            [at_steps(rows, ends, groups) - at_steps(rows, begins, groups) for rows in streams]
+            [at_ticks(rows, ends, groups) - at_ticks(rows, begins, groups) for rows in streams]
         )
 
     def due(self, groups: Ints, at: int | None = None) -> Floats:
-        """Results of groups up to a step, or to where they stand, whoever makes them and how."""
+        """Results of groups up to a tick, or to where they stand, whoever makes them and how."""
         places = self.at[groups] if at is None else np.full(len(groups), float(at))
-        return at_steps(self._due, places, groups)
+        return at_ticks(self._due, places, groups)
 
     def stored(self, units: Ints) -> Floats:
         """Rows and combinations that units have."""
-        return at_steps(self.course.stored, self.at[units], units)
+        return at_ticks(self.course.stored, self.at[units], units)
 
     def bytes(self, units: Ints) -> Floats:
         """The same in bytes."""
-        return at_steps(self.course.bytes, self.at[units], units)
+        return at_ticks(self.course.bytes, self.at[units], units)
 
     def queued(self, units: Ints, now: int) -> Floats:
         """Rows of units that have come and are not processed."""
         groups = self._groups(units)
         return np.asarray(
-            self._arrived[groups, now] - at_steps(self._arrived, self.at[units], groups)
+            self._arrived[groups, now] - at_ticks(self._arrived, self.at[units], groups)
         )
 
     def queued_bytes(self, units: Ints, now: int) -> Floats:

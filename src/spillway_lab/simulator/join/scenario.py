@@ -60,13 +60,13 @@ class JoinScenario:
     #: State on its way, bytes a second; and the work of a row of it, at either end.
     link_bytes_per_s: float = 12.5e6
     ship_work: float = 0.4
-    #: Virtual time of one step, between two commits of the coordinator, and of a point of the series.
-    step_s: float = 0.1
+    #: Virtual time of one tick, between two commits of the coordinator, and of a point of the series.
+    tick_s: float = 0.1
     batch_s: float = 1.0
     sample_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "slots", "window_s", "work_per_s", "step_s", "link_bytes_per_s"):
+        for name in ("seconds", "slots", "window_s", "work_per_s", "tick_s", "link_bytes_per_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(f"{name}={getattr(self, name)!r} is not more than 0")
         if not 0 < self.matching <= 1 or not 0 <= self.hot < 1:
@@ -87,24 +87,24 @@ class JoinScenario:
         return (self.hot + rest, *(rest for _ in range(self.slots - 1)))
 
     @property
-    def steps(self) -> int:
-        """Steps of the whole run."""
-        return round(self.seconds / self.step_s)
+    def ticks(self) -> int:
+        """Ticks of the whole run."""
+        return round(self.seconds / self.tick_s)
 
     @property
     def window(self) -> int:
-        """Steps of a window."""
-        return max(1, round(self.window_s / self.step_s))
+        """Ticks of a window."""
+        return max(1, round(self.window_s / self.tick_s))
 
     @cached_property
     def first_shapes(self) -> tuple[Shape, ...]:
         """The shape that each slot begins with."""
         return tuple(parse(self.shapes[slot % len(self.shapes)]) for slot in range(self.slots))
 
-    def rates_by_step(self) -> Floats:
-        """Rows a second of each stream in each step."""
+    def rates_by_tick(self) -> Floats:
+        """Rows a second of each stream in each tick."""
         begins = np.array([since for since, _ in self.rates])
-        at = np.searchsorted(begins, np.arange(self.steps) * self.step_s + 1e-9, side="right") - 1
+        at = np.searchsorted(begins, np.arange(self.ticks) * self.tick_s + 1e-9, side="right") - 1
         return np.asarray([some for _, some in self.rates], np.float64)[at].T
 
     def calibrated(self) -> JoinScenario:

@@ -39,14 +39,14 @@ class JoinSimulation:
         self._violations: list[str] = []
 
     def run(self) -> Result:
-        """All steps."""
+        """All ticks."""
         scenario = self.scenario
-        per_batch = max(1, round(scenario.batch_s / scenario.step_s))
-        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
-        for now in range(1, scenario.steps + 1):
-            now_s = round(now * scenario.step_s, 9)
-            self.control.joining.step(now)
-            self.shipping.step(now_s)
+        per_batch = max(1, round(scenario.batch_s / scenario.tick_s))
+        per_sample = max(1, round(scenario.sample_s / scenario.tick_s))
+        for now in range(1, scenario.ticks + 1):
+            now_s = round(now * scenario.tick_s, 9)
+            self.control.joining.tick(now)
+            self.shipping.tick(now_s)
             if now % per_batch == 0:
                 events = self.control.commit(now, self.shipping.said())
                 self.shipping.begin(self.control.state.moves, now_s)
@@ -65,7 +65,7 @@ class JoinSimulation:
             "second": now_s,
             "results": float(joining.made.sum()),
             "tuples": joining.tuples(now),
-            "lag_s": (now - float(joining.at[there].min())) * self.scenario.step_s,
+            "lag_s": (now - float(joining.at[there].min())) * self.scenario.tick_s,
             "moves": float(self._count(GroupsReactivated, GroupsDeleted)),
         }
         for name, value in point.items():
@@ -96,9 +96,9 @@ class JoinSimulation:
         joining, scenario = self.control.joining, self.scenario
         totals = {
             "results": float(joining.made.sum()),
-            "results_due": float(joining.due(np.arange(scenario.groups), scenario.steps).sum()),
+            "results_due": float(joining.due(np.arange(scenario.groups), scenario.ticks).sum()),
             "rows_behind": float(
-                joining.queued(np.flatnonzero(joining.slot != NOWHERE), scenario.steps).sum()
+                joining.queued(np.flatnonzero(joining.slot != NOWHERE), scenario.ticks).sum()
             ),
             "moves": self._count(GroupsReactivated, GroupsDeleted),
             "reshapes": self._count(Reshaped),

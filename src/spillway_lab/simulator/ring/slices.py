@@ -37,7 +37,6 @@ class Placement:
     #: How long nothing was begun, from each of `since_s` on.
     pauses_s: Floats
     moves: int
-    reasons: tuple[str, ...]
 
     def bucket(self, times: Floats) -> Ints:
         """The bucket of each time."""
@@ -62,7 +61,7 @@ def still(scenario: RingScenario, tables: Ints, slots: int) -> Placement:
     width_s = 2 * scenario.window_s / tables.shape[1]
     buckets = int(np.ceil(scenario.seconds / width_s)) + 1
     homes, zero = tables[:, np.arange(buckets) % tables.shape[1]], np.zeros(1)
-    return Placement(width_s, zero, homes, np.full(buckets, slots), zero, 0, ())
+    return Placement(width_s, zero, homes, np.full(buckets, slots), zero, 0)
 
 
 def placed(scenario: RingScenario, times: Sequence[Floats]) -> Placement:
@@ -95,7 +94,7 @@ class _Placer:
         self._slots = scenario.slots
         self._since, self._pauses = [0.0], [0.0]
         self._homes: list[Ints] = []
-        self._moves, self._reasons = 0, list[str]()
+        self._moves = 0
 
     def run(self) -> Placement:
         """All buckets, and an evaluation every so often."""
@@ -114,7 +113,6 @@ class _Placer:
             self._ring,
             np.array(self._pauses),
             self._moves,
-            tuple(self._reasons),
         )
 
     @property
@@ -131,7 +129,6 @@ class _Placer:
             rules = RingRules(scenario.most, adjustment=scenario.adjustment)
             wanted = resize(scenario.sources(rate), scenario.costs, self._slots, rules)
             if wanted is not None:
-                self._reasons.append(f"{bucket * self._width_s:g} s: {wanted.reason}")
                 old, self._slots = self._slots, wanted.slots
                 if aggressive:
                     self._move(bucket, old)
