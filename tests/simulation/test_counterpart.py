@@ -17,7 +17,6 @@ from spillway_lab.simulator.cluster.counterpart import (
     Slowed,
     compared,
     scenario_of,
-    with_own_costs,
 )
 from spillway_lab.simulator.cluster.simulation import simulate
 
@@ -56,16 +55,6 @@ def test_groups_leave_a_slowed_slot_and_throughput_comes_back():
     assert moved.violations == ()
     assert moved.totals["moves"] > 2
     assert moved.totals["rows_per_s"] > 1.1 * still.totals["rows_per_s"]
-
-
-def test_costs_are_those_of_the_batches_before_the_slow_down():
-    run = replace(RUN, row_s=None, fixed_s=0.0, exchange_s=0.0, slowed=(Slowed(0, 2.0, 2.5),))
-    batches = (batch(1.1, 0.6, 0.6, 0.6), batch(1.1, 0.6, 0.5, 0.6), batch(2.0, 1.5, 0.6, 0.6))
-    found = with_own_costs(Measured(run, batches))
-    assert found.row_s == pytest.approx((0.6 * 3 + 0.6 + 0.5 + 0.6) / 2 / 300_000)
-    assert found.fixed_s == pytest.approx(0.5)
-    with pytest.raises(SettingsError, match="no batch was over before a slot was slowed"):
-        with_own_costs(Measured(replace(run, slowed=(Slowed(0, 2.0, 0.5),)), batches))
 
 
 def test_a_slot_cannot_be_slowed_by_less_than_nothing():

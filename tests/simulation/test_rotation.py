@@ -96,10 +96,10 @@ def test_group_on_disk_is_read_and_its_rows_processed_before_it_is_sent(small):
     cluster.stalled[group] = True
     for tick in range(200):
         simulation._tick(5 + tick * 0.02, 5.02 + tick * 0.02)
-        disks.begin(5.02 + step * 0.02)
+        disks.begin(5.02 + tick * 0.02)
         if not cluster.on_disk[group] and not cluster.spooled[group]:
             break
-    assert step < 199
+    assert tick < 199
     [event] = [one for one in simulation.control._events[0] if one.reason == "it is to be sent"]
     assert event.groups == (group,)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from spillway.errors import SettingsError
 from spillway.operators.predicates.columns import Rows
-from spillway_lab.workloads.images import Chance, Images, alike
+from spillway_lab.workloads.images import Images, alike
 from spillway_lab.workloads.pixels import difference
 
 SMALL = Images(streams=2, rate=20.0, seconds=4.0, scenes=4)
@@ -71,18 +69,6 @@ def test_difference_equals_that_of_whole_numbers_over_many_blocks() -> None:
     left, right = (rng.integers(0, 256, (300, 15_000), np.uint8) for _ in range(2))
     plain = np.abs(left.astype(int) - right).mean(axis=1)
     assert difference(left, right) == pytest.approx(plain)
-
-
-def test_chance_passes_its_part_and_is_the_same_for_the_same_pair() -> None:
-    i, j = (grid.ravel() for grid in np.mgrid[:300, :300])
-    left, right = SimpleNamespace(id=i), SimpleNamespace(id=j)
-    for part in (0.05, 0.1, 0.5):
-        passed = Chance(part)(left, right)
-        assert passed.mean() == pytest.approx(part, rel=0.05)
-        order = np.random.default_rng(0).permutation(len(i))
-        shuffled = Chance(part)(SimpleNamespace(id=i[order]), SimpleNamespace(id=j[order]))
-        assert (shuffled == passed[order]).all()
-    assert (Chance(0.5, seed=1)(left, right) != Chance(0.5)(left, right)).any()
 
 
 def test_images_that_cannot_be_are_refused() -> None:
