@@ -2,7 +2,7 @@
 
     python -m spillway_lab.bench.tables RESULTS README
 
-No figure in the README is typed: `tests/unit/test_tables.py` makes the table again and fails if the
+No figure in the README is typed: `tests/unit/lab/bench/test_tables.py` makes the table again and fails if the
 page says anything else.
 """
 

@@ -73,7 +73,7 @@ class JoinSimulation:
         self._violations += self._wrong(now, now_s)
 
     def _wrong(self, now: int, now_s: float) -> list[str]:
-        """What is not as it must be: see tests/simulation/test_joining.py for what is checked apart."""
+        """What is not as it must be: see tests/simulation/join/test_joining.py for what is checked apart."""
         joining, state = self.control.joining, self.control.state
         groups = self.scenario.groups
         moving = [group for move in state.moves for group in move.groups]

@@ -97,7 +97,7 @@ def test_page_has_a_section_of_it() -> None:
 
 
 def test_measured_document_has_the_text_of_today() -> None:
-    path = Path(__file__).parents[2] / "bench" / "reproduction" / f"{NAME}.json"
+    path = Path(__file__).parents[4] / "bench" / "reproduction" / f"{NAME}.json"
     found = json.loads(path.read_text())
     assert found["claim"] == CLAIM
     assert words(found["measured"])

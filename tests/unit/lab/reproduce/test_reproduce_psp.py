@@ -22,7 +22,7 @@ from spillway_lab.reproduce.psp.terms import LENGTHS, PSP, Setting, ring, rows_o
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.simulation import RingResult
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 Lines = Mapping[str, Mapping[float, RingResult]]
 
 

@@ -24,7 +24,7 @@ from spillway_lab.simulator.cluster.scenario import Scenario
 from spillway_lab.simulator.cluster.series import NAMES
 from spillway_lab.simulator.cluster.simulation import Result
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 def made(seconds: float = 4.0, **series: list[float]) -> Result:

@@ -22,7 +22,7 @@ from spillway_lab.reproduce.spec import FIGURES
 from spillway_lab.reproduce.terms import ALL_MEMORY, Figure
 from spillway_lab.reproduce.verdicts import document
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 LIMIT = 250
 TOTAL = 1000
 PUSHES = ("10%-push", "30%-push", "50%-push", "100%-push")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spillway_lab.bench.tables import load, rendered, table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 def test_readme_shows_what_was_measured_and_nothing_else() -> None:
