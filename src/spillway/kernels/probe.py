@@ -1,11 +1,11 @@
 """Probing a sorted run: for every probing hash, the contiguous range of equal hashes in the run.
 
-Few probes look into the index of a run (`match_ranges`). Where there are nearly as many as the run has
-rows, both are gone through side by side (`match_sorted`), with nothing in the loop that the processor
-has to guess: a step takes 2-3 ns, and no index is needed.
+Few probes use the index of a run (`match_ranges`). Where there are nearly as many probes as rows, both
+are scanned side by side (`match_sorted`), in a loop without unpredictable branches: a step takes 2-3 ns,
+and needs no index.
 
 A range is not yet a match: two keys may share a hash. `expand` turns ranges into pairs of rows in
-pieces of any size, so a hot key with millions of pairs never has to be held as a whole.
+pieces of any size, so a hot key with millions of pairs never has to be in memory as a whole.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def narrowed(
     first: NDArray[np.float64],
     last: NDArray[np.float64],
 ) -> Any:
-    """Within ranges of ascending values, those from `first` to `last`, which are nearly all."""
+    """Within ranges of ascending values, those from `first` to `last`; expects to drop only a few."""
     inner, outer = begin.copy(), end.copy()
     for i in range(begin.shape[0]):
         while inner[i] < outer[i] and values[inner[i]] < first[i]:
@@ -199,7 +199,7 @@ def narrowed(
 
 @njit(cache=True, nogil=True)
 def count_groups(h: NDArray[np.uint32], rows: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-    """Adds to the count of each group how often its rows are named."""
+    """Adds to each group's count how many times its rows are listed."""
     groups = np.int64(counts.shape[0])
     for row in rows:
         counts[(np.int64(h[row]) * groups) >> 32] += 1

@@ -1,4 +1,4 @@
-"""The plan of an n-way join: names, keys, windows, with nothing of Spark's objects in it."""
+"""The plan of an n-way join: names, keys and windows, as plain values without Spark objects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Protocol
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """When rows of one stream find partners, and how late they may come."""
+    """When rows of one stream find partners, and how late they may arrive."""
 
     time: str
     window_us: int
     lateness_us: int
-    #: Whether it is the length of stretches of time that begin at the epoch; else rows are compared.
+    #: Whether `window_us` is the length of tumbling windows from the epoch on; else row times are
+    #: compared.
     tumbling: bool = False
 
 
@@ -27,19 +28,19 @@ class StreamPlan:
     columns: tuple[tuple[str, str], ...]
     keys: tuple[str, ...]
     window: WindowPlan | None = None
-    #: Whether a key that is NULL is a key like any other; to a join it matches nothing.
+    #: Whether NULL is a key like any other; in a join it matches nothing.
     null_keys: bool = False
 
 
 class Plan(Protocol):
-    """What the state of a query depends on; two starts of a checkpoint must agree on all of it."""
+    """What the state of a query depends on: all of it must be equal when a checkpoint starts again."""
 
-    #: What the operator is called.
+    #: The name of the operator.
     OPERATOR: ClassVar[str]
 
     @property
     def streams(self) -> tuple[StreamPlan, ...]:
-        """The streams that come in."""
+        """The input streams."""
         ...
 
     @property
@@ -89,11 +90,11 @@ def streams_fingerprint(plan: Plan) -> dict[str, Any]:
 
 
 def _window_fingerprint(window: WindowPlan) -> list[Any]:
-    # The checkpoints of other windows stay as they were.
+    # Fingerprints of other windows must stay as older checkpoints have them.
     more = [True] if window.tumbling else []
     return [window.time, window.window_us, window.lateness_us, *more]
 
 
 def window_from(written: Sequence[Any]) -> WindowPlan:
-    """A window as a checkpoint has it."""
+    """The window in a checkpoint's metadata."""
     return WindowPlan(*written)

@@ -1,12 +1,13 @@
 """Intervals of time: how a join on any predicate becomes an equi-join (ATR, aligned tuple routing).
 
-One stream is the *master*. Its times are cut into intervals of a length T, and a row of another stream
-is copied to every interval in which a row of the master can be its partner. All rows of a combination
-are then in the interval of its master row, and in no other are they all; so the join of equal interval
-numbers, with the predicates as residual conditions, gives every combination once (PSP section 7).
+One stream is the *master*. Its time is cut into intervals of length T, and a row of another stream is
+copied to every interval in which a row of the master can be its partner. All rows of a combination then
+meet in the interval of its master row, and only there; so the join on equal interval numbers, with the
+predicates as residual conditions, produces every combination once (PSP section 7). The paper, and the
+option `segment=`, call an interval a segment.
 
-A combination stands when T_max - t_i < W_i for all its rows. So a row at t with window W has its
-partners in the master, with window M, in the times between t - M and t + W, both excluded.
+A combination is a result when T_max - t_i < W_i for all its rows. So a row at t with window W has its
+partners in the master, with window M, at times between t - M and t + W, both excluded.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 from spillway.errors import SettingsError
 
 Ints = NDArray[np.int64]
-#: Intervals that a row may be copied to: input and state are so many times as large.
+#: The most intervals to which a row may be copied: input and state grow by this factor.
 MOST_COPIES = 64
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals of the master stream, and to which of them rows are copied.
+    """Intervals of the master stream, and the rows that are copied to each.
 
     Example:
         >>> intervals = Intervals(length_us=10, master=0, windows_us=(5, 5))
@@ -41,10 +42,12 @@ class Intervals:
 
     def __post_init__(self) -> None:
         if self.length_us < 1:
-            raise SettingsError("an interval needs a length", hint='use segment="30 seconds", say')
+            raise SettingsError(
+                "an interval must be positive", hint='for example segment="30 seconds"'
+            )
 
     def copies(self, stream: int, times: Ints) -> tuple[Ints, Ints]:
-        """Rows with these times as their copies: which row, and in which interval."""
+        """The copies of rows with these times: the row, and the interval of each copy."""
         first, last = self._span(stream, np.asarray(times, np.int64))
         count = last - first + 1
         which = np.repeat(np.arange(len(first)), count)
@@ -52,18 +55,18 @@ class Intervals:
         return which, first[which] + within
 
     def copies_of_each(self, stream: int) -> int:
-        """The most intervals a row of a stream is in."""
+        """The most intervals that hold a row of a stream."""
         if stream == self.master:
             return 1
         reach = self.windows_us[stream] + self.windows_us[self.master] - 2
         return reach // self.length_us + 2
 
     def most_copied(self) -> int:
-        """The stream whose rows are in the most intervals."""
+        """The stream whose rows have the most copies."""
         return max(range(len(self.windows_us)), key=self.copies_of_each)
 
     def shortest_us(self, copies: int = MOST_COPIES) -> int:
-        """The shortest intervals of which a row is in no more than so many, three at least.
+        """The shortest interval for which a row has at most `copies` copies (three or more).
 
         Example:
             >>> intervals = Intervals(length_us=1, master=0, windows_us=(50, 100))

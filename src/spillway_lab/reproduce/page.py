@@ -2,8 +2,8 @@
 
     python -m spillway_lab.reproduce.page RESULTS PAGE
 
-No number on the page is typed: `tests/unit/lab/reproduce/test_reproduce.py` makes it again and fails if the page
-says anything else. The plots lie beside the page, in `figures/`.
+No number on the page is typed: `tests/unit/lab/reproduce/test_reproduce.py` makes it again and fails
+if the page says anything else. The plots lie beside the page, in `figures/`.
 """
 
 from __future__ import annotations

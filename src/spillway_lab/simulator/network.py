@@ -1,9 +1,9 @@
 """State on its way from one slot to another.
 
-A move is sent when its rows on the way have been processed (FLUX 5.2: acknowledgements come behind
-them) and its sender's disk is idle. Then it has its part of what links and the whole network carry.
-The sender pays for taking the state out of the operator. What is heard of it are the protocol's own
-messages, which go to the coordinator beside its commits.
+A move is sent when its rows on the way have been processed (FLUX 5.2: acknowledgements follow them) and
+its sender's disk is idle. It then gets its share of the links and of the whole network. The sender pays
+for taking the state out of the operator. The protocol's own messages report it to the coordinator,
+between commits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.relocation import Relocation
 from spillway_lab.simulator.cluster.cluster import Cluster
 
-#: What the manifest of a received part is called, where there is none.
+#: The manifest name of a received part, since the simulator has no manifests.
 PART = "simulated"
 
 
@@ -29,18 +29,18 @@ class Transfer:
 
     move: GroupMove
     groups: Ints
-    #: When something was last said of it.
+    #: When the last message about it was sent.
     since_s: float
 
 
 class Carrier:
-    """What is heard of the moves that are being sent."""
+    """The messages about moves on their way."""
 
     def __init__(self) -> None:
         self._said: list[tuple[Message, float]] = []
 
     def said(self) -> list[tuple[Message, float]]:
-        """What was said since this was last asked, and how long each took."""
+        """The messages since the last call, and how long each move took."""
         found, self._said = self._said, []
         return found
 
@@ -66,7 +66,7 @@ class Network(Carrier):
         self._under_way: dict[int, _Transfer] = {}
 
     def begin(self, moves: Iterable[GroupMove], now_s: float) -> None:
-        """Takes moves up that are to be sent, each once."""
+        """Starts moves that are ready to be sent, each once."""
         for move in moves:
             sent = isinstance(move, Relocation) and move.phase is Phase.SENDING
             if sent and move.move not in self._under_way:
@@ -75,7 +75,7 @@ class Network(Carrier):
                 self._under_way[move.move] = _Transfer(move, groups, now_s, quiet)
 
     def _drain_s(self, sender: int) -> float:
-        """How long the rows on the links to a slot take it."""
+        """How long a slot needs for the rows on its links."""
         scenario = self._cluster.scenario
         at = (self._cluster.slot == sender) & ~self._cluster.stalled
         rows = min(

@@ -40,7 +40,7 @@ def test_doubled_row_is_found(run):
 def test_group_with_less_than_no_row_is_found(run):
     run.cluster.held[3] -= 1e6
     run.cluster.held[4] += 1e6
-    assert found(run) == ("1 s, rows: a group has less than no row",)
+    assert found(run) == ("1 s, rows: a group has a negative number of rows",)
 
 
 def test_group_at_another_slot_than_its_rows_is_found(run):
@@ -50,7 +50,7 @@ def test_group_at_another_slot_than_its_rows_is_found(run):
 
 def test_group_that_waits_for_no_move_is_found(run):
     run.cluster.stalled[0] = True
-    assert found(run) == ("1 s, groups: a group waits that is in no move",)
+    assert found(run) == ("1 s, groups: a group waits but is not in a move",)
 
 
 def test_group_in_two_tiers_is_found(run):
@@ -68,7 +68,7 @@ def test_overfull_buffer_is_found(run):
     more = 1e6
     run.cluster.held[0] += more
     run.cluster.given += more
-    assert "rows wait, there is room for" in found(run)[0]
+    assert "rows wait, but there is room for" in found(run)[0]
 
 
 def test_checker_keeps_the_first_violations_only(run):

@@ -37,7 +37,7 @@ def test_preset_survives_json(name):
     [
         (
             lambda: Scenario(slots=0),
-            "slots=0 is not more than 0",
+            "slots=0 must be positive",
             "for example slots=32",
         ),
         (
@@ -53,12 +53,12 @@ def test_preset_survives_json(name):
         (
             lambda: Scenario(adapt={"slots": 3}),
             "slots is not a setting of adaptation in a scenario",
-            "slots and groups stand beside adapt, memory is memory_bytes of machine",
+            "slots and groups are next to adapt, memory is memory_bytes of machine",
         ),
         (
             lambda: Machine(row_s=0),
-            "row_s=0 of a machine is not more than 0",
-            "a machine needs time for a row, and its disk and link a rate",
+            "row_s=0 of a machine must be positive",
+            "a machine needs time for a row, and its disk and link need a rate",
         ),
         (
             lambda: Exchange("river"),
@@ -67,13 +67,13 @@ def test_preset_survives_json(name):
         ),
         (
             lambda: Workload(history_rows=None),
-            "a group that keeps all rows cannot begin with all of them",
+            "a group that keeps all rows cannot start with all of them",
             "set warm=false, or history_rows to a number",
         ),
         (
             lambda: Disturbance(cpu=1.0),
-            "cpu=1.0 is not at least 0 and less than 1",
-            "for example cpu=0.57: the part of the processor that others take",
+            "cpu=1.0 must be at least 0 and less than 1",
+            "for example cpu=0.57: the fraction of the processor that others take",
         ),
         (
             lambda: preset("nope"),

@@ -246,20 +246,20 @@ def test_slot_takes_copies_as_they_come() -> None:
     [
         ({"distribution": "hash"}, "distribution='hash' is not one of 'psp', 'atr', 'ctr'"),
         ({"distribution": "ctr", "copies": 9}, "9 copies need 18 slots, there are 9"),
-        ({"interleave": 0}, "no ring of 9 slots, 3 streams, 0 at a time"),
+        ({"interleave": 0}, "9 slots, 3 streams and 0 rows at a time do not make a ring"),
         ({"network": "hub"}, "network='hub' is not one of 'packets', 'links', 'shared'"),
         (
             {"network": "links", "distribution": "atr"},
-            "network='links' is simulated with PSP alone, row by row",
+            "network='links' requires PSP, row by row",
         ),
-        ({"cores": 2}, "2 cores for all slots are simulated in batches alone"),
+        ({"cores": 2}, "cores=2 requires batch_s"),
         (
             {"batch_s": 2.0, "adjustment": "passive"},
-            "no batches of 2 s with adjustment='passive' on None cores",
+            "batch_s=2 does not work with adjustment='passive' and cores=None",
         ),
         (
             {"batch_s": 2.0, "cores": 0},
-            "no batches of 2 s with adjustment='none' on 0 cores",
+            "batch_s=2 does not work with adjustment='none' and cores=0",
         ),
         (
             {"batch_s": 2.0, "distribution": "ctr", "slots": 2, "copies": 3},

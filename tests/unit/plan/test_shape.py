@@ -44,12 +44,12 @@ def test_a_dissolved_state_leaves_its_children_to_the_node_above() -> None:
 def test_text_that_is_no_shape_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(QueryError) as refused:
         parse(text)
-    assert str(refused.value).startswith(f"{text!r} is no shape of a join")
+    assert str(refused.value).startswith(f"{text!r} is not a valid join shape")
     assert '"((A B) (C D))"' in str(refused.value.hint)
 
 
 def test_a_stream_that_is_joined_twice_or_alone_is_refused() -> None:
     with pytest.raises(QueryError, match="stream A is in a shape twice"):
         parse("((A B) A)")
-    with pytest.raises(QueryError, match="at least two things, not 1"):
+    with pytest.raises(QueryError, match="two inputs or more, not 1"):
         Shape(("A",))

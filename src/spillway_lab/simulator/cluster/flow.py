@@ -1,15 +1,15 @@
-"""The flow of rows in one tick: what the sources may give, and what the slots do with it.
+"""The flow of rows in one tick: what the sources can give, and what the slots do with it.
 
 Rows are a fluid. The sources give as many as there is room for, spread over the groups by their shares.
-A slot serves the rows that wait for it in the mixture they have; rows of a group on disk are written
-for later, rows of a group that is on its way wait. All sources have the same shares, so they are one.
+A slot serves its waiting rows in proportion; it writes rows of a group on disk for later, and rows of a
+group on its way wait. All sources have the same shares, so they are one.
 
-Room is what FLUX sections 2.3 and 4 say. In an exchange every slot has queues of its own, and the first
-that is full stops the sources: the head of the line blocks. With a skew buffer, what does not fit on
-the way to its slot waits in one buffer for all slots, and the sources stop when that is full.
+Room follows FLUX sections 2.3 and 4. In an exchange every slot has queues of its own, and the first full
+one stops the sources: the head of the line blocks. With a skew buffer, excess rows wait in one buffer
+for all slots, and the sources stop when that is full.
 
-Within a tick giving and serving are simultaneous, so a tick may be longer than queues last. What may be
-given is found by bisection: more given never leaves more room.
+Within a tick giving and serving are simultaneous, so a tick may be longer than queues last. Bisection
+finds how much can be given: giving more never leaves more room.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from spillway.metrics.groups import Floats, Ints
 
 Flags = NDArray[np.bool_]
 
-#: Halvings of what may be given: an error of a row in a thousand million million.
+#: Halvings of the amount given: a relative error of 1e-15.
 _HALVINGS = 50
 
 #: The columns of `waiting`, by slot: rows and seconds of work that wait to be served, and rows of
-#: groups on their way; and the same of a row that is given now, as expected.
+#: groups on their way; then the same for one row that is given now, as expected values.
 ROWS, WORK, STUCK, MORE_ROWS, MORE_WORK, MORE_STUCK = range(6)
 
 
@@ -71,7 +71,7 @@ def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
 
 @njit(cache=True, nogil=True)
 def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
-    """Rows that a slot has not served at the end of a tick, if so many are given to all slots."""
+    """Rows that a slot has not served at the end of a tick, if this many are given to all slots."""
     rows = table[ROWS, s] + given * table[MORE_ROWS, s]
     work = table[WORK, s] + given * table[MORE_WORK, s]
     return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
@@ -81,7 +81,7 @@ def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
 def fits(
     table: Floats, given: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> bool:
-    """Whether there is room for so many rows: of each slot alone, or in what all share."""
+    """Whether there is room for this many rows: in each slot, or in the buffer that all share."""
     excess = 0.0
     for s in range(time_s.shape[0]):
         left = left_after(table, s, given, time_s[s])
@@ -102,7 +102,7 @@ def admitted(
     """The most rows that the sources can give in a tick, up to `most`.
 
     Args:
-        table: What `waiting` gives.
+        table: The result of `waiting`.
         most: What the sources have.
         time_s: Processor seconds of each slot.
         link: Rows on their way to a slot.

@@ -1,10 +1,10 @@
-"""What a simulation measured, one point for each sample of virtual time.
+"""The measurements of a simulation, one point for each sample of virtual time.
 
 Latency is FLUX's (6.3): from when a slot takes a row until it has processed it. A row of a group in
-memory takes its processing time and a packet's latency; a row that was written for later takes as long
-as it lay there. `delay_s` adds the wait before the slot, by Little's law; it is 0 where no row was
-processed. Percentiles are read from a histogram with bins of a fixed ratio, so they are exact to about
-15 %.
+memory takes its processing time and a packet's latency; a row that was written for later, the time it
+was on disk. `delay_s` adds the wait before the slot, by Little's law; it is 0 where no row was
+processed. Percentiles come from a histogram with bins of a fixed ratio, so they are exact to about 15
+%.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Recorder:
 
 
 def percentile(weights: Floats, part: float) -> float:
-    """The centre of the bin in which that part of the weight is reached; 0 without any."""
+    """The centre of the bin that contains this quantile; 0 without any weight."""
     total = np.cumsum(weights)
     if total[-1] <= 0:
         return 0.0

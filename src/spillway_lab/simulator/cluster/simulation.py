@@ -19,16 +19,16 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.network import Network
 from spillway_lab.simulator.outcome import Outcome
 
-#: Events that a journal keeps, the newest.
+#: The newest events that a journal keeps.
 JOURNAL = 200_000
 
-#: Told how many virtual seconds are done.
+#: Called with the virtual seconds that are done.
 Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class Result(Outcome[Scenario | JoinScenario]):
-    """What a simulation of a cluster gave; simulator/cluster/series.py has its series."""
+    """The outcome for a cluster; simulator/cluster/series.py defines its series."""
 
     #: Events with the virtual time at which the coordinator knew of them.
     journal: tuple[tuple[float, Event], ...] = ()
@@ -40,7 +40,7 @@ class Result(Outcome[Scenario | JoinScenario]):
 
 
 def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result:
-    """Runs a scenario, or the preset of that name, in virtual time.
+    """Runs a scenario, or the preset with this name, in virtual time.
 
     Example:
         >>> found = simulate(Scenario(seconds=1, slots=4, groups=64, noise=False))
@@ -51,7 +51,7 @@ def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result
 
 
 class Simulation:
-    """One run: the clock, and who does what at its ticks."""
+    """One run: the clock, and what happens at its ticks."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

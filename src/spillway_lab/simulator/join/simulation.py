@@ -26,7 +26,7 @@ def simulate_join(scenario: JoinScenario) -> Result:
 
 
 class JoinSimulation:
-    """One run: the clock, and who does what at its ticks."""
+    """One run: the clock, and what happens at its ticks."""
 
     def __init__(self, scenario: JoinScenario) -> None:
         self.scenario = scenario
@@ -73,7 +73,7 @@ class JoinSimulation:
         self._violations += self._wrong(now, now_s)
 
     def _wrong(self, now: int, now_s: float) -> list[str]:
-        """What is not as it must be: see tests/simulation/join/test_joining.py for what is checked apart."""
+        """Violations; tests/simulation/join/test_joining.py checks more."""
         joining, state = self.control.joining, self.control.state
         groups = self.scenario.groups
         moving = [group for move in state.moves for group in move.groups]
@@ -85,7 +85,7 @@ class JoinSimulation:
             found.append(f"{now_s:g} s: a group is at two slots without a move")
         if (joining.at > now + _PART).any():
             found.append(f"{now_s:g} s: rows were processed before they came")
-        # Of a group that was on two tracks the receiver may still be where the sender has been.
+        # In a group that was on two tracks the receiver may still be behind the sender.
         whole = still[joining.at[still] >= joining.since[still] + self.scenario.window]
         due = joining.due(whole)
         if not np.allclose(joining.made[whole], due, rtol=_PART, atol=_PART):

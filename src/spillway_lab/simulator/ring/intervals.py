@@ -1,12 +1,12 @@
 """ATR on simulated slots: whole intervals of time, one slot each, slave rows copied (PSP section 7).
 
-The first stream is the master: interval q of it goes to slot q mod slots. A row of another stream goes
-where master rows of its window are, or may come: to its own interval, and to those before and after
-that are within a window. There it probes the master first, so that no pair is compared twice; a copy
-for rows to come only waits.
+The first stream is the master: its interval q goes to slot q mod slots. A row of another stream goes
+where master rows of its window are or may come: to its own interval, and to those within a window
+before and after. There it probes the master first, so that no pair is compared twice; a copy for
+future rows only waits.
 
-Every slot works for itself, in the order of arrival, so that its times are running maxima. Rows are
-purged by rows that are processed (cross-purge): a slot that gets no rows keeps what it had.
+Every slot works for itself, in the order of arrival, so its times are running maxima. Processed rows
+purge older ones (cross-purge): a slot that gets no rows keeps what it has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 
 @dataclass(frozen=True)
 class Jobs:
-    """What the slots have to do: copies of rows, in the order in which they come."""
+    """The work of the slots: copies of rows, in the order of arrival."""
 
     comes_s: Floats
     stream: Ints
@@ -32,7 +32,7 @@ class Jobs:
     interval: Ints
     slot: Ints
     work_s: Floats
-    #: Expected results; pairs that are compared with the next stream, by step; and what comes to it.
+    #: Expected results; pairs compared with the next stream, by step; and combinations that come to it.
     results: Floats
     pairs: Ints
     coming: Ints
@@ -41,7 +41,7 @@ class Jobs:
 def copied(scenario: RingScenario, times: Sequence[Floats]) -> tuple[Floats, Ints, Ints, Ints]:
     """Time, stream, number and interval of every copy, by time."""
     length, window = scenario.interval_s, scenario.window_s
-    # Intervals of the window before and after, if need be more than one.
+    # Intervals of the window before and after; there may be more than one.
     most = math.ceil(window / length)
     parts = []
     for stream, at in enumerate(times):
@@ -108,7 +108,7 @@ def _met(
 
 
 def window(times: Floats, at: Floats, window_s: float) -> tuple[Ints, Ints]:
-    """The rows of a window before each time: the first, and one after the last."""
+    """The rows in a window before each time: the first, and one after the last."""
     low = np.searchsorted(times, at - window_s, side="right")
     return low, np.searchsorted(times, at, side="left")
 
@@ -119,7 +119,7 @@ def interval_of(times: Floats, length_s: float) -> Ints:
 
 
 def finished(todo: Jobs, slots: int) -> Floats:
-    """When each copy is done: a slot takes them as they come, each when the one before is done.
+    """When each copy is done: a slot takes the next one when it has done the one before.
 
     With c_k the work up to k, done_k = c_k + max over i <= k of (comes_i - c_{i-1}).
     """
@@ -144,6 +144,6 @@ def kept(todo: Jobs, done_s: Floats, slot: int, window_s: float, samples: Floats
 
 
 def lost(todo: Jobs, met: Ints) -> tuple[str, ...]:
-    """What is wrong: pairs of first steps that were not compared, or twice; `met` is by row and step."""
+    """Violations: pairs of first steps not compared exactly once; `met` is by row and step."""
     missing = int(met[:, 0].sum() - todo.pairs[:, 0].sum())
-    return (f"{missing} pairs of first steps were not compared, or twice",) if missing else ()
+    return (f"{missing} pairs of first steps were not compared exactly once",) if missing else ()

@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 def held_by_slot(place: Placement, times: list[Floats], slots: int) -> Ints:
-    """By epoch, stream and number, how many of the first rows each slot has."""
+    """By epoch, stream and number: how many of the first rows each slot holds."""
     longest = max(len(one) for one in times)
     held = np.zeros((len(place.homes), len(times), longest + 1, slots), np.int64)
     for epoch, home in enumerate(place.homes):

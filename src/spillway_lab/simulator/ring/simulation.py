@@ -1,16 +1,14 @@
 """`simulate_ring`: a join without equal keys on some slots; response time and state over virtual time.
 
-Three ways to share it are simulated on the same rows: PSP, where slices are on a ring and every row
-goes round (spillway_lab/simulator/ring/flow.py); CTR, where every row is in several slots and each step
-goes to a cover of them; and ATR, where one slot has a whole interval of time
-(spillway_lab/simulator/ring/intervals.py). In micro-batches, as a query has them, all three are in
-spillway_lab/simulator/ring/batches.py. What must be true of a run is checked when it is done: every row
-met its whole window in every step, no pair twice.
+Three distributions run on the same rows. PSP: slices are on a ring and every row goes round
+(spillway_lab/simulator/ring/flow.py). CTR: several slots store every row, and each step goes to a
+cover of them. ATR: one slot has a whole interval of time (spillway_lab/simulator/ring/intervals.py).
+spillway_lab/simulator/ring/batches.py has all three in micro-batches, as a query runs them. Each run
+is checked at its end: every row met its whole window in every step, no pair twice.
 
-Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state is
-counted once, where the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint
-sets of slots that each have every slice, which is the least there is; how the paper finds its own
-costs nothing.
+Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state counts
+once, while the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint sets of
+slots that each have every slice, the smallest possible; finding it costs nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
 
 
 class RingResult(Outcome[RingScenario]):
-    """What a simulation of a ring gave."""
+    """The outcome of a simulated ring."""
 
 
 def simulate_ring(scenario: RingScenario) -> RingResult:
@@ -123,13 +121,13 @@ def _kept(
 ) -> tuple[Ints, Ints, Ints]:
     """At some times: rows of state, those of the fullest slot, and the length of the ring.
 
-    A row is kept from when it is begun, until the oldest row that is not done needs it no more.
+    A row is stored from when the ring takes it until the oldest unfinished row no longer needs it.
     """
     begun = found[:, BEGUN][found[:, BEGUN] > 0]
     done = found[:, DONE][: len(begun)].copy()
     done[done == 0] = np.inf
     newest = np.maximum(np.searchsorted(begun, seconds, side="right") - 1, 0)
-    # Done times do not fall by much; the first that is not done yet is found in their running maximum.
+    # Done times hardly fall; the first unfinished row follows from their running maximum.
     oldest = np.minimum(np.searchsorted(np.maximum.accumulate(done), seconds, side="right"), newest)
     epoch = place.epoch(rows.comes_s[newest])
     by_slot = np.zeros((len(seconds), held.shape[3]), np.int64)
@@ -203,7 +201,7 @@ def _result(
 
 
 def _batched(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
-    """Any of them, in micro-batches: a point of a series is a batch, and its response all its time."""
+    """Any of them in micro-batches: a point of a series is a batch, its response all its time."""
     found = batches(scenario, times, rng)
     series = {
         "second": found.until_s,

@@ -222,13 +222,13 @@ def test_condition_that_is_neither_text_nor_a_function_is_refused(test) -> None:
         assert str(refused.value) == (
             f"a condition is SQL text or a function, not {test!r}\n"
             '  hint: for example match("a.x < b.x") or match(lambda a, b: a.x < b.x); where() takes '
-            "Columns, and is asked of results"
+            "Columns, and filters results"
         )
 
 
 def test_prefilter_that_is_no_text_is_refused() -> None:
     with pytest.raises(
-        PlanError, match=r"prefilter=3 is no SQL text\n  hint: for example prefilter="
+        PlanError, match=r"prefilter=3 must be a SQL string\n  hint: for example prefilter="
     ):
         predicate(min, prefilter=3)
 
@@ -237,9 +237,9 @@ def test_prefilter_that_is_no_text_is_refused() -> None:
 def test_cost_that_is_no_time_is_refused(cost) -> None:
     with pytest.raises(PlanError) as refused:
         predicate(min, cost=cost)
-    assert refused.value.message == f"cost={cost!r} is no number of microseconds above zero"
+    assert refused.value.message == f"cost={cost!r} must be a positive number of microseconds"
     assert refused.value.hint == (
-        "leave cost out: what a pair costs is measured while the query runs"
+        "leave cost out: the query measures the cost of a pair while it runs"
     )
 
 
@@ -280,7 +280,7 @@ def test_pair_that_is_null_in_what_a_function_read_does_not_match() -> None:
 
 
 def test_scalar_function_warns_and_sees_one_row_of_each_stream() -> None:
-    with pytest.warns(UserWarning, match="is called for every candidate pair"):
+    with pytest.warns(UserWarning, match="runs once for every candidate pair"):
         test = scalar(lambda a, b: a.x is not None and a["s"] == b.s)
     found = bound(test, ("a", "b"), COLUMNS).passed(rows(a=A, b=B), 5)
     assert found.tolist() == [True, True, False, False, False]
@@ -321,7 +321,7 @@ def test_columns_of_lists_and_bytes_are_matrices() -> None:
     assert found.matrix("b").tolist() == [list(b"ef"), list(b"cd"), list(b"ef")]
     assert found.matrix("l").tolist() == [[3.0], [2.0], [3.0]]
     assert found.matrix("w").tolist() == [list(b"ghi"), list(b"def"), list(b"ghi")]
-    with pytest.raises(PlanError, match=r"a\.r is no column of strings or lists of one length"):
+    with pytest.raises(PlanError, match=r"a\.r must hold values of equal length"):
         found.matrix("r")
 
 
