@@ -16,8 +16,6 @@ from spillway.kernels.order import (
     order_by_stream_and_hash,
 )
 from spillway.kernels.probe import (
-    Ranges,
-    Wanted,
     count_groups,
     expand,
     expand_within,
@@ -171,8 +169,8 @@ def test_expanded_within_are_the_wanted_pairs(data) -> None:
     found, at, offset, looked = [], 0, 0, 0
     while at < len(which):
         left, right, at, offset, seen = expand_within(
-            Ranges(which, start, count),
-            Wanted(
+            (which, start, count),
+            (
                 order if ordered else order[:0], begins, ends,
                 times if timed else times[:0], first, last,
                 marks if marked else marks[:0], before,

@@ -10,7 +10,7 @@ pieces of any size, so a hot key with millions of pairs never has to be in memor
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -114,29 +114,28 @@ def expand(
     return left[:n], right[:n], range_at, offset
 
 
-class Ranges(NamedTuple):
-    """Candidate pairs: for each probing row `which`, a number of `rows` from `start` on."""
+# Plain tuples, because numba's cache on disk refers to classes by name: one that a release renames would
+# break the caches of earlier ones.
 
-    which: NDArray[np.int64]
-    start: NDArray[np.int64]
-    rows: NDArray[np.int64]
+#: Candidate pairs: the probing rows, and for each the first of its rows and their number.
+Ranges: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
-
-class Wanted(NamedTuple):
-    """Which run rows of the ranges may pair; an empty array does not limit anything."""
-
-    #: Positions in the ranges are positions in this order of the run's rows.
-    order: NDArray[np.int32]
-    #: The row is in a piece: from one of the ascending `begins` up to its end.
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    #: Its time is from `first` to `last` of the probing row.
-    times: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    #: Its mark is below `before`.
-    marks: NDArray[np.int32]
-    before: int
+#: Which run rows of the ranges may pair; an empty array does not limit anything.
+#:
+#:     order                  positions in the ranges are positions in this order of the run's rows
+#:     begins, ends           the row is in a piece: from one of the ascending begins up to its end
+#:     times, first, last     its time is from `first` to `last` of the probing row
+#:     marks, before          its mark is below `before`
+Wanted: TypeAlias = tuple[
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    int,
+]
 
 
 @njit(cache=True, nogil=True)

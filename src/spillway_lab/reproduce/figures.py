@@ -98,13 +98,13 @@ class Laboratory:
             part: {variant.name: self._run(figure, variant, part) for variant in figure.variants}
             for part in (figure.memory_part, *figure.other_parts)
         }
-        part, beside = figure.memory_part, figure.beside
+        part, compared_with = figure.memory_part, figure.compared_with
         return Results(
             by_part.pop(part),
             self._known(figure.feed).rows_expected,
             None if part is None else self._limit_bytes(figure.feed, part),
             {other: runs for other, runs in by_part.items() if other is not None},
-            None if beside is None else self._results(FIGURES[beside]),
+            None if compared_with is None else self._results(FIGURES[compared_with]),
         )
 
     def _known(self, feed: Feed) -> _Known:

@@ -24,7 +24,7 @@ class Results:
     #: The same under other limits, which show how the verdict depends on the limit.
     by_part: Mapping[float, Runs] = field(default_factory=dict)
     #: The results of the figure that this one is compared with.
-    beside: Results | None = None
+    compared_with: Results | None = None
 
     @property
     def limit(self) -> int:
@@ -35,15 +35,15 @@ class Results:
     @property
     def other(self) -> Runs:
         """The runs of the figure that this one is compared with."""
-        assert self.beside is not None
-        return self.beside.runs
+        assert self.compared_with is not None
+        return self.compared_with.runs
 
     @property
     def exact(self) -> bool:
         """Whether every run produced, with its cleanup, as many rows as the join of its input has."""
         known = (run for some in (self.runs, *self.by_part.values()) for run in some.values())
         mine = all(run.total == self.rows_expected for run in known)
-        return mine and (self.beside is None or self.beside.exact)
+        return mine and (self.compared_with is None or self.compared_with.exact)
 
 
 def apart(numbers: Collection[float]) -> float:

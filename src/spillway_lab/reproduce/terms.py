@@ -87,7 +87,7 @@ class Figure:
     #: How it was run, where it differs from the other figures.
     setup: str = ""
     #: Another figure, whose runs the claim is about too.
-    beside: str | None = None
+    compared_with: str | None = None
 
 
 def tau(seconds: int, per_minute: int) -> int:

@@ -2,7 +2,7 @@
 
     id bigint, ts timestamp, image fixed_size_binary(3 * pixels)
 
-An image is one of so many scenes, with noise of its own. Images of one scene are alike by their
+An image shows one of `scenes` scenes, with noise of its own. Images of one scene are alike by their
 pixels, others are not, so the part of pairs that match is one in `scenes`. All follows from the seed:
 a row is the same however the input is cut into batches.
 

@@ -206,5 +206,5 @@ def test_impossible_joins_are_refused():
         small(work_per_s=0)
     with pytest.raises(SettingsError, match="from second 0 on"):
         small(rates=((3.0, (1.0, 1.0, 1.0)),))
-    with pytest.raises(SettingsError, match="parts"):
+    with pytest.raises(SettingsError, match="fractions"):
         small(matching=2.0)

@@ -16,7 +16,7 @@ from spillway_lab.simulator.ring.rows import DONE, MOMENT, RESULTS, Rows, held_b
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.simulation import simulate_ring
 from spillway_lab.simulator.ring.slices import placed
-from spillway_lab.simulator.ring.travel import Costs, Found, Limits, Paths, Ring, RingRun
+from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
 SHORT = RingScenario(seconds=30.0, window_s=4.0, rate=20.0, found=0.5, most=12, sample_s=1.0)
 
@@ -93,7 +93,7 @@ def one_row(
         held[0, :, number] = held[0, :, number - 1]
         held[0, :, number, number % slots] += 1
     order = np.array([[s for s in range(streams) if s != i] for i in range(streams)])
-    costs = Costs(pair_s=1.0, send_s=0.01, hop_s=0.1, keep_s=0.0, link_s=row_s)
+    costs = WorkTimes(pair_s=1.0, send_s=0.01, hop_s=0.1, keep_s=0.0, link_s=row_s)
     run = RingRun(
         Rows(np.zeros(1), np.zeros(1, np.int64), low, high),
         Ring(held, order, 1.0, costs, np.arange(slots) * (not shared)),

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.kernels.probe import Ranges, Wanted, expand_within
+from spillway.kernels.probe import expand_within
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Predicate, judged, pairs_of
@@ -182,8 +182,8 @@ class Visit:
         self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
     ) -> Iterator[Found]:
         """What candidates of a run become."""
-        ranges = Ranges(some.which, some.start, some.count)
-        wanted = Wanted(
+        ranges = (some.which, some.start, some.count)
+        wanted = (
             some.order, limits.begins, limits.ends, limits.times, self._first, self._last,
             limits.marks, self._before or 0,
         )  # fmt: skip

@@ -80,6 +80,6 @@ STRATEGY_FIGURES = (
         setup="The paper's first machine has join rate 4 with a tuple range of 15,000, the others 1 "
         "with 45,000: the same as a tuple range of 45,000 for all with join rates 12, 1 and 1, since "
         f"a rate over a range is what counts. {_SETUP}",
-        beside="dcape-13",
+        compared_with="dcape-13",
     ),
 )

@@ -132,7 +132,7 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
     overrun = {line: _overrun(runs[line]) for line in (UNBUFFERED, BUFFERED)}
     waiting = sum(runs[BUFFERED].batches[-1].waiting)
     exact = all(run.exact for run in runs.values())
-    beside = compared(counterpart(balanced), known)
+    twin = compared(counterpart(balanced), known)
     measured = {
         "quiet_rows_per_s": round(_rows_per_s(quiet)),
         "static_rows_per_s": round(_rows_per_s(disturbed)),
@@ -146,7 +146,7 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
         "overrun": overrun,
         "most_waiting_rows": max((sum(one.waiting) for one in runs[BUFFERED].batches), default=0),
         "waiting_in_the_end": waiting,
-        "counterpart": beside.to_json(),
+        "counterpart": twin.to_json(),
         "exact": exact,
     }
     absorbed = overrun[BUFFERED] < overrun[UNBUFFERED] and waiting == 0
@@ -162,13 +162,13 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
             for line, run in runs.items()
         },
         "measured": measured,
-        "holds": bool(settled >= RESTORED * allowed and absorbed and beside.agrees and exact),
+        "holds": bool(settled >= RESTORED * allowed and absorbed and twin.agrees and exact),
     }
 
 
 def words(measured: Mapping[str, Any]) -> str:
     """What was measured, in a line."""
-    overrun, beside = measured["overrun"], measured["counterpart"]
+    overrun, twin = measured["overrun"], measured["counterpart"]
     return (
         f"{measured['quiet_rows_per_s']:,} rows a second undisturbed and "
         f"{measured['static_rows_per_s']:,} disturbed, of {measured['allowed_rows_per_s']:,} that the "
@@ -177,8 +177,8 @@ def words(measured: Mapping[str, Any]) -> str:
         f"every {measured['trigger_s']:g} s, {overrun[UNBUFFERED]} batches overran around a disturbance "
         f"of {measured['disturbed_batches']} batches, and {overrun[BUFFERED]} with a skew buffer, in "
         f"which at most {measured['most_waiting_rows']:,} rows waited. The simulated counterpart has "
-        f"{beside['throughput_ratio']:.2f} of the throughput, and {beside['simulated_moves']} moves "
-        f"where the run had {beside['real_moves']}"
+        f"{twin['throughput_ratio']:.2f} of the throughput, and {twin['simulated_moves']} moves "
+        f"where the run had {twin['real_moves']}"
     )
 
 

@@ -79,7 +79,7 @@ class SimulatedFigure(Generic[S, R]):
     #: Brings points to a common measure.
     scaled: Callable[[Points], Points] = lambda points: points
     #: Runs that no line shows; the judge gets them with the others.
-    beside: Callable[[], Mapping[str, Mapping[float, S]]] = dict
+    others: Callable[[], Mapping[str, Mapping[float, S]]] = dict
 
     def points(self, results: Mapping[str, Mapping[float, R]]) -> Points:
         """The lines, from their runs."""

@@ -72,9 +72,9 @@ def _four(moves: str, every: str = "45 seconds", **changes: Any) -> dict[str, Jo
 
 def _settings(moves: str, others: Iterable[float] = ()) -> JoinRuns:
     """The runs that are shown, at 0; those in other settings at other places."""
-    beside = {x: _four(moves, **OTHERS[x][1]) for x in others}
+    hidden = {x: _four(moves, **OTHERS[x][1]) for x in others}
     return {
-        line: {0: scenario, **{x: some[line] for x, some in beside.items()}}
+        line: {0: scenario, **{x: some[line] for x, some in hidden.items()}}
         for line, scenario in _four(moves).items()
     }
 

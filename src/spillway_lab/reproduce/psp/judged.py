@@ -150,7 +150,7 @@ class Run:
         )
 
 
-def beside(runs: Sequence[Run]) -> tuple[dict[str, RingCosts], dict[str, RingComparison]]:
+def counterparts(runs: Sequence[Run]) -> tuple[dict[str, RingCosts], dict[str, RingComparison]]:
     """The costs of one slot of PSP, by image size; and all other runs with these costs."""
     alone = {LINES[run.line].size: run for run in runs if run.slots == 1 and run.line != ATR}
     costs = {size: costs_of(run.described, run.batches) for size, run in alone.items()}
@@ -165,7 +165,7 @@ def judged(runs: Sequence[Run]) -> dict[str, Any]:
     """The document of the figure, only from the measurements."""
     took = {(run.line, run.slots): run.took_s for run in runs}
     lines = {line: [run for run in runs if run.line == line] for line in LINES}
-    costs, simulated = beside(runs)
+    costs, simulated = counterparts(runs)
     checks = {
         "psp_falls": all(took[line, 2] <= FALLS * took[line, 1] for line in SIZES.values()),
         "atr_stays": all(took[ATR, n] >= STAYS * took[ATR, 1] for n in (2, 3)),

@@ -57,7 +57,7 @@ def _runs(*settings: Setting) -> PspRuns:
     }
 
 
-def _beside() -> PspRuns:
+def _others() -> PspRuns:
     return _runs(*(one for one in TRIED if one != SETTING))
 
 
@@ -170,7 +170,7 @@ RING_FIGURES: tuple[PspFigure, ...] = (
         _words_response,
         "One row is in the ring at a time (`interleave=1`), and is passed on as its packets come.",
         log_y=True,
-        beside=_beside,
+        others=_others,
     ),
     PspFigure(
         "psp-8b",

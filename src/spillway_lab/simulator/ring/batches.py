@@ -43,7 +43,7 @@ from spillway_lab.simulator.ring.rows import (
 )
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.slices import Placement, fixed, still
-from spillway_lab.simulator.ring.travel import Costs, Found, Limits, Paths, Ring, RingRun
+from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
     place, chosen = _placed(scenario, rows, ends)
     held, order = held_by_slot(place, times, slots), order_of(scenario)
     copies = scenario.copies if scenario.distribution == CTR else 1
-    ring = Ring(held, order, scenario.part, Costs.of(scenario, copies), np.arange(slots))
+    ring = Ring(held, order, scenario.part, WorkTimes.of(scenario, copies), np.arange(slots))
     steps = scenario.streams - 1
     found, pairs = (
         np.zeros((len(rows.comes_s), 4)),

@@ -26,7 +26,7 @@ import numpy as np
 from numba import njit
 
 from spillway_lab.simulator.ring.rows import BEGUN, DONE, MOMENT, RESULTS
-from spillway_lab.simulator.ring.travel import Found, Message, Paths, RingRun, Traffic
+from spillway_lab.simulator.ring.travel import Found, Paths, RingRun, Traffic, Traveller
 
 
 @njit(cache=True, nogil=True)
@@ -34,7 +34,7 @@ def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
     """Sends all rows round the ring, and adds up what they find."""
     np.random.seed(run.limits.seed)
     places = found.busy_s.shape[0]
-    heap = [(0.0, 0, Message(0, 0, 0, 0, 0, 0))]
+    heap = [(0.0, 0, Traveller(0, 0, 0, 0, 0, 0))]
     heap.pop()
     traffic = Traffic(heap, np.zeros(1, np.int64), np.zeros(places), np.zeros(places))
     following, inside, now_s = 0, 0, 0.0
@@ -45,29 +45,29 @@ def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
                 return
             found.rows[following, BEGUN] = at_s
             head = paths.head[following]
-            _send(traffic, at_s, Message(following, 0, head, head, paths.slots[following], 1))
+            _send(traffic, at_s, Traveller(following, 0, head, head, paths.slots[following], 1))
             following += 1
             inside += 1
         if not heap:
             return
-        came_s, _, message = heapq.heappop(heap)
-        if message.slot >= places:
-            _carry(run, paths, traffic, came_s, message)
+        came_s, _, traveller = heapq.heappop(heap)
+        if traveller.slot >= places:
+            _carry(run, paths, traffic, came_s, traveller)
             continue
-        done_s = _serve(run, paths, found, traffic, came_s, message)
+        done_s = _serve(run, paths, found, traffic, came_s, traveller)
         if (
-            message.combinations < 0
-            and message.left == 1
-            and message.step == run.ring.order.shape[1]
+            traveller.combinations < 0
+            and traveller.left == 1
+            and traveller.step == run.ring.order.shape[1]
         ):
-            found.rows[message.row, DONE] = done_s
+            found.rows[traveller.row, DONE] = done_s
             inside -= 1
             now_s = done_s
 
 
 @njit(cache=True, nogil=True)
-def _send(traffic: Traffic, at_s: float, message: Message) -> None:
-    heapq.heappush(traffic.heap, (at_s, traffic.serial[0], message))
+def _send(traffic: Traffic, at_s: float, traveller: Traveller) -> None:
+    heapq.heappush(traffic.heap, (at_s, traffic.serial[0], traveller))
     traffic.serial[0] += 1
 
 
@@ -78,22 +78,24 @@ def _after(slot: int, ring: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _carry(run: RingRun, paths: Paths, traffic: Traffic, came_s: float, message: Message) -> None:
+def _carry(
+    run: RingRun, paths: Paths, traffic: Traffic, came_s: float, traveller: Traveller
+) -> None:
     """A link takes a message to the next slot, behind everything sent before."""
-    row, step, made, waits, left, count = message
+    row, step, made, waits, left, count = traveller
     slot, costs = waits - len(traffic.free_s), run.ring.costs
     link, carried_s = run.ring.links[slot], traffic.carried_s
     carried_s[link] = max(came_s, carried_s[link]) + max(0, count) * (step + 1) * costs.link_s
     to = _after(slot, paths.slots[row])
-    _send(traffic, carried_s[link] + costs.hop_s, Message(row, step, made, to, left, count))
+    _send(traffic, carried_s[link] + costs.hop_s, Traveller(row, step, made, to, left, count))
 
 
 @njit(cache=True, nogil=True)
 def _serve(
-    run: RingRun, paths: Paths, found: Found, traffic: Traffic, came_s: float, message: Message
+    run: RingRun, paths: Paths, found: Found, traffic: Traffic, came_s: float, traveller: Traveller
 ) -> float:
     """A slot passes a message on and works on it; returns when it is done."""
-    row, step, made, slot, left, count = message
+    row, step, made, slot, left, count = traveller
     costs, ring = run.ring.costs, paths.slots[row]
     # Where links take time, a message waits for one in a place beyond the slots.
     to = slot + len(traffic.free_s) if costs.link_s > 0 else _after(slot, ring)
@@ -101,22 +103,22 @@ def _serve(
     begin_s = max(came_s, traffic.free_s[slot])
     done_s = begin_s + costs.send_s * max(1, count)
     if left > 1:
-        _send(traffic, done_s + on_way_s, Message(row, step, made, to, left - 1, count))
+        _send(traffic, done_s + on_way_s, Traveller(row, step, made, to, left - 1, count))
     if count >= 0:
-        compared = _compared(run, paths.epoch[row], found, message)
+        compared = _compared(run, paths.epoch[row], found, traveller)
         first = step == 0 and left == ring
         done_s += compared * costs.pair_s
         if first:
             done_s += costs.keep_s
-        matched = _matched(run, found, message, compared, done_s)
+        matched = _matched(run, found, traveller, compared, done_s)
         if matched > 0:
-            _send(traffic, done_s + on_way_s, Message(row, step + 1, slot, to, ring, matched))
+            _send(traffic, done_s + on_way_s, Traveller(row, step + 1, slot, to, ring, matched))
         if first:
             found.pairs[row, run.ring.order.shape[1]] = 1
             # The first END goes behind the row itself.
-            _send(traffic, done_s + on_way_s, Message(row, 1, slot, to, ring, -1))
+            _send(traffic, done_s + on_way_s, Traveller(row, 1, slot, to, ring, -1))
     elif left == 1 and step < run.ring.order.shape[1]:
-        _send(traffic, done_s + on_way_s, Message(row, step + 1, slot, to, ring, -1))
+        _send(traffic, done_s + on_way_s, Traveller(row, step + 1, slot, to, ring, -1))
     traffic.free_s[slot] = done_s
     if done_s <= run.limits.until_s:
         found.busy_s[slot] += done_s - begin_s
@@ -133,22 +135,22 @@ def _met(run: RingRun, epoch: int, row: int, step: int, slot: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _compared(run: RingRun, epoch: int, found: Found, message: Message) -> int:
+def _compared(run: RingRun, epoch: int, found: Found, traveller: Traveller) -> int:
     """Pairs that a message compares in its slot, counted."""
-    pairs = message.combinations * _met(run, epoch, message.row, message.step, message.slot)
-    found.pairs[message.row, message.step] += pairs
+    pairs = traveller.combinations * _met(run, epoch, traveller.row, traveller.step, traveller.slot)
+    found.pairs[traveller.row, traveller.step] += pairs
     return pairs
 
 
 @njit(cache=True, nogil=True)
-def _matched(run: RingRun, found: Found, message: Message, compared: int, done_s: float) -> int:
+def _matched(run: RingRun, found: Found, traveller: Traveller, compared: int, done_s: float) -> int:
     """Combinations for the next step; after the last one there are results instead."""
     steps = run.ring.order.shape[1]
-    if message.step == steps - 1:
-        _add_results(run, found, message.row, compared * run.ring.part, done_s)
+    if traveller.step == steps - 1:
+        _add_results(run, found, traveller.row, compared * run.ring.part, done_s)
         return 0
     matched = np.random.binomial(compared, run.ring.part) if compared > 0 else 0
-    found.pairs[message.row, steps + message.step + 1] += matched
+    found.pairs[traveller.row, steps + traveller.step + 1] += matched
     return matched
 
 

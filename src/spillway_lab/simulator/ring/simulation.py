@@ -35,7 +35,7 @@ from spillway_lab.simulator.ring.rows import (
 )
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.slices import Placement, fixed, placed
-from spillway_lab.simulator.ring.travel import Costs, Found, Limits, Paths, Ring, RingRun
+from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
 NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
 
@@ -69,7 +69,7 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
     held, order = held_by_slot(place, times, slots), order_of(scenario)
     run = RingRun(
         rows,
-        Ring(held, order, scenario.part, Costs.of(scenario), _links(scenario, slots)),
+        Ring(held, order, scenario.part, WorkTimes.of(scenario), _links(scenario, slots)),
         Limits(scenario.seconds, scenario.sample_s, scenario.seed, scenario.interleave),
     )
     found = Found.empty(run, slots, len(_seconds(scenario)) + 1)

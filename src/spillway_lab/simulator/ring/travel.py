@@ -1,7 +1,10 @@
 """What the kernels of a ring read and write: rows, their paths, the ring, the limits, what was found.
 
-All of them are named tuples, because numba compiles those and no dataclasses. Nothing here is changed
-in place except the arrays of `Found`.
+All of them are named tuples, which numba compiles, unlike dataclasses. Only the arrays of `Found` and
+`Traffic` are changed in place.
+
+Known limitation: numba's cache on disk refers to these classes by name. After a class is renamed or
+moved, delete the `.nbi` files next to spillway_lab/simulator/ring/flow.py.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from spillway_lab.simulator.ring.rows import Rows
 from spillway_lab.simulator.ring.scenario import RingScenario
 
 
-class Costs(NamedTuple):
+class WorkTimes(NamedTuple):
     """Seconds of each part of the work: T_j, T_s, T_n, T_i with T_p, and a row's bytes on a link."""
 
     pair_s: float
@@ -26,7 +29,7 @@ class Costs(NamedTuple):
     link_s: float
 
     @classmethod
-    def of(cls, scenario: RingScenario, copies: int = 1) -> Costs:
+    def of(cls, scenario: RingScenario, copies: int = 1) -> WorkTimes:
         """The costs of a scenario, where each row is stored in `copies` slots."""
         keep_s = copies * (scenario.insert_s + scenario.purge_s)
         return cls(scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s)
@@ -41,7 +44,7 @@ class Ring(NamedTuple):
     order: Ints
     #: The fraction of pairs that match.
     part: float
-    costs: Costs
+    costs: WorkTimes
     #: The link on which each slot sends.
     links: Ints
 
@@ -101,7 +104,7 @@ class Found(NamedTuple):
         )
 
 
-class Message(NamedTuple):
+class Traveller(NamedTuple):
     """A row, partial combinations of one row and step, or the END behind them."""
 
     row: int

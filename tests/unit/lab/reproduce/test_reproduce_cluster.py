@@ -187,9 +187,9 @@ def test_figure_13_tells_the_dip() -> None:
 def test_figure_14_is_compared_with_figure_13() -> None:
     before = Results(contest((10, 15, 50), (10, 20, 40), 1), TOTAL, LIMIT)
 
-    def holds(active: int, lazy: int, beside: Results = before) -> bool:
+    def holds(active: int, lazy: int, other: Results = before) -> bool:
         runs = {LAZY: made(lazy), ACTIVE: made(active, forced=(0,))}
-        return held("dcape-14", runs, beside=beside)
+        return held("dcape-14", runs, compared_with=other)
 
     assert holds(130, 100)
     assert not holds(125, 100)

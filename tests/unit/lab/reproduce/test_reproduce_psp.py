@@ -122,13 +122,13 @@ def test_rings_that_fall_behind_count_for_nothing() -> None:
     assert "| whole over links | 20,000 | 4 | 8 | 8 | 7 | no |" in page
 
 
-def test_check_that_failed_beside_the_lines_counts() -> None:
+def test_check_that_failed_in_a_run_without_a_line_counts() -> None:
     lines = with_waiting(rings(lambda s, n: (1 + s) * valley(15 if s < 0.5 else 14)(n)))
-    beside = dict(others(lambda _, s: 8))
-    name, by_n = next(iter(beside.items()))
-    beside[name] = {**by_n, 4: replace(by_n[4], violations=("a row missed its window",))}
+    hidden = dict(others(lambda _, s: 8))
+    name, by_n = next(iter(hidden.items()))
+    hidden[name] = {**by_n, 4: replace(by_n[4], violations=("a row missed its window",))}
     assert document(PSP_FIGURES["psp-8a"], lines)["holds"]
-    assert not document(PSP_FIGURES["psp-8a"], lines, beside)["holds"]
+    assert not document(PSP_FIGURES["psp-8a"], lines, hidden)["holds"]
 
 
 def test_setting_of_the_lines_is_the_ring_of_all_figures() -> None:
@@ -136,8 +136,8 @@ def test_setting_of_the_lines_is_the_ring_of_all_figures() -> None:
     assert SETTING.ring(9, 0.5) == ring(9, 0.5)
     small = Setting("small", "links", 4).ring(9)
     assert (small.pair_s, small.row_bytes, small.link_s) == pytest.approx((15e-6, 15_000, 120e-6))
-    beside = PSP_FIGURES["psp-8a"].beside()
-    assert len(beside) == (len(TRIED) - 1) * len(SELECTIVITIES)
+    hidden = PSP_FIGURES["psp-8a"].others()
+    assert len(hidden) == (len(TRIED) - 1) * len(SELECTIVITIES)
 
 
 @pytest.mark.parametrize(("part", "holds"), [(1.01, True), (1.1, False), (0.9, False)])

@@ -96,7 +96,7 @@ def test_slots_share_what_is_not_fixed() -> None:
 
 
 def shared_s(run: RealRing) -> float:
-    """Seconds of a batch beside the fixed ones."""
+    """Seconds of a batch without the fixed ones."""
     return compared(run, COSTS, [batch(1.0, 0.5)]).simulated_s - COSTS.fixed_s
 
 
