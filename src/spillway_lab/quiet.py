@@ -1,7 +1,7 @@
-"""A Spark that says nothing on the screen.
+"""A Spark session that prints nothing on the screen.
 
-Java writes to the standard error it was started with, from before its log level can be set. While
-the session is made, that is a file; everything this process prints still goes to the screen.
+Java writes to the standard error it was started with, before its log level can be set. While the session
+starts, that is a file; everything this process prints still goes to the screen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @contextmanager
 def java_errors_to(path: Path) -> Iterator[None]:
-    """Processes started in the block have `path` as their standard error."""
+    """Processes started in the block get `path` as their standard error."""
     sys.stderr.flush()
     screen = os.dup(2)
     try:

@@ -62,7 +62,7 @@ def test_match_ranges_are_the_runs_of_equal_hashes(run, probe, a, b) -> None:
     begin, end = min(a, b, len(h)), min(max(a, b), len(h))
     base, shift = index_shape(h)
     first, present = bucket_index(h, base, shift)
-    found = match_ranges(x, h, first, present, base, shift, begin, end)
+    found = match_ranges(x, h, (first, present, base, shift), begin, end)
     assert np.array(found).T.tolist() == expected_ranges(h, x, begin, end)
 
 
@@ -169,10 +169,13 @@ def test_expanded_within_are_the_wanted_pairs(data) -> None:
     found, at, offset, looked = [], 0, 0, 0
     while at < len(which):
         left, right, at, offset, seen = expand_within(
-            which, start, count, at, offset, limit,
-            order if ordered else order[:0], begins, ends,
-            times if timed else times[:0], first, last,
-            marks if marked else marks[:0], before,
+            (which, start, count),
+            (
+                order if ordered else order[:0], begins, ends,
+                times if timed else times[:0], first, last,
+                marks if marked else marks[:0], before,
+            ),
+            at, offset, limit,
         )  # fmt: skip
         assert len(left) <= limit
         found += zip(left, right, strict=True)

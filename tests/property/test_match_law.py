@@ -1,4 +1,4 @@
-"""Predicates beside equal keys under the law, and the join of aligned segments made of them (ATR)."""
+"""Predicates beside equal keys under the law, and the join of aligned intervals made of them (ATR)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from subjects import Joined
 from test_slot_law import MEMORIES, histories, small
 
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import bound
-from spillway.routing.segments import Segments
+from spillway.routing.intervals import Intervals
 
 COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint"}
 
@@ -78,14 +78,14 @@ class Matched(Joined):
 
 @dataclass
 class Aligned(Matched):
-    """All combinations for which predicates hold, whatever their keys: rows are copied to segments."""
+    """All combinations for which predicates hold, whatever their keys: rows are copied to intervals."""
 
-    segments: Segments
+    intervals: Intervals
 
     def copied(self, rows: list[Row]) -> list[Row]:
         copies = []
         for row in rows:
-            _, numbers = self.segments.copies(row.stream, np.array([row.time]))
+            _, numbers = self.intervals.copies(row.stream, np.array([row.time]))
             copies += [replace(row, key=int(number)) for number in numbers]
         return copies
 
@@ -107,8 +107,8 @@ def aligned(draw):
     streams = draw(st.sampled_from([2, 2, 3, 3, 4, 5]))
     windows = [draw(st.integers(1, 6)) for _ in range(streams)]
     length, master = draw(st.integers(1, 9)), draw(st.integers(0, streams - 1))
-    segments = Segments(length, master, tuple(windows))
-    return Aligned(windows, draw(st.booleans()), segments)
+    intervals = Intervals(length, master, tuple(windows))
+    return Aligned(windows, draw(st.booleans()), intervals)
 
 
 @pytest.mark.parametrize("subjects", [matched(), aligned()], ids=["beside keys", "atr"])

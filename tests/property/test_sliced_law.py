@@ -26,8 +26,8 @@ from spillway.coordinator.plan import BatchPlan
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import StreamColumns
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
-from spillway.operators.predicates.predicate import bound
 from spillway.operators.theta.combinations import manifest_in
 from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
 from spillway.routing.slices import Slicing

@@ -56,7 +56,7 @@ scenarios = st.builds(
         }
     ),
     spill_mode=st.sampled_from(SPILL_MODES),
-    step_s=st.sampled_from([0.02, 0.05]),
+    tick_s=st.sampled_from([0.02, 0.05]),
     batch_s=st.sampled_from([0.05, 0.4]),
     sample_s=st.just(0.2),
     noise=st.booleans(),

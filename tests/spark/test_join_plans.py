@@ -321,7 +321,7 @@ def test_rates_are_per_second_of_the_stream_whatever_batches_take(
         ({"shape": "((a b) d)"}, r"plan\(shape='\(\(a b\) d\)'\) names no stream d"),
         ({"shape": "(a b)"}, r"plan\(shape='\(a b\)'\) leaves out c"),
         ({"shape": "((a b) (c a))"}, "stream a is in a shape twice"),
-        ({"shape": "((a b) c"}, "is no shape of a join"),
+        ({"shape": "((a b) c"}, "is not a valid join shape"),
         ({"kind": "auto", "shape": "((a b) c)"}, r'plan\("auto"\) takes no shape'),
     ],
 )

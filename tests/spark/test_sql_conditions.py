@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.errors import PlanError, QueryError
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.evaluation import holds
-from spillway.operators.predicates.predicate import bound
 
 ROWS = 40
 CONDITIONS = 400

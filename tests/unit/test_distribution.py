@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.base import StreamColumns
-from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.binding import bound
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt

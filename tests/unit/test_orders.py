@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.binding import bound
 from spillway.operators.theta import banded
 from spillway.operators.theta.banded import Orders
 from spillway.operators.theta.combinations import combinations

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spillway.operators.base import OperatorStats, StreamColumns
-from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.binding import bound
 from spillway.operators.theta import visit as visits
 from spillway.operators.theta.combinations import Combinations, combinations
 from spillway.operators.theta.visit import Visit

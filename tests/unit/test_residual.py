@@ -9,7 +9,7 @@ import pytest
 from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.equi.join import JoinOperator
 from spillway.operators.predicates import predicate as predicates
-from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.probing import Measured, probe_order
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData

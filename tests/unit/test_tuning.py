@@ -228,7 +228,7 @@ def test_what_is_known_exactly_needs_no_time_after_moves() -> None:
 class Toy:
     """Slots fed as fast as the slowest of them can take its share; groups move in 50 ms a pair."""
 
-    slots, groups, step_s, slow = 4, 64, 0.02, 0.43
+    slots, groups, tick_s, slow = 4, 64, 0.02, 0.43
 
     def __init__(self, speeds: Callable[[float], np.ndarray], rounds: Rounds) -> None:
         self.speeds, self.rounds = speeds, rounds
@@ -253,13 +253,13 @@ class Toy:
         speeds, share = self.speeds(self.now_s), np.bincount(self.owner, minlength=self.slots)
         moving = self.progress.collection.moving
         rows = (
-            (speeds / np.maximum(share, 1e-9)).min() * self.step_s * share * (0.7 if moving else 1)
+            (speeds / np.maximum(share, 1e-9)).min() * self.tick_s * share * (0.7 if moving else 1)
         )
         self.taken += rows
         self.busy_s += rows / speeds
         self.peak_s += (rows / speeds).max()
         self.rows += rows.sum()
-        self.now_s += self.step_s
+        self.now_s += self.tick_s
         elapsed_s = self.now_s - self.since_s
         if moving and elapsed_s >= 0.05 * len(self.leaving):
             self._arrive(elapsed_s)

@@ -13,7 +13,7 @@ from spillway.coordinator.visiting import explained_visits, most_rate, probing_o
 from spillway.ids import SlotId, Version
 from spillway.metrics.record import SlotRecord
 from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
-from spillway.operators.predicates.predicate import bound
+from spillway.operators.predicates.binding import bound
 from spillway.operators.theta import sliced as sliced_module
 from spillway.operators.theta.combinations import of_batch, of_rows
 from spillway.operators.theta.sliced import Probing, SlicedJoin

@@ -30,7 +30,7 @@ from spillway.errors import QueryError, StateError
 from spillway.formats import Format
 from spillway.ids import SlotId
 from spillway.kernels.checksum import sealed, unsealed
-from spillway.plan.join import refuse_other_query
+from spillway.plan.difference import refuse_other_query
 from spillway.routing.routing import Routing
 from spillway.state.manifest.combining import combine
 from spillway.state.manifest.manifest import Manifest, empty_manifest

@@ -1,8 +1,8 @@
 """A 64-bit checksum of a buffer, at memory speed.
 
-Four independent lanes of multiply-and-rotate over 8-byte words, folded at the end. It is there to
-find truncation, torn writes and flipped bits, not to resist an attacker. It takes 1.7 ns for a row
-of 20 bytes, little beside the write it guards.
+Four independent lanes of multiply-and-rotate over 8-byte words, folded at the end. It detects
+truncation, torn writes and flipped bits; it does not resist an attacker. It takes 1.7 ns for a row of
+20 bytes, little compared with the write it guards.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def unsealed(data: Any) -> bytes | None:
-    """The text of what `sealed` made, or None if it is not whole.
+    """The text inside what `sealed` made, or None if it is damaged.
 
     Example:
         >>> unsealed(sealed(b"{}")), unsealed(sealed(b"{}")[:-1])

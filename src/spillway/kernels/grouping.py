@@ -1,9 +1,9 @@
-"""Rows of equal keys side by side.
+"""Rows of equal keys next to each other.
 
-Rows come sorted by hash, and equal keys have equal hashes: nearly always a group is a stretch of one.
-Where several keys share a hash their rows may be mixed: these stretches alone are put in order, by
-comparing their rows with the first of each stretch, then what is left with the first of that, and so
-on: as many rounds as there are keys to one hash, which is two or three among millions of keys.
+Rows come sorted by hash, and equal keys have equal hashes: nearly always a group is a stretch of one
+hash. Only where several keys share a hash may their rows be mixed. These stretches are put in order by
+comparing their rows with the first of each stretch, then the rest with the first of the rest, and so on:
+one pass for each key of a hash, which is two or three among millions of keys.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Grouping:
 def grouped(
     h: NDArray[np.uint32], keys: Sequence[pa.Array], order: NDArray[np.int32] | None = None
 ) -> Grouping:
-    """The groups of equal keys among rows, in the order of the hashes.
+    """The groups of equal keys among rows, in hash order.
 
     `order` sorts the rows by hash; None: they are sorted. Rows of a group stay in this order.
     """
@@ -65,7 +65,7 @@ def grouped(
 
 @njit(cache=True, nogil=True)
 def _begins(h: NDArray[np.uint32], order: NDArray[np.int32]) -> Any:
-    """Which rows, in their order, have another hash than the one before."""
+    """Which rows, in their order, have another hash than the row before."""
     out = np.empty(order.shape[0], np.bool_)
     out[0] = True
     for i in range(1, order.shape[0]):
@@ -119,7 +119,7 @@ def _order_by_group(group: NDArray[np.int32], groups: int) -> Any:
 
 
 def by_group(group: NDArray[np.int32], groups: int) -> Grouping:
-    """Rows by the number of their group, in the order they have.
+    """Rows by the number of their group, in their order.
 
     Example:
         >>> by_group(np.array([1, 0, 1], np.int32), 2).order.tolist()

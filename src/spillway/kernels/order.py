@@ -7,9 +7,9 @@ digit is left out: merging a narrow hash range costs one or two passes.
 The index of a sorted column `h` cuts the hash domain into buckets of `1 << shift` values. `first[b]`
 is the first row whose hash is in bucket `b` or a later one, and `present[b]` is a 64-bit word that
 says which 64ths of the bucket hold any row. Hashes are uniform, so a bucket holds a handful of rows
-and nearly nine of ten absent hashes are turned away by one bit. Lookups do not depend on each other
-as galloping steps do, so the memory misses of many probes overlap: a probe of a run of 0.1 to 10
-million rows takes 3 to 6 ns, against 25 to 150 ns for binary search in the same sorted column.
+and one bit rejects nearly nine of ten absent hashes. Unlike the steps of galloping search, lookups are
+independent, so the memory misses of many probes overlap: a probe of a run of 0.1 to 10 million rows
+takes 3 to 6 ns, against 25 to 150 ns for binary search in the same sorted column.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-#: Rows per index bucket, at most: one presence word of 64 bits for 8 rows turns most absent hashes
-#: away, and keeps the index at a byte and a half per row.
+#: Rows per index bucket, at most: one presence word of 64 bits for 8 rows rejects most absent hashes,
+#: and keeps the index at a byte and a half per row.
 ROWS_PER_BUCKET = 8
 
 _BITS = 11

@@ -1,10 +1,9 @@
-"""The order of the rows of a group: by batch, then by a time, then by what is in them.
+"""The order of the rows of a group: by batch, then by a time, then by content.
 
-The exchange brings the rows of a batch in any order, so an operator that goes by order must not use that
-of arrival: a repeated batch would say something else. Rows that agree in everything are the same
-row to anyone, so the content decides the rest. Contents are compared only where batch and time are
-equal, column by column, as SQL orders values; of nested values, their text is compared, and only where
-all plain columns agree.
+The exchange delivers the rows of a batch in any order, so an operator that depends on order must not use
+the order of arrival: a repeated batch would produce something else. Content decides between rows of
+equal batch and time; rows with equal content are interchangeable. Columns are compared one by one, as
+SQL orders values; nested values are compared as text, and only where all plain columns agree.
 
 Known limitation: 0.0 and -0.0 are equal here, so rows that differ in nothing else have no order.
 """
@@ -23,7 +22,7 @@ from spillway.kernels.grouping import Grouping
 from spillway.kernels.ranking import sort_keys
 
 Keys = NDArray[np.int64]
-#: Rows of a group up to which they are put in order one by one: they mostly are in order already.
+#: The most rows of a group for insertion sort: mostly they are in order already.
 _FEW = 32
 
 
@@ -56,7 +55,7 @@ def _by_content(
     columns: Sequence[pa.Array],
     key: Callable[[pa.Array], Keys],
 ) -> NDArray[np.bool_]:
-    """Sorts runs of rows that agree so far by their columns; returns what agrees then.
+    """Sorts runs of rows that agree so far by their columns; returns which rows still agree.
 
     `same[i]` says that the rows at i and i + 1 agree.
     """
@@ -84,7 +83,7 @@ def _after(first: Keys, second: Keys, a: Any, b: Any) -> bool:
 
 @njit(cache=True, nogil=True)
 def _sort_by_two(order: NDArray[np.int32], starts: Any, first: Keys, second: Keys) -> Any:
-    """Sorts the rows of each group, where they are; returns how many neighbours agree in both."""
+    """Sorts the rows of each group in place; returns how many neighbours agree in both keys."""
     ties = 0
     for g in range(starts.shape[0] - 1):
         low, high = starts[g], starts[g + 1]
@@ -118,10 +117,10 @@ def _texts(column: pa.Array) -> Keys:
 def apart(
     taken: NDArray[np.int64], taken_starts: Any, times: NDArray[np.int64], starts: Any, range_: int
 ) -> Any:
-    """Which times of each group are at least `range_` from all that were taken before, in order.
+    """Which times of each group are at least `range_` from all times accepted before, in order.
 
-    `taken` has for each group the times that were taken earlier, ascending. A time that is far enough
-    is taken, and the next ones are compared with it too.
+    `taken` has for each group the times accepted earlier, ascending. A time that is far enough is
+    accepted, and the next ones are compared with it too.
     """
     far = np.zeros(times.shape[0], np.bool_)
     for g in range(starts.shape[0] - 1):
@@ -151,7 +150,7 @@ def apart(
 
 @njit(cache=True, nogil=True)
 def sort_each(values: NDArray[np.int64], starts: Any) -> None:
-    """Sorts the values of each group, where they are."""
+    """Sorts the values of each group in place."""
     for g in range(starts.shape[0] - 1):
         if starts[g + 1] - starts[g] > 1:
             values[starts[g] : starts[g + 1]] = np.sort(values[starts[g] : starts[g + 1]])

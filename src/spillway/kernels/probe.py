@@ -1,16 +1,16 @@
 """Probing a sorted run: for every probing hash, the contiguous range of equal hashes in the run.
 
-Few probes look into the index of a run (`match_ranges`). Where there are nearly as many as the run has
-rows, both are gone through side by side (`match_sorted`), with nothing in the loop that the processor
-has to guess: a step takes 2-3 ns, and no index is needed.
+Few probes use the index of a run (`match_ranges`). Where there are nearly as many probes as rows, both
+are scanned side by side (`match_sorted`), in a loop without unpredictable branches: a step takes 2-3 ns,
+and needs no index.
 
 A range is not yet a match: two keys may share a hash. `expand` turns ranges into pairs of rows in
-pieces of any size, so a hot key with millions of pairs never has to be held as a whole.
+pieces of any size, so a hot key with millions of pairs never has to be in memory as a whole.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -21,17 +21,15 @@ from numpy.typing import NDArray
 def match_ranges(
     probe: NDArray[np.uint32],
     h: NDArray[np.uint32],
-    first: NDArray[np.int32],
-    present: NDArray[np.uint64],
-    base: int,
-    shift: int,
+    index: tuple[NDArray[np.int32], NDArray[np.uint64], int, int],
     begin: int,
     end: int,
 ) -> Any:
-    """Ranges of rows [begin, end) of `h` equal to a probing hash.
+    """Ranges of rows [begin, end) of `h` equal to a probing hash, found by the index of `h`.
 
     Returns (probing row, first row of its range, rows in it), only for ranges that are not empty.
     """
+    first, present, base, shift = index
     n = probe.shape[0]
     which = np.empty(n, np.int32)
     start = np.empty(n, np.int32)
@@ -116,57 +114,61 @@ def expand(
     return left[:n], right[:n], range_at, offset
 
 
-@njit(cache=True, nogil=True)
-def expand_within(
-    which: NDArray[np.int64],
-    start: NDArray[np.int64],
-    count: NDArray[np.int64],
-    range_at: int,
-    offset: int,
-    limit: int,
-    order: NDArray[np.int32],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    times: NDArray[np.int64],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    marks: NDArray[np.int32],
-    before: int,
-) -> Any:
-    """The same as `expand`, of the pairs whose run rows are wanted.
+# Plain tuples, because numba's cache on disk refers to classes by name: one that a release renames would
+# break the caches of earlier ones.
 
-    Ranges are of `order`, where that is not empty, and of rows else. Wanted are the rows in a piece,
-    from one of the ascending `begins` up to its end, whose time is from `first` to `last` of the probing
-    row, and whose mark is below `before`; what is empty is not looked at. Returns how many pairs were
-    looked at, too.
-    """
+#: Candidate pairs: the probing rows, and for each the first of its rows and their number.
+Ranges: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+#: Which run rows of the ranges may pair; an empty array does not limit anything.
+#:
+#:     order                  positions in the ranges are positions in this order of the run's rows
+#:     begins, ends           the row is in a piece: from one of the ascending begins up to its end
+#:     times, first, last     its time is from `first` to `last` of the probing row
+#:     marks, before          its mark is below `before`
+Wanted: TypeAlias = tuple[
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    int,
+]
+
+
+@njit(cache=True, nogil=True)
+def expand_within(ranges: Ranges, wanted: Wanted, range_at: int, offset: int, limit: int) -> Any:
+    """The same as `expand`, for the pairs whose run rows are wanted; also returns the pairs seen."""
+    which, start, count = ranges
+    order, begins, ends, times, first, last, marks, before = wanted
     left = np.empty(limit, np.int64)
     right = np.empty(limit, np.int64)
     ordered, timed, marked = order.shape[0] > 0, times.shape[0] > 0, marks.shape[0] > 0
     pieces = begins.shape[0]
     n, seen = 0, 0
-    ranges = which.shape[0]
-    while range_at < ranges and n < limit:
+    while range_at < which.shape[0] and n < limit:
         mine, base, stop = which[range_at], start[range_at], count[range_at]
         at = offset
         while at < stop and n < limit:
             row = np.int64(order[base + at]) if ordered else base + at
-            wanted = True
+            keep = True
             if pieces:
-                # The last piece that begins no later, in steps without a guess; often there is one.
+                # The last piece that begins no later, by branch-free bisection; often there is one.
                 piece, more = 0, pieces
                 while more > 1:
                     half = more >> 1
                     piece += half * int(begins[piece + half] <= row)
                     more -= half
-                wanted = (row >= begins[piece]) & (row < ends[piece])
+                keep = (row >= begins[piece]) & (row < ends[piece])
             if timed:
-                wanted &= (times[row] >= first[mine]) & (times[row] <= last[mine])
+                keep &= (times[row] >= first[mine]) & (times[row] <= last[mine])
             if marked:
-                wanted &= marks[row] < before
+                keep &= marks[row] < before
             left[n] = mine
             right[n] = row
-            n += int(wanted)
+            n += int(keep)
             at += 1
         seen += at - offset
         offset = at
@@ -184,7 +186,7 @@ def narrowed(
     first: NDArray[np.float64],
     last: NDArray[np.float64],
 ) -> Any:
-    """Within ranges of ascending values, those from `first` to `last`, which are nearly all."""
+    """Within ranges of ascending values, those from `first` to `last`; expects to drop only a few."""
     inner, outer = begin.copy(), end.copy()
     for i in range(begin.shape[0]):
         while inner[i] < outer[i] and values[inner[i]] < first[i]:
@@ -196,7 +198,7 @@ def narrowed(
 
 @njit(cache=True, nogil=True)
 def count_groups(h: NDArray[np.uint32], rows: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-    """Adds to the count of each group how often its rows are named."""
+    """Adds to each group's count how many times its rows are listed."""
     groups = np.int64(counts.shape[0])
     for row in rows:
         counts[(np.int64(h[row]) * groups) >> 32] += 1

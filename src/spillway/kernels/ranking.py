@@ -1,9 +1,9 @@
 """The order of values, as 64-bit integers that compare as the values do in SQL.
 
-Integers, dates, timestamps and booleans are their own; the bits of a float are turned so that they
-compare as integers, with 0.0 equal to -0.0 and one NaN above all numbers, as Spark orders them. Other
-values (text, bytes, decimals) get their rank in the column at hand, so their keys can be compared within
-one column only. NULL comes first; where NULL must not take part it is left out by its validity.
+Integers, dates, timestamps and booleans are their own keys; the bits of a float are transformed so that
+they compare as integers, with 0.0 equal to -0.0 and one NaN above all numbers, as Spark orders them.
+Other values (text, bytes, decimals) get their rank in the given column, so their keys compare only
+within one column. NULL comes first; where NULL must not count, its validity leaves it out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _ranks(column: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_nested(column.type):
         raise PlanError(
             f"values of type {column.type} have no order",
-            hint="leave the column out, or take its parts as columns of their own",
+            hint="leave the column out, or make its parts columns of their own",
         )
     ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     keys: NDArray[np.int64] = ranks.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,8 +1,8 @@
 """One value per group: sums, counts, choices, moments.
 
-All take the rows of group g as `order[starts[g]:starts[g + 1]]` (kernels/grouping.py). `valid` says
-which values are not NULL, and is empty if all are. Reducing rows and combining what was reduced before
-are the same kernels wherever the operation allows it.
+All take the rows of group g as `order[starts[g]:starts[g + 1]]` (kernels/grouping.py). `valid` tells
+which values are not NULL; empty: all. Where the operation allows it, one kernel reduces rows and also
+combines earlier reductions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def count_valid(valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any)
 def sum_floats(
     values: NDArray[np.float64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
-    """Sums; 0.0 where no value is."""
+    """Sums; 0.0 where there is no value."""
     out = np.empty(starts.shape[0] - 1, np.float64)
     plain = valid.shape[0] == 0
     for g in range(out.shape[0]):
@@ -47,7 +47,7 @@ def sum_floats(
 def sum_ints(
     values: NDArray[np.int64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
-    """Exact sums, and the first group whose sum leaves 64 bits on the way; -1: none does."""
+    """Exact sums, and the first group whose sum overflows 64 bits on the way; -1: none does."""
     out = np.empty(starts.shape[0] - 1, np.int64)
     plain = valid.shape[0] == 0
     over = -1
@@ -94,7 +94,7 @@ def sum_wide(
 def least(
     keys: NDArray[np.int64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
-    """The row with the least key of each group, the first of equals; -1 where no value is."""
+    """The row with the least key of each group, the first of equals; -1 where there is no value."""
     out = np.empty(starts.shape[0] - 1, np.int32)
     plain = valid.shape[0] == 0
     for g in range(out.shape[0]):

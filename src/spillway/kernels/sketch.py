@@ -1,17 +1,16 @@
-"""Quantile sketches: a few values that stand for many, and that can be put together.
+"""Quantile sketches: a few values that stand for many, and that can be merged.
 
-The sketch of Karnin, Lang and Liberty (KLL): values on levels, one of level l standing for 2**l. When
-there are more values than the levels have room for, the lowest full level is sorted and every other
-value of it goes up a level; the other half is forgotten. Which half is not drawn but taken from a mix
-of how many values the sketch stands for, so that the same values, put together in the same way, give
-the same sketch. The top level has room for K values, each lower one for two thirds of that, at least
-LEAST; in all that is less than 4 K values, whatever they stand for.
+The sketch of Karnin, Lang and Liberty (KLL) has values on levels; a value on level l stands for 2**l.
+When the levels overflow, the lowest full one is sorted and every other value of it moves up a level; the
+other half is dropped. Which half is not random: it follows from a mix of the number of values, so that
+merging the same values in the same way gives the same sketch. The top level has room for K values, each
+lower one for two thirds of that, at least LEAST; in all less than 4 K values.
 
-A sketch that stands for at most K values is exact. Beyond that the rank of what it gives differs from
-the rank asked for by less than 1.7 % of the count for K = 200 (with 99 % certainty: the bound of KLL,
-for values that do not conspire with the mix), however it was put together.
+A sketch of at most K values is exact. Beyond that, the rank of its answer differs from the wanted rank
+by less than 1.7 % of the count for K = 200 (with 99 % certainty: the bound of KLL, for values that do
+not conspire with the mix), however it was merged.
 
-Sketches lie in two flat arrays: the values by row and level, lowest first, and how many a level has.
+Sketches are two flat arrays: the values by row and level, lowest first, and the number on each level.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def _room(level: int, levels: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _upper_half(count: Any, level: int) -> bool:
-    """Whether the second of each pair goes up."""
+    """Whether the second value of each pair moves up."""
     mixed = (np.uint64(count) * np.uint64(2) + np.uint64(1)) * _MIX + np.uint64(level) * _MIX
     mixed ^= mixed >> np.uint64(29)
     mixed *= _MIX
@@ -115,7 +114,7 @@ def _level(
     rows: NDArray[np.int32],
     level: int,
 ) -> Any:
-    """The values that some rows have on a level."""
+    """The values of some rows on a level."""
     total = 0
     for row in rows:
         if size_at[row] + level < size_at[row + 1]:
@@ -142,7 +141,7 @@ def sketch_quantile(
     size_at: Any,
     fraction: float,
 ) -> Any:
-    """For each sketch the least value with at least `fraction` of the values up to it; NaN: none."""
+    """For each sketch, the least value with at least `fraction` of all values up to it; NaN: empty."""
     out = np.full(counts.shape[0], np.nan)
     for row in range(counts.shape[0]):
         n = value_at[row + 1] - value_at[row]

@@ -1,11 +1,10 @@
 """One value per window, where windows slide: window w has the rows [begin[w], end[w]).
 
-Neither begins nor ends ever go back; a window that begins where no earlier one ended begins a new
-group. Sums of windows as differences of prefix sums would cancel: a large value that has left would
-take digits of the small ones with it. So nothing is ever subtracted: what is in a window is the
-aggregate of a suffix of rows seen earlier, and of the rows added since ("two stacks"). When the suffix
-is used up, the suffixes of what is there are made anew; every row is in that once. So a window costs
-two steps, however many rows it has.
+Neither begins nor ends ever go back; a window that begins where no earlier one ended starts a new group.
+Differences of prefix sums would cancel: a large value that has left would take digits of the small ones
+with it. So nothing is ever subtracted. A window is the aggregate of a suffix of earlier rows, and of the
+rows added since ("two stacks"). When the suffix is used up, the suffixes of the rows present are
+computed anew; every row takes part once. So a window costs two steps, however many rows it has.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def last_range(starts: Any, times: NDArray[np.int64], range_: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def overtaken(starts: Any, batches: NDArray[np.int32]) -> Any:
-    """Whether a row of a later batch stands before a row in its group."""
+    """Whether a row of a later batch comes before a row in its group."""
     out = np.zeros(starts[-1], np.bool_)
     for g in range(starts.shape[0] - 1):
         newest = batches[starts[g]]
@@ -102,7 +101,7 @@ def slide_least(
     begin: NDArray[np.int64],
     end: NDArray[np.int64],
 ) -> Any:
-    """The row with the least key of each window; -1 where no value is."""
+    """The row with the least key of each window; -1 where there is no value."""
     out = np.empty(begin.shape[0], np.int32)
     suffix = np.empty(keys.shape[0], np.int32)
     plain = valid.shape[0] == 0

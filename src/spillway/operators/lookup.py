@@ -67,7 +67,9 @@ def candidates(
     if likely and segment.rows <= SIDE_BY_SIDE * len(some):
         which, start, count = match_sorted(some, data.h, segment.begin, segment.end)
     else:
-        which, start, count = match_ranges(some, data.h, *data.index, segment.begin, segment.end)
+        which, start, count = match_ranges(
+            some, data.h, tuple(data.index), segment.begin, segment.end
+        )
     return which + np.int32(begin), start, count
 
 

@@ -1,4 +1,4 @@
-"""The plan of a dedup: keys and a window, with nothing of Spark's objects in it."""
+"""The plan of a dedup: keys and a window, as plain values without Spark objects."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from spillway.plan.join import StreamPlan, streams_fingerprint
 
 @dataclass(frozen=True)
 class DedupPlan:
-    """One row of each key, or one per range or stretch of time."""
+    """One row of each key, or one per range of time or tumbling window."""
 
     OPERATOR: ClassVar[str] = "dedup"
 
     stream: StreamPlan
     key_types: tuple[str, ...]
-    #: What orders the rows of a batch, where there is no window; None: their content alone.
+    #: The column that orders the rows of a batch where there is no window; None: only their content.
     by: str | None = None
 
     @property
     def streams(self) -> tuple[StreamPlan, ...]:
-        """The one stream that comes in."""
+        """The one input stream."""
         return (self.stream,)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The plan of a group-by: keys and aggregates, with nothing of Spark's objects in it."""
+"""The plan of a group-by: keys and aggregates, as plain values without Spark objects."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from spillway.plan.join import StreamPlan, streams_fingerprint
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """One aggregate: what it is called, what it is, and what it is taken of."""
+    """One aggregate: its name, its function, and its input."""
 
     name: str
     function: str
-    #: The whole of it in the user's words.
+    #: All of it in the user's words.
     text: str
 
 
@@ -27,13 +27,13 @@ class GroupByPlan:
     stream: StreamPlan
     key_types: tuple[str, ...]
     aggregates: tuple[AggregatePlan, ...]
-    #: The number of last rows that aggregates are over, and what orders those of a batch; None: all
-    #: rows, or those in the window of the stream.
+    #: The number of last rows that aggregates cover, and the column that orders the rows of a batch;
+    #: None: all rows, or those in the window of the stream.
     last: tuple[int, str | None] | None = None
 
     @property
     def streams(self) -> tuple[StreamPlan, ...]:
-        """The one stream that comes in."""
+        """The one input stream."""
         return (self.stream,)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Shapes: in which order streams are joined, and what is stored on the way.
+"""Shapes: the order in which streams are joined, and the states stored on the way.
 
-A shape is a tree. Its leaves are streams, every inner node joins its children, and what an inner node
-below the root gives is an intermediate state, stored. So `((A B) (C D))` stores A+B and C+D, and
-`((A B C) D)` stores A+B+C, while `(A B C D)` is the n-way join, which stores nothing but its streams.
+A shape is a tree. Its leaves are streams, and every inner node joins its children. An inner node below
+the root stores what it produces as an intermediate state: `((A B) (C D))` stores A+B and C+D,
+`((A B C) D)` stores A+B+C, and `(A B C D)`, the n-way join, stores only its streams.
 
-A state's name says which rows its combinations are of, and nothing else: two shapes that have a state of
-the same name have the same state (PLANS 4.1, state matching). For the same reason the order of children
-means nothing; they are kept in the order of their first names, so that equal plans are equal values.
+A state's name lists the streams of its combinations and nothing else, so two shapes with a state of the
+same name share that state (PLANS 4.1, state matching). The order of children means nothing; they are
+sorted by their first names, so that equal shapes are equal values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 @dataclass(frozen=True)
 class Shape:
-    """A join of streams and of what smaller shapes give.
+    """A join of streams and of smaller shapes.
 
     Example:
         >>> str(Shape(("C", Shape(("B", "A")))))
@@ -35,7 +35,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         if len(self.children) < 2:
-            raise QueryError(f"a shape joins at least two things, not {len(self.children)}")
+            raise QueryError(f"a shape joins two inputs or more, not {len(self.children)}")
         names = [name for child in self.children for name in streams_of(child)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise QueryError(f"stream {twice[0]} is in a shape twice")
@@ -44,12 +44,12 @@ class Shape:
 
     @cached_property
     def streams(self) -> tuple[str, ...]:
-        """The streams that are joined, sorted."""
+        """The joined streams, sorted."""
         return tuple(sorted(name for child in self.children for name in streams_of(child)))
 
     @property
     def name(self) -> str:
-        """What its state is called."""
+        """The name of its state."""
         return state_name(self.streams)
 
     def inner(self) -> Iterator[Shape]:
@@ -60,7 +60,7 @@ class Shape:
                 yield child
 
     def dissolved(self, names: Collection[str]) -> Shape:
-        """The shape without some of its intermediate states: what they join is joined above them.
+        """The shape without some of its intermediate states: the node above joins their children.
 
         Example:
             >>> str(parse("(((A B) C) D)").dissolved(["A+B+C"]))
@@ -100,7 +100,7 @@ def flat(streams: Iterable[str]) -> Shape:
 
 
 def left_deep(streams: Sequence[str]) -> Shape:
-    """The shape that joins one stream after the other.
+    """The shape that joins streams one by one.
 
     Example:
         >>> str(left_deep("ABCD"))
@@ -145,7 +145,7 @@ def _parsed(tokens: Sequence[str], text: str) -> tuple[Shape | str, Sequence[str
 
 def _unreadable(text: str) -> QueryError:
     return QueryError(
-        f"{text!r} is no shape of a join",
+        f"{text!r} is not a valid join shape",
         hint='write streams in brackets, two or more in each, for example "((A B) (C D))"',
     )
 
@@ -160,7 +160,7 @@ def binary_shapes(streams: Sequence[str]) -> Iterator[Shape | str]:
     if len(streams) == 1:
         yield streams[0]
         return
-    # The first stream is on the left, so that no tree comes twice.
+    # The first stream stays on the left, so that every tree appears once.
     first, *others = streams
     for chosen in range(2 ** len(others) - 1):
         left = [first, *(one for at, one in enumerate(others) if chosen >> at & 1)]

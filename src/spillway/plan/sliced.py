@@ -1,4 +1,4 @@
-"""The plan of a join on predicates: streams, windows, conditions, and how it is spread over slots."""
+"""The plan of a join on predicates: streams, windows, conditions, and how slots share it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spillway.plan.join import StreamPlan, streams_fingerprint
 
 @dataclass(frozen=True)
 class SlicedPlan:
-    """A join of streams that are cut into slices of time (PSP, or CTR with several copies)."""
+    """A join of streams in slices of time (PSP, or CTR with several copies)."""
 
     OPERATOR: ClassVar[str] = "time-sliced join"
 
     streams: tuple[StreamPlan, ...]
-    #: What the conditions are called.
+    #: The names of the conditions.
     conditions: tuple[str, ...]
-    #: How often a row is stored.
+    #: How many times each row is stored.
     copies: int = 1
     key_types: tuple[str, ...] = ()
 
@@ -33,14 +33,14 @@ class SlicedPlan:
 
 @dataclass(frozen=True)
 class MatchedPlan:
-    """A join on equal keys with conditions beside them; ATR has segments of time as keys."""
+    """A join on equal keys with conditions; with ATR, intervals of time are the keys."""
 
     OPERATOR: ClassVar[str] = "join with conditions"
 
     streams: tuple[StreamPlan, ...]
     key_types: tuple[str, ...]
     conditions: tuple[str, ...]
-    #: Microseconds of a segment, and the stream that is cut into them (ATR).
+    #: Microseconds of an interval, and the stream that is cut into intervals (ATR).
     segment: tuple[int, str] | None = None
 
     def fingerprint(self) -> dict[str, Any]:

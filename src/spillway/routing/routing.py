@@ -1,8 +1,8 @@
 """Which slot serves which group.
 
-A routing is immutable and versioned; every batch runs under exactly one, named in its plan. Slots
-are numbered from 0. A change of the number of slots moves as few groups as an even spread allows,
-so the state of the others stays where it is.
+A routing is immutable and versioned; every batch runs under exactly one, named in its plan. Slots are
+numbered from 0. A new slot count moves as few groups as an even spread allows, so the state of all other
+groups stays where it is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def group_ranges(chosen: Iterable[int], groups: int) -> tuple[HashRange, ...]:
 
 
 def outside(ranges: Sequence[HashRange]) -> tuple[HashRange, ...]:
-    """What the ranges, ascending and disjoint, leave of the hash domain."""
+    """The hash domain without these ranges, which are ascending and disjoint."""
     ends = [0, *(edge for r in ranges for edge in (r.lo, r.hi)), HASH_END]
     gaps = zip(ends[::2], ends[1::2], strict=True)
     return tuple(HashRange(lo, hi) for lo, hi in gaps if lo < hi)
@@ -95,7 +95,7 @@ class Routing:
 
     @classmethod
     def even(cls, groups: int, slots: int) -> Routing:
-        """Neighbouring groups together, the same number for every slot."""
+        """Neighbouring groups together, equally many in each slot."""
         if slots < 1 or groups < slots:
             raise SettingsError(
                 f"{slots} slots cannot share {groups} groups",
@@ -133,7 +133,7 @@ class Routing:
         return tuple(np.bincount(self.table, minlength=self.slots).tolist())
 
     def changed(self, to: Mapping[int, int]) -> Routing:
-        """The next version, with some groups in other slots; the same one if nothing changes."""
+        """The next version, with some groups in other slots; this one if nothing changes."""
         if all(self.table[group] == slot for group, slot in to.items()):
             return self
         table = list(self.table)
@@ -142,14 +142,14 @@ class Routing:
         return Routing(self.version + 1, self.slots, tuple(table))
 
     def with_slots(self, slots: int) -> Routing:
-        """The next version, with more slots, which have no groups, or without some that have none."""
+        """The next version, with more slots, still empty, or without some that are empty."""
         return self if slots == self.slots else Routing(self.version + 1, slots, self.table)
 
     def resized(self, slots: int, copies: int = 1) -> Routing:
-        """The next version, over another number of slots, moving as few groups as possible.
+        """The next version, with another slot count, moving as few groups as possible.
 
-        Where the groups are `copies` planes of the same slices (routing/slices.py), those of one slice
-        are in different slots, if there are enough.
+        Where the groups are `copies` planes of the same slices (routing/slices.py), the copies of a
+        slice stay in different slots, if there are enough.
 
         Example:
             >>> Routing(0, 2, (0, 1, 0, 1, 1, 0, 1, 0)).resized(3, copies=2).table
@@ -174,7 +174,7 @@ class Routing:
 
 
 def _part(table: list[int], slices: int) -> None:
-    """Leaves one group of a slice in a slot that has several; -1 is no slot."""
+    """Leaves one group of a slice in a slot that has several; -1 means no slot."""
     seen = set()
     for group, slot in enumerate(table):
         if (slot, group % slices) in seen:
@@ -183,11 +183,11 @@ def _part(table: list[int], slices: int) -> None:
 
 
 def _fill(table: list[int], slices: int, quota: Sequence[int]) -> None:
-    """Gives the groups that have no slot to those with room, none two groups of the same slice.
+    """Gives groups without a slot to slots with room, never two groups of one slice to the same slot.
 
-    Where all slots with room have the slice already, a full one that has not takes the group and gives
-    one of its own to a slot with room. It always has one that can go: a quota is at most one more than
-    another, so the full slot has no fewer slices than the one with room, which has this slice beside.
+    Where all slots with room already have the slice, a full one without it takes the group and gives one
+    of its own to a slot with room. It always has one to give: quotas differ by at most one, so the full
+    slot has at least as many slices as the one with room, which has this slice as well.
     """
     held: list[dict[int, int]] = [{} for _ in quota]
     for group, slot in enumerate(table):

@@ -1,22 +1,21 @@
 """Slices: places in time that are groups.
 
-A time-sliced join (PSP) has no key, so `_h` of its rows is no hash but a *place in time*: the times of
-a stream are cut into buckets of one width, the buckets go round the groups, and the lower part of `_h`
-says where in its bucket a time lies:
+A time-sliced join (PSP) has no key, so `_h` of its rows is not a hash but a *place in time*. The time of
+a stream is cut into buckets of one width, the buckets go round the groups, and the lower bits of `_h`
+are the offset of a time in its bucket:
 
     bucket = floor(t / width)      group = bucket mod groups      _h = start of the group + offset
 
-So a slice is a group: contiguous in every sorted run, and routed, spilled, moved and expired as groups
-are. Places ascend with time and begin again after a *period* of width times groups, so a range of
-times is a range of places that may go round the end. Times a period apart share a place; a place is
-where to look, and the times decide.
+So a slice is a group: contiguous in every sorted run, and routed, spilled, moved and expired like one.
+Places ascend with time and start again after a *period* of width times groups, so a range of times is a
+range of places that may wrap around. Times a period apart share a place; places only tell where to look.
 
-The width is each stream's own: what is live of it covers about half of the groups (PSP section 3:
-boundaries per stream). Where rows are stored several times (CTR), the groups are as many *planes* of
-equal size, and copy k of a slice is a group of plane k.
+Each stream has its own width: its live rows cover about half of the groups (PSP section 3: boundaries
+per stream). Where rows are stored several times (CTR), each copy has a *plane* of groups of equal size,
+and copy k of a slice is a group of plane k.
 
-Known limitation: offsets have at most 32 bits less those of the group. With 256 groups and a window of
-more than half an hour or so a place is wider than a microsecond; ranges are then a little too wide.
+Known limitation: an offset has 32 bits less those of the group. With 256 groups and a window of more
+than about half an hour a place is wider than a microsecond, and ranges are slightly too wide.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ Places = NDArray[np.uint32]
 
 
 class PlaceRanges(NamedTuple):
-    """For each range of times, the places [first, last] in one plane; round the end if first > last."""
+    """For each range of times, the places [first, last] in one plane; they wrap if first > last."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
-    #: Ranges so long that they are anywhere in the plane.
+    #: Ranges that are so long that they cover the whole plane.
     everywhere: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """How the times of each stream are places.
+    """How the times of each stream become places.
 
     Example:
         >>> slicing = Slicing((10,), groups=4)
@@ -59,7 +58,7 @@ class Slicing:
     #: For each stream, microseconds of a slice.
     widths_us: tuple[int, ...]
     groups: int
-    #: How often each row is stored.
+    #: How many times each row is stored.
     copies: int = 1
 
     def __post_init__(self) -> None:
@@ -75,15 +74,15 @@ class Slicing:
         return self.groups // self.copies
 
     def period_us(self, stream: int) -> int:
-        """How far apart times of one place are."""
+        """The distance of times that share a place."""
         return self.widths_us[stream] * self.slices
 
     def shift(self, stream: int) -> int:
-        """Bits of an offset that do not fit into a place."""
+        """Bits of an offset for which a place has no room."""
         return max(0, (self.widths_us[stream] - 1).bit_length() - _span(self.groups))
 
     def places(self, stream: int, times: Times, copy: int = 0) -> Places:
-        """Where times of a stream are, in one of the planes."""
+        """The places of a stream's times in one of the planes."""
         bucket, offset = np.divmod(np.asarray(times, np.int64), self.widths_us[stream])
         group = bucket % self.slices + copy * self.slices
         starts = group_bounds(self.groups)
@@ -91,7 +90,7 @@ class Slicing:
         return places
 
     def copied(self, places: Places, copy: int) -> Places:
-        """The same places in another plane than the first."""
+        """The same places in another plane."""
         starts, group = group_bounds(self.groups), group_of(places, self.groups)
         there = starts[group + copy * self.slices] - starts[group]
         return (places.astype(np.int64) + there).astype(np.uint32)
@@ -108,21 +107,21 @@ class Slicing:
         return (HashRange(begin, HASH_END),) if begin < HASH_END else ()
 
     def ranges(self, stream: int, first: Times, last: Times, copy: int = 0) -> PlaceRanges:
-        """Where the times from `first` to `last`, both included, are."""
-        # A range that ends in the bucket it began in, a period later, is taken as all of it.
+        """The places of the times from `first` to `last`, both included."""
+        # A range that ends in the bucket where it began, a period later, covers everything.
         everywhere = last - first >= self.period_us(stream) - self.widths_us[stream]
         low, high = (self.places(stream, edge, copy).astype(np.int64) for edge in (first, last))
         return PlaceRanges(low, high, everywhere)
 
     def unaliased(self, stream: int, span_us: int) -> bool:
-        """Whether times so far apart at most have places of their own, and ranges of them too."""
+        """Whether times at most this far apart have places of their own, and so have their ranges."""
         return self.shift(stream) == 0 and span_us < self.period_us(stream) - self.widths_us[stream]
 
     def over(self, stream: int, bound_us: int, newest_us: int) -> tuple[HashRange, ...]:
-        """Places at which all rows of a stream up to `newest_us` are no newer than `bound_us`.
+        """Places at which all rows of a stream up to `newest_us` are at most as new as `bound_us`.
 
-        Times a period apart share a place. So these are the places of the times behind the bound, as
-        far back as no row that is newer than the bound has come round to.
+        Times a period apart share a place. So these are the places of the times before the bound, back
+        to where rows newer than the bound have wrapped around.
 
         Example:
             >>> slicing = Slicing((1 << 30,), groups=4)
@@ -139,24 +138,15 @@ class Slicing:
         for copy in range(self.copies):
             low, high = self.places(stream, edges, copy).astype(np.int64).tolist()
             plane = (int(bounds[copy * self.slices]), int(bounds[(copy + 1) * self.slices]))
-            # The place of the bound itself may have newer rows, that of the other edge older ones.
+            # The place of the bound itself may hold newer rows, that of the other edge older ones.
             pairs = [(low, high)] if low <= high else [(plane[0], high), (low, plane[1])]
             found += [HashRange(lo, hi) for lo, hi in pairs if lo < hi]
         return tuple(found)
 
-    def groups_between(self, stream: int, first_us: int, last_us: int) -> tuple[int, ...]:
-        """The groups that the times of a stream from `first_us` to `last_us` are in, all copies."""
-        width = self.widths_us[stream]
-        first, last = first_us // width, last_us // width
-        found = {
-            bucket % self.slices for bucket in range(first, min(last, first + self.slices) + 1)
-        }
-        return tuple(sorted(k * self.slices + one for k in range(self.copies) for one in found))
-
     def sql(self, stream: int, micros: str) -> str:
-        """The slice of a time, which is its group in the first plane, as a Spark SQL expression.
+        """The slice of a time, its group in the first plane, as a Spark SQL expression.
 
-        `micros` is an expression for the microseconds since 1970, of type bigint, as this is.
+        `micros` is an expression for the microseconds since 1970; both are of type bigint.
         """
         width = self.widths_us[stream]
         return f"pmod(({micros} - pmod({micros}, {width}L)) div {width}L, {self.slices}L)"
@@ -165,7 +155,7 @@ class Slicing:
 def slicing_for(
     windows_us: Sequence[int], lateness_us: Sequence[int], groups: int, copies: int = 1
 ) -> Slicing:
-    """A slicing under which what is live of each stream covers half of the groups.
+    """A slicing under which the live rows of each stream cover half of the groups.
 
     Example:
         >>> slicing_for([10_000_000], [2_000_000], groups=64).widths_us
@@ -177,7 +167,7 @@ def slicing_for(
 
 
 def interleaved(groups: int, slots: int, copies: int = 1) -> tuple[int, ...]:
-    """A table from group to slot in which the slices go round the slots, each copy in another slot.
+    """A table from group to slot: slices go round the slots, and each copy is in another slot.
 
     Example:
         >>> interleaved(8, 2, copies=2)

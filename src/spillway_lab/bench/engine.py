@@ -2,9 +2,9 @@
 
     python -m spillway_lab.bench.engine ORDER.json RESULT.json
 
-Standard output has one JSON line for each batch that is seen to end, for whoever shows progress.
-The clock is the same for all engines: `durationMs.triggerExecution` of Spark's own progress, which is
-the whole of a trigger from finding the offsets to committing them.
+Standard output has one JSON line for each batch that ends, for progress displays. The clock is the
+same for all engines: `durationMs.triggerExecution` of Spark's own progress, the whole of a trigger
+from finding the offsets to committing them.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class SpillwayRun:
         """The last batch whose records are here."""
         if (problem := self._query.exception()) is not None:
             raise problem
-        # Only the last entries are kept by the query, so they are taken over as they come.
+        # The query keeps only the last entries, so they are copied as they come.
         self._entries |= {entry["batchId"]: entry for entry in self._query.recentProgress}
         return max(self._entries, default=-1)
 
     def batches(self) -> list[dict[str, Any]]:
-        """The ended batches, joined with what the slots reported of them."""
+        """The ended batches, joined with the reports of the slots."""
         self.last_batch()
         return [
             _timed(
@@ -92,7 +92,7 @@ class SpillwayRun:
         ]
 
     def clean_up(self) -> dict[str, float]:
-        """Makes what is missing; its rows, and the seconds that all slots together took."""
+        """Makes missing results; returns their rows, and the seconds of all slots together."""
         known = len(self._query.events)
         self._query.cleanup(show=lambda _: None)
         events = [e for e in self._query.events[known:] if isinstance(e, CleanedUp)]
@@ -133,7 +133,7 @@ class SparkRun:
 
 
 def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Warms up, runs the batches, and gives their times."""
+    """Warms up, runs the batches, and returns their times."""
     spark = session(order)
     try:
         if order.warmup_s > 0:
@@ -152,7 +152,7 @@ def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[s
 
 
 def session(order: EngineOrder) -> SparkSession:
-    """A fresh Spark, set up the same for every engine but for the state store."""
+    """A fresh Spark, with the same settings for every engine except for the state store."""
     conf = {
         "spark.driver.memory": order.driver_memory,
         "spark.local.dir": f"{order.directory}/scratch",
@@ -170,7 +170,7 @@ def session(order: EngineOrder) -> SparkSession:
 
 
 def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
-    """Starts the case's query on the engine, with nothing behind it but a sink that drops rows."""
+    """Starts the case's query on the engine, with a sink that drops rows."""
     frames, case = order.pairs.stream(spark), order.case
     if order.engine in PROVIDERS:
         rows = (
@@ -203,7 +203,7 @@ def spark_group_by(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
 
 
 def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
-    """All streams as one, with so many keys, a power of two."""
+    """All streams as one, with this many keys, a power of two."""
     first, *others = frames.values()
     for other in others:
         first = first.unionAll(other)
@@ -238,7 +238,7 @@ def _run(
     least_batches: int,
     found: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs at least so many batches for at least so long; with `found`, also the cleanup after them."""
+    """Runs at least `batches` batches for at least this long; with `found`, also the cleanup."""
     checkpoint = f"{order.directory}/checkpoint-{phase}"
     run = start(spark, order, checkpoint)
     try:
@@ -259,14 +259,14 @@ def awaited(
     least_s: float,
     least_batches: int,
 ) -> list[dict[str, Any]]:
-    """The batches of a run, when there are so many at least and so long has passed."""
+    """The batches of a run, once there are enough and enough time has passed."""
     ends_at, seen = time.monotonic() + least_s, -1
     while seen + 1 < least_batches or time.monotonic() < ends_at:
         time.sleep(_LOOK_EVERY_S)
         if (last := run.last_batch()) > seen:
             seen = last
             say({"phase": phase, "batch": seen + 1, "of": least_batches})
-    # A batch is in Spark's progress only after its commit, a moment after it is in ours.
+    # Spark reports a batch only after its commit, a moment after Spillway does.
     while len(batches := run.batches()) < least_batches:
         time.sleep(_LOOK_EVERY_S)
         run.last_batch()

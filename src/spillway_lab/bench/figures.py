@@ -26,18 +26,18 @@ from spillway_lab.bench.spec import (
     THETA,
 )
 
-#: What `growth` takes the medians of. With the default rows, the first three measured batches have
-#: 1 to 2 million rows of state, and the last five 18 to 20 million.
+#: The batches whose medians `growth` compares. With the default rows, the first three measured batches
+#: have 1 to 2 million rows of state, and the last five 18 to 20 million.
 FIRST_BATCHES = 3
 LAST_BATCHES = 5
 
-#: Batches after a change of selectivity that `plans` lets pass, and batches of which it takes the
-#: median: from there on, and before the change.
+#: Batches after a change of selectivity that `plans` skips, and the number of batches for its medians:
+#: after those, and before the change.
 RECOVERY_BATCHES = 5
 RECOVERED_BATCHES = 5
 STEADY_BATCHES = 16
 
-#: Of engines' `rows_per_s`; a document has those that its case has the engines for.
+#: Ratios of engines' `rows_per_s`; a document has those for which its case has the engines.
 RATIOS = {
     "vs_spark_memory": "spark-memory",
     "vs_spark_rocksdb": "spark-rocksdb",
@@ -49,7 +49,7 @@ SPILL_RATIOS = {"vs_all_memory": ALL_MEMORY}
 def engine_figures(
     result: Mapping[str, Any], rows_per_batch: int, dropped: int
 ) -> dict[str, float | int | None]:
-    """The figures of one engine, from what its process wrote."""
+    """The figures of one engine, from the result of its process."""
     batches = result["batches"]
     measured = batches[min(dropped, len(batches) - 1) :]
     seconds = [batch["seconds"] for batch in measured]
@@ -73,7 +73,7 @@ def engine_figures(
 
 
 def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document of one case; a ratio is null where one of its engines was not run."""
+    """The document of one case; a ratio is null where one of its engines did not run."""
     ours = engines.get(SPILLWAY)
     spill = CASES[name].memory_share is not None
     ratios: dict[str, float | None] = {
@@ -94,7 +94,7 @@ def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[s
 
 
 def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of `relocate`, from what its process wrote (bench_move.py)."""
+    """The document of `relocate`, from the result of its process (bench/move.py)."""
     normal = statistics.median(result["normal_s"])
     rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
     sent = sum(result["sent_bytes"]) / sum(result["sent_s"])
@@ -128,7 +128,7 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of `theta`, from what its process wrote (bench_theta.py).
+    """The document of `theta`, from the result of its process (bench/theta.py).
 
     Pairs a second of one core are over processor time, the operator's and that of numpy's loop; those of
     several slots are over the time of batches.
@@ -168,11 +168,11 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document of `plans`, from what the processes of its plans wrote (bench_plans.py).
+    """The document of `plans`, from the results of its processes (bench/plans.py).
 
-    `steady_overhead` is `auto` over the fixed plan that is best while nothing changes, both in turns of
-    one process. The ratios of `cpu` are of the processor time of all slots: they say the same of the
-    operator alone, and hardly depend on what else the machine does.
+    `steady_overhead` is `auto` over the best fixed shape while nothing changes, both in turns of one
+    process. The ratios of `cpu` are of the processor time of all slots: they compare the operator
+    alone, and hardly depend on other work of the machine.
     """
     engines = {engine: _plan_figures(result) for engine, result in results.items()}
     ratios: dict[str, float | None] = dict.fromkeys(

@@ -3,15 +3,14 @@
     python -m spillway_lab.bench.move ORDER.json RESULT.json
 
 A join of two streams with a wide payload gathers state, three times as much in one slot as in the other.
-Then a gigabyte of it goes from the fuller slot to the emptier one, which is then the fuller one, and
-back, several times, while the stream goes on at the rate of a batch every trigger interval. All
-batches count from the first that lets groups go to the last that serves some again, those included
-that have the rows to process that waited. Beside the same stream, Spark shuffles as many bytes of the
-same rows. Slots of one host share their memory tier, so state moves by name; in one more move it is
-sent, as it is from host to host. Then the query is scaled to twice its slots and back. At the end the
-rows it gave are compared with the rows of the join.
+Then a gigabyte of it moves from the fuller slot to the emptier one, which is then the fuller one, and
+back, several times, while the stream runs at one batch every trigger interval. All batches count from
+the first that releases groups to the last that serves some again, including those that catch up with
+waiting rows. During the same stream, Spark shuffles as many bytes of the same rows. Slots of one host
+share their memory tier, so state moves by name; one more move sends it, as from host to host. Then the
+query doubles its slots and goes back. At the end its rows are compared with those of the join.
 
-The coordinator is measured alone: what it does between two batches for a thousand slots and a hundred
+The coordinator is measured alone: its work between two batches for a thousand slots and a hundred
 thousand groups, against the time of a batch without rows in the same process.
 """
 
@@ -58,13 +57,13 @@ MOVES = 5
 QUIET_BATCHES = 30
 #: Batches of a start that are not measured: state is opened again.
 START_BATCHES = 5
-#: Batches between two moves, in which what waited is caught up with.
+#: Batches between two moves, to catch up.
 REST_BATCHES = 3
-#: Seconds from one batch to the next. A batch takes about a third of it on two cores, so that the stream
-#: has the room to breathe that streams in production have.
+#: Seconds from one batch to the next. A batch takes about a third of it on two cores, so the stream
+#: has the headroom that streams in production have.
 TRIGGER_S = 2.0
-#: How the groups are shared out at first, and the state of the first slot before the first move: so a
-#: move turns the two slots round, and batches have as much to do after it as before.
+#: The initial share of groups, and the state of the first slot before the first move: a move swaps the
+#: two slots, so batches have as much to do after it as before.
 SHARES = (3, 1)
 STATE_BYTES = MOVE_BYTES * 3 // 2
 GROUPS = 256
@@ -79,7 +78,7 @@ Say = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Shuttle(Strategy):
-    """A strategy that moves as much as it is told, when it is told, to and fro."""
+    """A strategy that moves a given amount when ordered, to and fro."""
 
     wanted: tuple[Move, ...] = ()
 
@@ -114,7 +113,7 @@ class Stream:
         steer(self.query, lambda c: replace(c, rules=replace(c.rules, strategy=shuttle)))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
-        """Waits for something that the stream comes to."""
+        """Waits until the stream fulfils a condition."""
         ends = time.monotonic() + _PATIENCE_S
         while not true():
             if (problem := self.query.exception()) is not None:
@@ -162,7 +161,7 @@ class Stream:
 
 
 def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
-    """The whole story."""
+    """All measurements."""
     spark = session(order)
     try:
         empty_s = _empty_batch_s(spark, order, say)
@@ -222,7 +221,7 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
 
 
 def _move(stream: Stream, sender: int, size: int) -> tuple[int, int]:
-    """Moves so much from one slot to the other: the first batch of it, and the last."""
+    """Moves this much from one slot to the other: the first batch of it, and the last."""
     begun = len(stream.events(MoveAsked))
     stream.moves((Move(sender, 1 - sender, size, "measured"),))
     stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
@@ -240,7 +239,7 @@ def _happened(query: Query, kind: type[Event], times: int) -> bool:
 
 
 def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
-    """Seconds in which Spark shuffles as many bytes of the same rows, beside the same stream."""
+    """Seconds in which Spark shuffles as many bytes of the same rows, during the same stream."""
     entry = stream._entries[stream.last]
     per_row = entry["stateBytes"] / entry["stateRows"]
     batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
@@ -270,7 +269,7 @@ def _scaled(stream: Stream) -> dict[str, Any]:
 
 
 def _exact(stream: Stream) -> dict[str, Any]:
-    """Whether the rows that the query gave are as many as the join of what it took has."""
+    """Whether the query produced as many rows as the join of its input has."""
     state = stream.query._loop.state
     wanted = stream.pairs.matches(state.batch + 1)
     taken = [stream.pairs.rows * (state.batch + 1)] * 2

@@ -3,13 +3,13 @@
     python -m spillway_lab.bench.plans ORDER.json RESULT.json
 
 Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match
-rarely, so that it is best to join all at once, rows of a looking for b first. From the batch `CHANGE`
-on they match twenty times as often, and it is best to keep what b and c have in common. Every engine is
-a plan: each fixed one, and one that slots choose for themselves.
+rarely, so it is best to join all at once, with rows of a probing b first. From batch `CHANGE` on they
+match twenty times as often, and it is best to store the matches of b and c. Every engine is a shape:
+each fixed one, and one that slots choose for themselves.
 
-Where nothing changes plans differ by less than two processes do that run the same plan. So the process
-of `auto` also runs all plans in turns, each going on where it was, and what disturbs a turn is not the
-plan.
+While nothing changes, shapes differ by less than two processes with the same shape do. So the process of
+`auto` also runs all shapes in turns, each continuing where it was, so that a disturbance does not look
+like a property of the shape.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from spillway_lab.bench.engine import SpillwayRun, answer, awaited, session
 from spillway_lab.bench.spec import AUTO, CORES, PLANS, EngineOrder
 from spillway_lab.workloads.drift import Drift
 
-#: The batch in which the selectivity changes, and how many there are in all. The window is full after
-#: 4 batches, and `auto` has made up its mind some batches later.
+#: The batch in which the selectivity changes, and the number of batches. The window is full after 4
+#: batches, and `auto` has decided some batches later.
 CHANGE = 26
 BATCHES = 42
-#: Batches of warming up, in which the selectivity changes too.
+#: Batches for warming up, in which the selectivity changes too.
 _WARM_CHANGE = 8
 _LEAST_WARM_BATCHES = 16
 
-#: Turns of each plan while nothing changes, after one that fills the window; the batches of a turn, and
+#: Turns of each shape while nothing changes, after one that fills the window; the batches of a turn, and
 #: those that start the query again.
 TURNS, TURN_BATCHES, STARTING = 6, 8, 2
 _NEVER = 1 << 30
-#: Plans that take so many times as long as the best one have no further turns.
+#: Shapes that take this many times as long as the best one have no further turns.
 _FAR = 1.5
 
 Say = Callable[[dict[str, Any]], None]
 
 
 def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
-    """Warms up, runs the batches, and gives their times and the changes of shape."""
+    """Warms up, runs the batches, and returns their times and the changes of shape."""
     spark = session(replace(order, batches=BATCHES))
     try:
         rows = order.rows
@@ -64,7 +64,7 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
 
 
 def _in_turns(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, list[dict[str, Any]]]:
-    """Batches of plans while nothing changes: of all that may be the best, and of `auto`."""
+    """Batches of shapes while nothing changes: of all that may be the best, and of `auto`."""
 
     def turn(plan: str) -> list[dict[str, Any]]:
         mine, steady = replace(order, engine=plan), Drift(order.rows, _NEVER)
@@ -90,7 +90,7 @@ def _run(
     least_s: float,
     least_batches: int,
 ) -> dict[str, Any]:
-    """Runs at least so many batches for at least so long."""
+    """Runs at least this many batches for at least this long."""
     joined = join(**drift.stream(spark)).on("k")
     window = f"{drift.window_batches * drift.advance_ms} milliseconds"
     query = (

@@ -1,8 +1,8 @@
 """Side by side with Spark's own join: every engine of a case in turn, each in a fresh process.
 
-One engine at a time has the machine to itself, with a Java of its own, so that no engine lives with
-the garbage or the compiled code of another. Checkpoints of all engines lie on the same disk and are
-removed after each. Spark's own joins are as Spark ships them, defaults included.
+One engine at a time has the machine to itself, with a Java of its own, so that no engine inherits the
+garbage or the compiled code of another. Checkpoints of all engines are on the same disk and are removed
+after each. Spark's own joins run as shipped, with defaults.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from spillway_lab.bench.spec import (
     chosen,
 )
 
-#: Told what goes on: case, engine, and a fact such as {"phase", "batch", "of"}.
+#: Called with progress: case, engine, and a fact such as {"phase", "batch", "of"}.
 Say = Callable[[str, str, dict[str, Any]], None]
 
 _TAIL_LINES = 15
@@ -54,9 +54,9 @@ def run_bench(
     settings: BenchSettings,
     say: Say = lambda *_: None,
 ) -> Iterator[dict[str, Any]]:
-    """Measures the named cases, all if none is named; gives each one's document when it is done.
+    """Measures the named cases, or all; yields each one's document when it is done.
 
-    What was asked for is checked at once, and measured as the documents are taken.
+    Names are checked at once; cases run as the documents are consumed.
     """
     wanted = chosen("benchmark", names, list(CASES))
     able = chosen("engine", engines, KNOWN_ENGINES)
@@ -80,7 +80,7 @@ def settle(share: float | None = None) -> int:
         text=True,
         check=False,
     )
-    # A machine that will not give the memory is no reason not to measure.
+    # If the machine does not give the memory, the measurement goes on.
     return int(done.stdout) if done.returncode == 0 else 0
 
 
@@ -91,7 +91,7 @@ def _run_case(name: str, able: Sequence[str], settings: BenchSettings, say: Say)
 
 
 def run_engine(name: str, engine: str, settings: BenchSettings, say: Say) -> dict[str, Any]:
-    """Runs one engine of one case in a child process; what it wrote."""
+    """Runs one engine of one case in a child process; returns its result."""
     folder = Path(tempfile.mkdtemp(prefix="spillway-bench-", dir=settings.directory)).resolve()
     try:
         order = EngineOrder.of(name, engine, settings, str(folder))
@@ -119,7 +119,7 @@ def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        # Java and its workers write files where they stand, if anywhere.
+        # Java and its workers write files into their working directory.
         cwd=folder,
         # An interrupt from the keyboard is for this process, which passes it on once.
         start_new_session=True,
@@ -128,7 +128,7 @@ def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str
         yield child
     finally:
         if child.poll() is None:
-            # Interrupted, it stops its query, which gives the state in shared memory back.
+            # When interrupted, it stops its query, which frees the state in shared memory.
             child.send_signal(signal.SIGINT)
             try:
                 child.wait(_STOP_S)

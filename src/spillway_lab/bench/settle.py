@@ -2,9 +2,9 @@
 
     python -m spillway_lab.bench.settle [SHARE]
 
-On a virtual machine the first touch of a page makes the host find a page for it, which costs ten
-times what later touches cost. Without this step that price would be charged to whichever engine runs
-first and takes most memory. It runs in a process of its own, whose end gives all of it back.
+On a virtual machine the first touch of a page makes the host find a page for it, which costs ten times
+as much as later touches. Without this step the engine that runs first and takes most memory would pay
+for it. It runs in a process of its own, which frees all of it at its end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-#: Of the free memory; the rest is for what else the machine does meanwhile.
+#: Fraction of the free memory; the rest is for other processes.
 SHARE = 0.6
 _CHUNK_BYTES = 1 << 28
 _PAGE_BYTES = 4096
@@ -23,7 +23,7 @@ _PAGE_BYTES = 4096
 def free_bytes(
     meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """Memory that can be had: the machine's, or the container's where that is less."""
+    """Available memory: the machine's, or the container's if that is less."""
     try:
         facts = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         free = int(facts["MemAvailable"].split()[0]) * 1024
@@ -37,7 +37,7 @@ def free_bytes(
 
 
 def touch(amount_bytes: int) -> int:
-    """Writes one byte to each page of so much new memory; returns how many bytes that were."""
+    """Writes one byte to each page of this much new memory; returns the number of bytes."""
     held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
     while len(held) * _CHUNK_BYTES < amount_bytes:
         chunk = np.empty(_CHUNK_BYTES, np.uint8)

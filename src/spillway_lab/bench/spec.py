@@ -1,4 +1,4 @@
-"""What is measured: the cases, the engines, and the order that one child process is given.
+"""What is measured: the cases, the engines, and the order for one child process.
 
 A case is an input and a query on it; an engine is a way to run the query. All engines of a case get
 the same input definition, the same cores, partitions, Java memory, sink and checkpoint disk.
@@ -19,7 +19,7 @@ CORES = 2
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
-#: The cases that are measured in a way of their own.
+#: The cases with a measurement of their own.
 RELOCATE = "relocate"
 DRIFT = "plans"
 THETA = "theta"
@@ -30,7 +30,7 @@ PROVIDERS = {
     "spark-rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
 }
 ENGINES = (SPILLWAY, IDENTITY, *PROVIDERS)
-#: The engines of `plans`, and what each says to `plan`.
+#: The engines of `plans`, and the argument of `plan` for each.
 AUTO = "auto"
 PLANS: dict[str, dict[str, str]] = {
     "nway": {"kind": "nway"},
@@ -56,7 +56,7 @@ class Case:
     windowed: bool = False
     #: Memory of spillway, as a part of the state at the end of the run; None: no limit.
     memory_share: float | None = None
-    #: The engines that have anything to say about it.
+    #: The engines that can run it.
     engines: tuple[str, ...] = ENGINES
     #: What the child process of an engine runs.
     module: str = "spillway_lab.bench.engine"
@@ -93,8 +93,8 @@ class BenchSettings:
     spark_batches: int = 10
     #: The first batches, which start the query, are not measured.
     dropped: int = 2
-    #: Before it is measured, an engine runs the same join on a tenth of the rows for so long, so
-    #: that Java's and numba's compilers are done. 0: it does not.
+    #: Before the measurement an engine runs the same join on a tenth of the rows for this many
+    #: seconds, so that Java's and numba's compilers are done. 0: it does not.
     warmup_s: float = 40.0
     driver_memory: str = "6g"
     #: Scratch and checkpoints of all engines; None is the system's temporary directory.
@@ -183,10 +183,10 @@ class EngineOrder:
 
 
 def chosen(what: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The names asked for, or all of them; in the order of `known`, so that runs are alike."""
+    """The given names, or all of them; in the order of `known`, so that runs are alike."""
     for name in asked:
         if name not in known:
             raise SettingsError(
-                f"there is no {what} {name!r}", hint=f"choose of {', '.join(known)}"
+                f"there is no {what} {name!r}", hint=f"choose from {', '.join(known)}"
             )
     return [name for name in known if not asked or name in asked]

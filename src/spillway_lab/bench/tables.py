@@ -2,8 +2,8 @@
 
     python -m spillway_lab.bench.tables RESULTS README
 
-No figure in the README is typed: `tests/unit/test_tables.py` makes the table again and fails if the
-page says anything else.
+No figure in the README is typed: `tests/unit/lab/bench/test_tables.py` makes the table again and fails
+if the page says anything else.
 """
 
 from __future__ import annotations

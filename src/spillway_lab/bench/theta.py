@@ -1,13 +1,13 @@
-"""What a join on a predicate costs, in a process of its own: an order in, measured rates out.
+"""The cost of a join on a predicate, in a process of its own: an order in, measured rates out.
 
     python -m spillway_lab.bench.theta ORDER.json RESULT.json
 
 Two streams of images are matched by their pixels within a window (spillway_lab/workloads/scenes.py),
-with one slot and with two. In the same process a plain loop in numpy does the same comparisons in
-blocks of the same size, timed as slots time themselves: by the processor time of their thread. Then two
-streams of numbers are matched in a band of one in a hundred: once as SQL, which is answered from a
-sorted order, and once as a function over all pairs. Pairs are those within the window, however many of
-them were looked at. The rows that are stored in the end are compared with those that the window has.
+with one slot and with two. In the same process a plain numpy loop does the same comparisons in blocks
+of the same size, timed as slots time themselves: by the processor time of their thread. Then two
+streams of numbers are matched in a band of one in a hundred: once as SQL, which a sorted order
+answers, and once as a function over all pairs. Pairs are those within the window, whether they were
+tested or not. The rows stored in the end are compared with those in the window.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from spillway_lab.workloads.images import LIMIT, alike
 from spillway_lab.workloads.pixels import difference
 from spillway_lab.workloads.scenes import Scenes
 
-#: Batches of a window, of warming up, and those that are measured.
+#: Batches of a window, for warming up, and for measuring.
 WINDOW, WARM, MEASURED = 8, 9, 8
-#: Images of a stream in a batch, as a part of what other benchmarks have in rows; and their pixels.
+#: Images of a stream in a batch, as a fraction of the rows of other benchmarks; and their pixels.
 IMAGES_SHARE = 1100
 PIXELS = 5_000
-#: Rows of a stream of numbers in a batch, as such a part; and the band, on either side.
+#: Rows of a stream of numbers in a batch, as the same fraction; and the band, on either side.
 NUMBERS_SHARE = 40
 BAND = 0.005
 #: Blocks of pairs that the plain loop compares.
@@ -47,7 +47,7 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
-    """The whole story."""
+    """All measurements."""
     spark = session(order)
     images = Scenes(max(1, order.rows // IMAGES_SHARE), PIXELS)
     numbers = Scenes(max(1, order.rows // NUMBERS_SHARE))

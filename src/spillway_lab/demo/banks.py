@@ -204,7 +204,7 @@ def _start(spark: SparkSession, spec: DemoSpec, banks: Banks, folder: Path) -> Q
 
 
 def _follow(query: Query, seconds: float, live: Live, show: Callable[[Live], None]) -> None:
-    """Watches the query for so long after its first batch, and then until it is between batches."""
+    """Watches the query for this long after its first batch, and then until it is between batches."""
     live.phase = "first batch: Spark starts its workers and compiles its plans"
     _wait(query, live, show, lambda fresh: fresh)
     live.phase, began = "running", time.monotonic()
@@ -220,7 +220,7 @@ def _follow(query: Query, seconds: float, live: Live, show: Callable[[Live], Non
 def _wait(
     query: Query, live: Live, show: Callable[[Live], None], done: Callable[[bool], bool]
 ) -> None:
-    """Takes in batches until `done`, which is told whether a batch has just been committed."""
+    """Takes in batches until `done`, which gets whether a batch has just been committed."""
     moved_at = time.monotonic()
     while True:
         if not query.isActive:

@@ -1,8 +1,8 @@
 """Whether the demonstration was exact: its result against a Spark batch query over the same input.
 
-The check shares nothing with the operator but the definition of the window. It has to know which
-rows the stream was right to drop, so it draws the watermark again from the input alone: before batch
-b it is the least over the banks of the largest time in the batches before b, less the lateness.
+The check shares only the definition of the window with the operator. It must know which rows the stream
+rightly dropped, so it computes the watermark again from the input alone: before batch b it is the least
+over the banks of the largest time in the batches before b, less the lateness.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def joined(offers: Mapping[str, DataFrame], window_s: int) -> DataFrame:
     rows = structs[0]
     for at, (bank, frame) in enumerate(zip(BANKS[1:], structs[1:], strict=True), start=1):
         equal = [F.col(f"{BANKS[0]}.{key}") == F.col(f"{bank}.{key}") for key in KEYS]
-        # Spans only grow, so that a pair outside the window need not wait for the third bank.
+        # Spans only grow, so a pair outside the window need not wait for the third bank.
         span = F.greatest(*times[: at + 1]) - F.least(*times[: at + 1])
         rows = rows.join(frame, reduce(lambda a, b: a & b, equal) & (span < window_s * _SECOND_US))
     return rows

@@ -1,8 +1,9 @@
 """Three cameras whose frames are matched by their pixels within ten seconds, live, and a page of them.
 
-An embedded Spark matches the frames: no key is equal, a function of the user's says what is alike. Every
-second of the run has a second of frames. In the end what the committed batches wrote is compared with
-all combinations of the frames they consumed, tried one by one, and a page shows some of the matches.
+An embedded Spark matches the frames without an equal key: a user's function decides what is alike. Every
+second of the run has a second of frames. In the end the results of the committed batches are compared
+with all combinations of the frames they consumed, tried one by one, and a page shows some of the
+matches.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A stream on three real executors, one of which can be disturbed: what its batches took.
+"""A stream on three real executors, one of which can be disturbed, and the times of its batches.
 
-The executors of a local cluster are pinned: two share a core, the third has one of its own, and twice
-the groups. Where processes that never sleep are pinned to the third one's core, that executor has about
-a third of it left; nothing else changes.
+The executors of a local cluster are pinned: two share a core; the third has one of its own, and twice
+the groups. Busy processes on the third one's core leave that executor about a third of it; nothing
+else changes.
 
-The query is FLUX's operator, a statistic over the last rows of each key for every row, with a function
-that takes long enough for slots to be what a batch waits for.
+The query is FLUX's operator: for every row a statistic over the last rows of its key, by a function slow
+enough that batches wait for slots.
 
-Known limitation: this takes Linux, which can pin processes, and two cores.
+Known limitation: it needs Linux, which can pin processes, and two cores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spillway.spark.api.stream import stream
 from spillway_lab.quiet import java_errors_to
 
 EXECUTORS = 3
-#: How many groups a slot has at first, as weights: the third has a core of its own.
+#: The groups of each slot at first, as weights: the third has a core of its own.
 SHARES = (1, 1, 2)
 GROUPS = 24
 #: Processes that disturb the third executor.
@@ -50,7 +50,7 @@ _PATIENCE_S = 300.0
 
 
 def heavy(columns: Mapping[str, pa.Array], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A statistic that takes about as long for each row as FLUX had it: 45 microseconds."""
+    """A statistic that takes about as long for each row as FLUX's: 45 microseconds."""
     values = columns["value"].to_numpy(zero_copy_only=False).astype(np.float64)
     for _ in range(TIMES):
         values = np.sqrt(values * values + 1.0)
@@ -62,12 +62,12 @@ class Measured:
     """One batch."""
 
     batch: int
-    #: From its trigger to its end, and since the run began when it ended.
+    #: Seconds from its trigger to its end, and from the start of the run to its end.
     seconds: float
     second: float
     rows: int
     disturbed: bool
-    #: Rows that each slot took, and seconds that it was at work; and rows that wait in it.
+    #: By slot: rows taken, seconds at work, and rows that wait.
     slot_rows: tuple[int, ...]
     slot_s: tuple[float, ...]
     waiting: tuple[int, ...] = ()
@@ -78,24 +78,24 @@ class Recorded:
     """The batches of one query."""
 
     batches: list[Measured] = field(default_factory=list)
-    #: Batches in which groups were taken up by other slots.
+    #: Batches in which other slots took groups over.
     moved: list[int] = field(default_factory=list)
-    #: Time between two triggers; 0: a batch follows upon the other.
+    #: Time between two triggers; 0: batches follow each other at once.
     trigger_s: float = 0.0
     exact: bool = False
 
     def part(self, first: int, last: int) -> list[Measured]:
-        """The batches from one to another, those included."""
+        """The batches from one to another, both included."""
         return [one for one in self.batches if first <= one.batch <= last]
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[SparkSession]:
-    """A Spark with three executors."""
+    """A Spark session with three executors."""
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
         raise EnvironmentMissing(
-            "executors cannot be pinned to cores here",
-            hint="run this on Linux, on a machine with at least two cores",
+            "executors cannot be pinned to cores on this machine",
+            hint="use Linux, and a machine with at least two cores",
         )
     with java_errors_to(folder / "spark.log"):
         spark = local_session(
@@ -163,7 +163,7 @@ class Disturbed:
 
     @contextmanager
     def disturbance(self) -> Iterator[None]:
-        """Processes that never sleep, on the core of the third executor."""
+        """Busy processes on the core of the third executor."""
         endless = f"import os\nos.sched_setaffinity(0, {{{self._core}}})\nwhile True: pass"
         busy = [subprocess.Popen([sys.executable, "-c", endless]) for _ in range(BUSY)]
         self._disturbed = True
@@ -186,7 +186,7 @@ class Disturbed:
         self.wait(lambda: self.last >= batch)
 
     def wait(self, true: Callable[[], bool]) -> None:
-        """Waits for something that the query comes to."""
+        """Waits until the query fulfils a condition."""
         ends = time.monotonic() + _PATIENCE_S
         while not true():
             if (problem := self.query.exception()) is not None:
@@ -197,7 +197,7 @@ class Disturbed:
             self._take()
 
     def recorded(self) -> Recorded:
-        """What was seen, once the query has processed all it has taken; it ends with this."""
+        """The batches, once the query has processed all rows it has taken; ends the query."""
         self.query.stop()
         self._take()
         state = self.query._loop.state

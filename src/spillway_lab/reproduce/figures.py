@@ -1,7 +1,7 @@
 """`spillway reproduce`: the papers' figures on a real Spark, one run for each line; some are simulated.
 
-Figures that share a line share the run. A limit of memory is a part of the state that the whole input
-is, so that is found out before any run.
+Figures that share a line share the run. A memory limit is a fraction of the state of the whole input,
+which is measured before any run.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from spillway_lab.reproduce.spec import FIGURES
 from spillway_lab.reproduce.terms import Feed, Figure, Variant
 from spillway_lab.reproduce.verdicts import document
 
-#: Figures that are made by whole clusters of their own.
+#: Figures that need clusters of their own.
 REAL = {**FLUX_REAL, **PLANS_REAL, **PSP_REAL}
-#: Told what goes on, in words for people.
+#: Called with progress, in words for people.
 Say = Callable[[str], None]
 
 
 def run_figures(names: Sequence[str], say: Say = lambda _: None) -> Iterator[dict[str, Any]]:
-    """Makes the named figures, all if none is named; gives each one's document when it is done.
+    """Makes the named figures, or all; yields each one's document when it is done.
 
-    What was asked for is checked at once, and run as the documents are taken.
+    The names are checked at once; figures run as the documents are consumed.
     """
     wanted = chosen("figure", names, [*FIGURES, *REAL, *SIMULATED, *PSP_FIGURES])
     simulated = [SIMULATED[name] for name in wanted if name in SIMULATED]
@@ -80,7 +80,7 @@ def _session(folder: Path) -> SparkSession:
 
 
 class Laboratory:
-    """Inputs and runs that are there already, for figures that share them."""
+    """Inputs and runs made so far, for figures that share them."""
 
     def __init__(self, spark: SparkSession, folder: Path, say: Say) -> None:
         self._spark = spark
@@ -90,7 +90,7 @@ class Laboratory:
         self._runs: dict[Hashable, Run] = {}
 
     def document(self, figure: Figure) -> dict[str, Any]:
-        """The figure, with what of it has not been run yet."""
+        """The figure, after whatever has not run yet."""
         return document(figure, self._results(figure))
 
     def _results(self, figure: Figure) -> Results:
@@ -98,13 +98,13 @@ class Laboratory:
             part: {variant.name: self._run(figure, variant, part) for variant in figure.variants}
             for part in (figure.memory_part, *figure.other_parts)
         }
-        part, beside = figure.memory_part, figure.beside
+        part, compared_with = figure.memory_part, figure.compared_with
         return Results(
             by_part.pop(part),
             self._known(figure.feed).rows_expected,
             None if part is None else self._limit_bytes(figure.feed, part),
             {other: runs for other, runs in by_part.items() if other is not None},
-            None if beside is None else self._results(FIGURES[beside]),
+            None if compared_with is None else self._results(FIGURES[compared_with]),
         )
 
     def _known(self, feed: Feed) -> _Known:
@@ -134,11 +134,11 @@ class Laboratory:
 
 @dataclass(frozen=True)
 class _Known:
-    """An input, and what is known of it."""
+    """An input and its size."""
 
     source: Input
     rows_expected: int
-    #: What all of it is as state.
+    #: Bytes of all of it as state.
     state_bytes: int
 
 

@@ -1,10 +1,10 @@
-"""A finite input that is offered by the clock, and what a query makes of it meanwhile.
+"""A finite input offered by the clock, and what a query makes of it meanwhile.
 
-The input is files, each the rows of one stretch of event time of all streams. A file appears when its
-stretch is over by the clock, which begins when the query is ready; a batch takes one file, so what a
-query does not come to waits in the source. When all has been offered the query goes on to the end of
-the input, and until nothing is on its way, so that its results can be compared with those of a batch
-query: by how many there are and by the sum of their hashes, both found by Spark.
+The input is files, each with the rows of one interval of event time of all streams. A file appears when
+its interval is over by the clock, which starts when the query is ready. A batch takes one file, so the
+backlog of a slow query waits in the source. After the last file the query runs to the end of the input,
+and until nothing is on its way. Then its results are compared with those of a batch query: their number
+and the sum of their hashes, both computed by Spark.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rows:
 
 
 def rows_of(results: DataFrame) -> Rows:
-    """What there is of results, which have a column for each stream."""
+    """The multiset of results, which have a column for each stream."""
     hashed = F.pmod(F.xxhash64(*NAMES), F.lit(_HASHES))
     found = results.agg(F.count("*").alias("count"), F.sum(hashed).alias("checksum")).first()
     assert found is not None
@@ -56,7 +56,7 @@ def rows_of(results: DataFrame) -> Rows:
 class Batch:
     """One batch, or a round after one."""
 
-    #: Seconds of the clock at which it ended, and what it took.
+    #: Seconds of the clock at its end, and how long it took.
     second: float
     seconds: float
     batch: int
@@ -85,23 +85,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class Paced:
-    """What a query made of an input that was offered by the clock."""
+    """What a query made of an input offered by the clock."""
 
     batches: tuple[Batch, ...]
     events: tuple[Event, ...]
     rows: Rows
 
     def second_of(self, event: Event) -> float:
-        """When an event was told: at the end of its batch, or of the round after it."""
+        """When an event was reported: at the end of its batch, or of the round after it."""
         return next(one.second for one in self.batches if one.batch >= event.batch)
 
 
 class Offer:
-    """An input as files, to be offered any number of times."""
+    """An input as files, which can be offered any number of times."""
 
     def __init__(self, ebb: Ebb, step_s: float, folder: Path, *, at_once: bool = False) -> None:
         self.ebb = ebb
-        #: Seconds of event time that a file has.
+        #: Seconds of event time in a file.
         self.step_s = step_s
         self.at_once = at_once
         self._folder = folder
@@ -127,14 +127,14 @@ class Offer:
         return _by_stream(reader.parquet(str(folder)))
 
     def offered(self, second: float) -> int:
-        """Rows that have been offered at a second of the clock."""
+        """Rows offered up to a second of the clock."""
         return self.ebb.rows(min(len(self._files), int(second / self.step_s + 1e-9)) * self.step_s)
 
     @contextmanager
     def offering(self, folder: Path) -> Iterator[float]:
-        """Lets the files appear in a folder by the clock, which begins now; gives when that is.
+        """Makes the files appear in a folder by the clock, which starts now; returns the start.
 
-        Or all of them at once, where no clock is to be held to.
+        Without a clock all of them appear at once.
         """
         ended, begun_s = threading.Event(), time.time()
 
@@ -156,7 +156,7 @@ class Offer:
 
 
 def _by_stream(whole: DataFrame) -> dict[str, DataFrame]:
-    # One source for all: Spark asks each for news before every batch.
+    # One source for all, because Spark polls each source before every batch.
     return {name: whole.where(F.col("stream") == name).drop("stream") for name in NAMES}
 
 
@@ -175,7 +175,7 @@ def joined(offer: Offer, spark: SparkSession, window_s: float) -> DataFrame:
 
 
 def watched(query: Query, offer: Offer, folder: Path) -> list[Batch]:
-    """Offers the input to a query that reads the folder; its batches, once all is processed."""
+    """Offers the input to a query that reads the folder; returns its batches once all is processed."""
     entries: dict[tuple[int, int], dict[str, Any]] = {}
 
     def look() -> None:
@@ -190,7 +190,7 @@ def watched(query: Query, offer: Offer, folder: Path) -> list[Batch]:
     _wait(lambda: "Waiting" in str(query.status["message"]), look)
     with offer.offering(folder) as begun_s:
         _wait(lambda: taken() >= offer.ebb.rows(offer.ebb.seconds), look)
-    # What is on its way between slots arrives, and what waits for it is processed.
+    # State on its way between slots arrives, and rows that wait for it are processed.
     query.cleanup()
     look()
     return [Batch.of(entries[at], begun_s) for at in sorted(entries)]
@@ -200,11 +200,11 @@ def _wait(true: Callable[[], bool], look: Callable[[], None]) -> None:
     until = time.monotonic() + _PATIENCE_S
     while not true():
         if time.monotonic() > until:
-            raise TimeoutError(f"a query did not come to its end in {_PATIENCE_S:g} seconds")
+            raise TimeoutError(f"a query did not finish in {_PATIENCE_S:g} seconds")
         time.sleep(_LOOK_EVERY_S)
         look()
 
 
 def so_far(batches: Sequence[Batch], second: float) -> list[Batch]:
-    """The batches that had ended at a second of the clock."""
+    """The batches that had ended by a second of the clock."""
     return [one for one in batches if one.second <= second]

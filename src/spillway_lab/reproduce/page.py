@@ -1,9 +1,9 @@
-"""The page of reproduced figures, made from the files that `spillway reproduce --out` wrote.
+"""The page of reproduced figures, made from the files of `spillway reproduce --out`.
 
     python -m spillway_lab.reproduce.page RESULTS PAGE
 
-No number on the page is typed: `tests/unit/test_reproduce.py` makes it again and fails if the page
-says anything else. The plots lie beside the page, in `figures/`.
+No number on the page is typed by hand: `tests/unit/lab/reproduce/test_reproduce.py` makes the page again
+and fails if it differs. The plots are next to the page, in `figures/`.
 """
 
 from __future__ import annotations
@@ -34,30 +34,31 @@ from spillway_lab.reproduce.words import mb, ours
 
 PLOTS = "figures"
 
-_HEAD = f"""# The papers' figures, made again
+_HEAD = f"""# The papers' figures, reproduced
 
-Made by `spillway reproduce` on a local Spark; this page is generated from what was measured, in
-`bench/reproduction`. Verdicts are computed from the data.
+`spillway reproduce` made them on a local Spark. This page is generated from the measurements in
+`bench/reproduction`; the verdicts are computed from the data.
 
-What follows holds for every figure that says nothing else.
+Unless a figure says otherwise:
 
 - **Time is virtual.** The papers' streams have a tuple every 30 ms, so {ROWS_PER_MINUTE} rows of each
   of the three streams are a minute, and a minute is a batch; {MINUTES} batches are {MINUTES} minutes.
   Where slots are compared every 15 to 45 seconds, batches are shorter.
 - **Input** (DCAPE 3.1): tuple range 30,000; join rate 3, or 4, 2 and 1 for a third of the groups each,
   interleaved. One slot, {GROUPS} partition groups. Values come in a fixed pseudo-random order.
-- **Memory.** The papers push at 200 MB of Java objects, which has no equal here. The limit is
+- **Memory.** The papers push at 200 MB of Java objects, which has no equivalent here. The limit is
   {MEMORY_PART:g} of the state that the same run has at its end when nothing leaves memory (All-Mem).
-- **Slots** are the papers' machines, in one Spark on one machine with two cores: what happens to state
-  and output is shown, not what more machines save in time. A relocation takes four batches or more.
-- **Processing time** is read from the clock, on a machine that also does other work, and the first run
-  of a figure is that of a cold Spark: differences of less than a factor of two mean nothing.
-- **Output** is what is produced at run time. What is missing then is made by cleanup, after the end of
-  the input; no group is brought back before. In every run the two together are compared with the
-  number of rows that the join of the input has.
+- **Slots** stand for the papers' machines, in one Spark on one machine with two cores: the figures show
+  what happens to state and output, not the time that more machines save. A relocation takes four batches
+  or more.
+- **Processing time** is wall-clock time, on a machine that also does other work, and the first run of a
+  figure uses a cold Spark: differences below a factor of two mean nothing.
+- **Output** is what a run produces before the end of the input. Cleanup makes the missing results after
+  that; no group comes back earlier. In every run both together are compared with the number of rows that
+  the join of the input has.
 """
 
-#: What a table shows of each run, where it was measured: heading, key, form.
+#: The columns of a table, where measured: heading, key, form.
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("rows at run time", "output_rows", "{:,}".format),
     ("rows of cleanup", "cleanup_rows", "{:,}".format),
@@ -78,12 +79,12 @@ _RATIOS = (
     ("rows of cleanup", "cleanup_ratio", "{:.1f} x fewer"),
 )
 
-#: Why a claim did not hold, found by looking at the data.
+#: Why a claim did not hold, from a look at the data.
 NOTES: dict[str, str] = {
     "dcape-12": "There are few spills, of 30% of a slot's memory each, and a slot that has just spilled "
-    "is the emptiest one: state moves to it, so it is the next to be full, and spills again. What is on "
-    "disk stays with its slot. So one slot may have most of the cleanup also with lazy-disk; how much "
-    "changes with the limit.",
+    "is the emptiest one: state moves to it, so it is the next to fill up, and spills again. State on "
+    "disk stays with its slot. So one slot may have most of the cleanup with lazy-disk too; how much "
+    "depends on the limit.",
 }
 
 
@@ -112,7 +113,7 @@ def load(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_page(documents: Sequence[Mapping[str, Any]], page: Path) -> None:
-    """Writes the page, and the plots beside it."""
+    """Writes the page, and the plots next to it."""
     plots = page.parent / PLOTS
     plots.mkdir(parents=True, exist_ok=True)
     for document in documents:
@@ -185,11 +186,11 @@ def _table(measured: Mapping[str, Any]) -> str:
 
 
 def _other_parts(measured: Mapping[str, Any]) -> list[str]:
-    """What the ratios are under other limits, so that none looks chosen for its verdict."""
+    """The ratios under other limits, so that none looks chosen for its verdict."""
     if "other_parts" not in measured:
         return []
     ratios = [ratio for ratio in _RATIOS if ratio[1] in measured]
-    lines = ["How it depends on the limit, given as a part of All-Mem's state:", ""]
+    lines = ["How it depends on the limit, as a fraction of All-Mem's state:", ""]
     lines += [f"| limit | {' | '.join(head for head, _, _ in ratios)} | the claim |"]
     lines += ["|---:|" + "---:|" * len(ratios) + "---|"]
     rows = {f"{measured['memory_part']:g}": measured, **measured["other_parts"]}
@@ -201,7 +202,7 @@ def _other_parts(measured: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Writes the page of a folder of results, and the plots beside it."""
+    """Writes the page of a folder of results, and the plots next to it."""
     write_page(load(Path(sys.argv[1])), Path(sys.argv[2]))
 
 

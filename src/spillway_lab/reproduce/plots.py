@@ -1,4 +1,4 @@
-"""The plots, drawn from the figures' documents alone; matplotlib is imported only here, and late."""
+"""The plots, drawn only from the figures' documents; matplotlib is imported only here, and late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spillway.errors import EnvironmentMissing
 from spillway_lab.reproduce.flux.page import draw
 from spillway_lab.reproduce.spec import FIGURES
 
-#: What a line shows: the unit that it is divided by, and the axis.
+#: What a line shows: the divisor for its unit, and the axis.
 _AXES = {
     "output": (1e6, "rows produced so far, millions"),
     "memory": (1e6, "state in memory, MB"),
@@ -23,7 +23,7 @@ _DOTS_PER_INCH = 110
 
 
 def require_matplotlib() -> None:
-    """Says what to install, before anything is run for nothing."""
+    """Raises with the package to install, before anything runs in vain."""
     if find_spec("matplotlib") is None:
         raise EnvironmentMissing(
             "plots need matplotlib, which is not installed",

@@ -1,8 +1,8 @@
-"""The runs behind the figures: a workload as files, a query over them to its end, what it reported.
+"""The runs behind the figures: a workload as files, a query over them to its end, and its report.
 
-The batches of the workload are written once, a file for each stream and batch, so that the input
-ends and cleanup follows by itself. Groups stay where they are until then (`calm_batches` is longer
-than the run): the papers bring nothing back at run time.
+The batches of the workload are written once, a file for each stream and batch, so that the input ends
+and cleanup follows by itself. Until then groups stay where they are (`calm_batches` is longer than the
+run): the papers bring nothing back at run time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spillway.spark.api.query import Query
 from spillway_lab.reproduce.terms import GROUPS, Feed, Variant
 
 _SCHEMA = "stream string, k bigint, v bigint, payload string"
-#: Spark reads files in the order of their times; any beginning would do.
+#: Spark reads files in the order of their times; any start would do.
 _FIRST_FILE_AT_S = 1_700_000_000
 #: No run takes this long unless something hangs.
 _PATIENCE_S = 900
@@ -39,9 +39,9 @@ _SEED = 0
 class Run:
     """What one query did, batch by batch; plain numbers."""
 
-    #: Rows produced at run time until the end of each batch.
+    #: Rows produced up to the end of each batch.
     output: tuple[int, ...]
-    #: Bytes in memory at the end of each batch, and the most that a check found in it.
+    #: Bytes in memory at the end of each batch, and the most that a check found during it.
     memory: tuple[int, ...]
     peak: tuple[int, ...]
     #: Spills that slots decided on by themselves.
@@ -51,11 +51,11 @@ class Run:
     cleanup_s: float
     #: Bytes in memory of each slot, at the end of each batch.
     slots: tuple[tuple[int, ...], ...] = ()
-    #: The batches, counted from 0, in which a relocation ended, and in which a slot spilled because
-    #: it was told to.
+    #: The batches, counted from 0, in which a relocation ended, and in which the coordinator made a
+    #: slot spill.
     relocated: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
-    #: What cleanup was for each slot.
+    #: The cleanup of each slot.
     slot_cleaned: tuple[int, ...] = ()
     slot_cleanup_s: tuple[float, ...] = ()
     #: The time of all batches.
@@ -68,7 +68,7 @@ class Run:
 
     @property
     def fullest(self) -> tuple[int, ...]:
-        """Bytes in memory of the slot that has most, at the end of each batch."""
+        """Bytes in memory of the fullest slot, at the end of each batch."""
         return tuple(max(sizes) for sizes in zip(*self.slots, strict=True))
 
     @property
@@ -85,7 +85,7 @@ class Run:
         events = [(entry["batchId"], event) for entry in known for event in entry["events"]]
         cleanups = [event for _, event in events if "rows_out" in event]
         made = np.cumsum([entry["rowsOut"] - entry["rowsCleaned"] for entry in batches])
-        # Rows of groups that were on their way when the input ended are joined in a round after it.
+        # Rows of groups that were on their way when the input ended are joined in a later round.
         made[-1] += sum(e["rowsOut"] - e["rowsCleaned"] for e in known if e["cleanupRound"])
         return cls(
             tuple(made.tolist()),
@@ -123,8 +123,8 @@ def _by_slot(
 class Input:
     """A workload as files, one for each batch of all streams.
 
-    The streams are read from one source: Spark asks each source for news before every batch, which
-    for three of them takes as long as a small batch itself.
+    One source reads all streams: Spark polls each source before every batch, which for three of them
+    takes as long as a small batch.
     """
 
     def __init__(self, spark: SparkSession, feed: Feed, folder: Path) -> None:
@@ -144,7 +144,7 @@ class Input:
             os.utime(path, (_FIRST_FILE_AT_S + batch,) * 2)
 
     def streams(self, files: int = 1) -> dict[str, DataFrame]:
-        """The streams, so many of their batches at a time."""
+        """The streams, with this many of their batches at a time."""
         reader = self._spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", files)
         whole = reader.parquet(str(self._folder))
         return {
@@ -153,7 +153,7 @@ class Input:
         }
 
     def rows_expected(self) -> int:
-        """The rows of the join, counted without joining: products of how often each key is there."""
+        """The number of rows of the join without joining: products of the counts of each key."""
         names = self.feed.workload.names
         rows = self._spark.read.schema(_SCHEMA).parquet(str(self._folder))
         counts = rows.groupBy("k").pivot("stream", [*names]).count().na.fill(0)
@@ -170,13 +170,13 @@ def _part(table: pa.Table, batch: int, batches: int) -> pa.Table:
 
 
 def state_bytes(source: Input, checkpoint: Path) -> int:
-    """What the whole input is as state, if nothing leaves memory: found in a single batch."""
+    """The size of the whole input as state, if nothing leaves memory: measured in a single batch."""
     entries = _run(source, {"slots": 1, "groups": GROUPS}, checkpoint, files=source.feed.batches)
     return Run.of(entries).memory[-1]
 
 
 def run_variant(source: Input, variant: Variant, limit_bytes: int | None, checkpoint: Path) -> Run:
-    """One query over the whole input, cleanup included."""
+    """One query over the whole input, including cleanup."""
     batches = source.feed.batches
     adapt: dict[str, Hashable] = {"slots": 1, "groups": GROUPS, **variant.adapt}
     if limit_bytes is not None:
@@ -185,14 +185,16 @@ def run_variant(source: Input, variant: Variant, limit_bytes: int | None, checkp
         adapt["max_forced_spill"] = int(variant.forced_limits * limit_bytes)
     run = Run.of(_run(source, adapt, checkpoint))
     if len(run.output) != batches:
-        raise QueryError(f"the run {variant.name} told of {len(run.output)} batches, not {batches}")
+        raise QueryError(
+            f"the run {variant.name} reported {len(run.output)} batches, not {batches}"
+        )
     return run
 
 
 def _run(
     source: Input, adapt: Mapping[str, Hashable], checkpoint: Path, files: int = 1
 ) -> list[dict[str, Any]]:
-    """A query over the input to its end; what it told of its batches and rounds."""
+    """A query over the input to its end; returns the progress of its batches and rounds."""
     query = (
         join(**source.streams(files)).on("k").select("a.k", "a.v")
         .writeStream.format("noop")
@@ -208,7 +210,7 @@ def _run(
 
 
 def _told(query: Query) -> list[dict[str, Any]]:
-    """All entries of a query's progress, which itself keeps only the last ones."""
+    """All entries of a query's progress; the query itself keeps only the last ones."""
     entries: dict[tuple[int, int], dict[str, Any]] = {}
     until = time.monotonic() + _PATIENCE_S
     ended: bool | None = False

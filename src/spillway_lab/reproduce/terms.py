@@ -1,6 +1,6 @@
-"""The terms in which the papers' figures are given: streams, lines, figures.
+"""The terms of the papers' figures: streams, lines, figures.
 
-Time is virtual: so many rows of each stream are a minute, whatever the clock of the machine says.
+Time is virtual: a fixed number of rows of each stream is a minute, whatever the clock says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from spillway_lab.workloads.dcape import Dcape
 MINUTES = 40
 #: A tuple every 30 ms, as in most of the papers' experiments.
 ROWS_PER_MINUTE = 2000
-#: Divisible by 1 to 6, so that classes, halves and slots have as many groups each.
+#: Divisible by 1 to 6, so that classes, halves and slots have equally many groups.
 GROUPS = 120
-#: The limit of memory, as a part of the state that the whole input is.
+#: The memory limit, as a fraction of the state of the whole input.
 MEMORY_PART = 0.4
 
 ALL_MEMORY = "All-Mem"
@@ -23,7 +23,7 @@ ALL_MEMORY = "All-Mem"
 
 @dataclass(frozen=True)
 class Feed:
-    """A stretch of a workload, cut into batches.
+    """A part of a workload, cut into batches.
 
     Example:
         >>> Feed(Dcape(rows=500), minutes=10, per_minute=4).batches
@@ -34,12 +34,12 @@ class Feed:
     workload: Dcape
     minutes: int = MINUTES
     per_minute: int = 1
-    #: The batch of the workload that the stretch begins with: in the middle of a phase, for one.
+    #: The first batch of that part; it may be in the middle of a phase.
     first: int = 0
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return self.minutes * self.per_minute
 
     def minute(self, batch: int) -> float:
@@ -50,19 +50,19 @@ class Feed:
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of a figure: a run, and the settings that it has."""
+    """One line of a figure: a run and its settings."""
 
     name: str
-    #: What `.adapt(...)` is told beside the memory.
+    #: The settings of `.adapt(...)` in addition to the memory.
     adapt: Mapping[str, Hashable] = field(default_factory=dict, hash=False)
     #: Whether memory is limited.
     limited: bool = False
-    #: Bytes that slots are told to spill in all, as a multiple of the limit of one slot.
+    #: Bytes that the coordinator may make slots spill in all, as a multiple of the limit of one slot.
     forced_limits: float | None = None
 
     @property
     def settings(self) -> Hashable:
-        """What the run depends on; two lines that have it in common share the run."""
+        """What the run depends on; lines with an equal value share the run."""
         return frozenset(self.adapt.items()), self.limited, self.forced_limits
 
 
@@ -80,14 +80,14 @@ class Figure:
     #: What a line shows: "output" rows so far, "memory" bytes, those of each of the "slots", or
     #: those of the "fullest" slot.
     shows: str = "output"
-    #: The limit of a slot, as a part of the state of the whole input; None: there is none.
+    #: The limit of a slot, as a fraction of the state of the whole input; None: there is none.
     memory_part: float | None = MEMORY_PART
     #: Other limits under which the ratios are measured too.
     other_parts: tuple[float, ...] = ()
-    #: How it was run, where that is not what all figures have in common.
+    #: How it was run, where it differs from the other figures.
     setup: str = ""
     #: Another figure, whose runs the claim is about too.
-    beside: str | None = None
+    compared_with: str | None = None
 
 
 def tau(seconds: int, per_minute: int) -> int:

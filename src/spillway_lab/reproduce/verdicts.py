@@ -1,7 +1,7 @@
 """From runs to a figure's document: its series, what was measured, and whether the claim held.
 
-Pure. `holds` follows from the runs alone, and no claim holds if a run was not exact: every run must
-have given, at run time and in cleanup together, as many rows as the join of its input has.
+Pure. `holds` follows only from the runs, and no claim holds if a run was not exact: every run must have
+produced, with its cleanup, as many rows as the join of its input has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was measured, in the terms of each figure's claim, in a line. Pure."""
+"""The measurements of a figure in one line, in the terms of its claim. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Measured = Mapping[str, Any]
 
 
 def ours(document: Mapping[str, Any]) -> str:
-    """What a figure's document has to say on its claim."""
+    """What a figure's document says about its claim."""
     name = document["figure"]
     told = SHOWN[name].words if name in SHOWN else _OURS[name]
     return told(document["measured"])

@@ -54,8 +54,8 @@ class Carrier(ABC):
     def begin(self, move: GroupMove) -> None:
         """Takes up a move whose groups have left their sender."""
 
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
+    def tick(self, now_s: float) -> None:
+        """One tick of virtual time, which ends now."""
         self._now_s = now_s
 
     def messages(self) -> list[tuple[Message, float]]:

@@ -41,7 +41,7 @@ class Network(Carrier):
         self._under_way[move.move] = _Transfer(move, groups, self._now_s, quiet)
 
     def _drain_s(self, sender: int) -> float:
-        """How long the rows on the links to a slot take it."""
+        """How long a slot needs for the rows on its links."""
         scenario = self._cluster.scenario
         at = (self._cluster.slot == sender) & ~self._cluster.stalled
         rows = min(
@@ -49,9 +49,9 @@ class Network(Carrier):
         )
         return rows * float(self._cluster.row_wall_s[sender]) + 2 * scenario.machine.latency_s
 
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
-        super().step(now_s)
+    def tick(self, now_s: float) -> None:
+        """One tick of virtual time, which ends now."""
+        super().tick(now_s)
         for one in self._under_way.values():
             if not one.begun and self._ready(one):
                 self._extract(one)
@@ -61,7 +61,7 @@ class Network(Carrier):
             rate = min(
                 scenario.machine.link_bytes_per_s, scenario.section_bytes_per_s / len(active)
             )
-            one.bytes_left -= rate * scenario.step_s
+            one.bytes_left -= rate * scenario.tick_s
             if one.bytes_left <= 0:
                 self._arrived(one)
 

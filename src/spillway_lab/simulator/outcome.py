@@ -1,4 +1,4 @@
-"""What a simulation gave, of whatever kind: its scenario, its series, its totals."""
+"""The outcome of a simulation of any kind: its scenario, its series, its totals."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ S = TypeVar("S", bound=Described)
 
 @dataclass(frozen=True)
 class Outcome(Generic[S]):
-    """What a simulation gave."""
+    """The outcome of a simulation."""
 
     scenario: S
-    #: Points of equal virtual time apart, by name; one of them is "second".
+    #: Points at equal distances of virtual time, by name; one of them is "second".
     series: Mapping[str, tuple[float, ...]]
     totals: Mapping[str, float]
-    #: What the checkers found; empty where all is well.
+    #: What the checkers found; empty if nothing is wrong.
     violations: tuple[str, ...]
 
     def mean(self, name: str, since_s: float = 0.0, until_s: float = float("inf")) -> float:
-        """The mean of a series over a stretch of virtual time."""
+        """The mean of a series over a range of virtual time."""
         pairs = zip(self.series["second"], self.series[name], strict=True)
         values = [value for at, value in pairs if since_s < at <= until_s + 1e-9]
         return float(np.mean(values)) if values else 0.0

@@ -66,7 +66,7 @@ class Ebb:
         """How many keys each domain has."""
         rows = self.rate * self.change_s
         pair = PAIRED**2 * rows / self.partners
-        # A row of all three's domain finds so many rows in either of the other streams.
+        # The number of rows that a row of the common domain finds in each other stream.
         each = (self.results / TRIPLED) ** 0.5
         return int(pair), int(pair / self.more), int(pair / self.more), int(TRIPLED * rows / each)
 

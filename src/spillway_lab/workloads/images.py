@@ -2,13 +2,11 @@
 
     id bigint, ts timestamp, image fixed_size_binary(3 * pixels)
 
-An image is one of so many scenes, with noise of its own. Images of one scene are alike by their
+An image shows one of `scenes` scenes, with noise of its own. Images of one scene are alike by their
 pixels, others are not, so the part of pairs that match is one in `scenes`. All follows from the seed:
 a row is the same however the input is cut into batches.
 
-Two predicates, both over columns of candidate pairs: `alike` compares pixels, at a cost in proportion
-to them; `Chance` is the paper's probabilistic probing (8.2): whether a pair matches follows from the
-two ids, so a task that is repeated finds the same pairs again.
+The predicate `alike` compares the pixels of candidate pairs, at a cost in proportion to them.
 """
 
 from __future__ import annotations
@@ -121,33 +119,3 @@ def _scene(seed: int, scene: int, width: int) -> Bytes:
 def alike(left: Any, right: Any) -> Flags:
     """The predicate over candidate pairs: whether the images of each are alike, pixel by pixel."""
     return nearer(left, right, "image", LIMIT)
-
-
-@dataclass(frozen=True)
-class Chance:
-    """A predicate that a given part of all pairs passes, found from their ids alone.
-
-    Example:
-        >>> from types import SimpleNamespace as Rows
-        >>> left, right = Rows(id=np.arange(1000)), Rows(id=np.arange(1000)[::-1].copy())
-        >>> bool(40 < Chance(0.05)(left, right).sum() < 60)
-        True
-    """
-
-    part: float
-    seed: int = 0
-
-    def __call__(self, left: Any, right: Any) -> Flags:
-        """Whether each pair matches."""
-        mixed = _mixed(np.asarray(left.id).astype(np.uint64) + np.uint64(self.seed))
-        mixed = _mixed(mixed ^ np.asarray(right.id).astype(np.uint64))
-        # The upper 53 bits are a number in [0, 1), exactly.
-        return np.asarray((mixed >> np.uint64(11)) * 2.0**-53 < self.part)
-
-
-def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64: neighbouring numbers become unlike ones."""
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))

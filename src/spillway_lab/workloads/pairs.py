@@ -68,7 +68,7 @@ class Pairs:
         return Rate(self.rows, advance_ms=self.advance_ms)
 
     def matches(self, batches: int) -> int:
-        """The rows that the join of the first two streams has after so many batches, by arithmetic.
+        """The rows that the join of the first two streams has after this many batches, by arithmetic.
 
         Row r of one stream has the key of row r * odd_a / odd_b of the other, modulo 2^m.
 

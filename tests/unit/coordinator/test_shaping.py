@@ -375,7 +375,7 @@ def test_samples_of_three_batches_are_mostly_new() -> None:
         (("abc", None, "((a b) x)"), "names no stream x", "a, b, c"),
         (("abc", "tree", "(a b)"), "leaves out c", "each of them once"),
         (("abc", "nway", "((a b) c)"), 'plan("nway") takes no shape', "plan(shape="),
-        (("abc", None, "((a b) c"), "'((a b) c' is no shape of a join", "brackets"),
+        (("abc", None, "((a b) c"), "'((a b) c' is not a valid join shape", "brackets"),
         (("abc", None, "((a b) (a c))"), "stream a is in a shape twice", "brackets"),
         (("abc", None, ("a", "b")), "plan(shape=('a', 'b')): a shape is text", '"((a b) c)"'),
         (("abc", ["tree"], None), "there is no plan ['tree']", 'plan("tree")'),

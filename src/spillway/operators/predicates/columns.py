@@ -1,17 +1,17 @@
 """The columns of candidate pairs, as a predicate sees them.
 
-A `Rows` object stands for the rows that candidate pairs have of one stream: `a.x` is the column x of
-all of them, as an array with one value per pair. A column is gathered when it is first asked for, so a
-predicate pays for what it reads.
+A `Rows` object holds the rows of one stream in all candidate pairs: `a.x` is the column x of all of
+them, an array with one value per pair. Columns are gathered on first use, so a predicate pays for what
+it reads.
 
 Numbers, booleans, times and lists of fixed size are numpy arrays, and `a.matrix("x")` makes one of
-strings or lists of one length; everything else is an Arrow array. A pair that is NULL in a column that
-was read as numpy does not match, as in SQL, nor does one with a list that has a NULL in it; in the array
-there are zeros for them. `a.arrow("x")` has the NULLs, and leaves them to the predicate. A column whose
-name is that of a method here is an item, `a["values"]`.
+strings or lists of equal length; everything else is an Arrow array. A pair with NULL in a column read
+as numpy does not match, as in SQL, nor does one with a list that contains NULL; the array has zeros
+for them. `a.arrow("x")` keeps the NULLs and leaves them to the predicate. A column with the name of a
+method here is an item, `a["values"]`.
 
-Where no row of a run is NULL, rows are taken from it as it lies in memory. Where some are, those of the
-pairs are gathered first, so that rows which no pair has do not matter.
+Where a run has no NULLs, rows are read from its memory as they are. Otherwise the rows of the pairs are
+gathered first, so that NULLs of other rows do not matter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Valid = NDArray[np.bool_]
 
 
 class NothingThere(Exception):
-    """Nothing tells how wide a matrix is, since all pairs are NULL: so none of them matches."""
+    """The width of a matrix is unknown because all pairs are NULL: none of them matches."""
 
 
 class Rows:
@@ -52,7 +52,7 @@ class Rows:
         self._at = at
         self._count = count
         self._values: dict[str, tuple[Values | pa.Array, Valid | None]] = {}
-        #: Where columns that were read as matrices are not NULL.
+        #: Where columns read as matrices are not NULL.
         self._filled: dict[str, Valid] = {}
 
     def __len__(self) -> int:
@@ -79,11 +79,11 @@ class Rows:
         return column if self._at is None else column.take(pa.array(self._at))
 
     def matrix(self, name: str) -> Values:
-        """A column of byte strings or lists that are all of one length, one row of a matrix each."""
+        """A column of byte strings or lists of equal length, each a row of a matrix."""
         found = matrix_of(self._found(name), self._at)
         if found is None:
             raise PlanError(
-                f"{self._stream}.{name} is no column of strings or lists of one length",
+                f"{self._stream}.{name} must hold values of equal length",
                 hint=f'use {self._stream}.arrow("{name}")',
             )
         rows, valid = found
@@ -92,7 +92,7 @@ class Rows:
         return rows
 
     def valid(self) -> Valid | None:
-        """Where nothing that was read is NULL; None: everywhere."""
+        """Where no value read so far is NULL; None: everywhere."""
         known = [valid for _, valid in self._values.values() if valid is not None]
         known += self._filled.values()
         return np.logical_and.reduce(known) if known else None
@@ -128,7 +128,7 @@ def gathered(
 
 
 def numpy_type(kind: pa.DataType) -> Any:
-    """The numpy type of columns of an Arrow type that lie in memory as numpy has them, or None."""
+    """The numpy type of an Arrow type with the same layout in memory, or None."""
     if pa.types.is_timestamp(kind):
         return np.dtype(f"datetime64[{kind.unit}]")
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -144,7 +144,7 @@ def _lying(column: pa.Array, dtype: Any) -> NDArray[Any]:
 
 
 def matrix_of(column: pa.Array, at: Positions | None) -> tuple[Values, Valid | None] | None:
-    """Rows of one width as a matrix, and where they are not NULL; None: they are no such rows."""
+    """Rows of equal width as a matrix, and where they are not NULL; None: their widths differ."""
     if column.null_count == 0:
         found = _matrix(column)
         if found is None or at is None:
@@ -171,7 +171,7 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _matrix(column: pa.Array) -> tuple[Values, Valid | None] | None:
-    """Rows of a column without NULLs as they lie in memory, and where lists have none in them."""
+    """Rows of a column without NULLs, straight from memory, and where their lists have no NULL."""
     kind, rows = column.type, len(column)
     if pa.types.is_fixed_size_binary(kind):
         return _cut(
@@ -211,5 +211,5 @@ def _bytes(data: pa.Buffer | None) -> Values:
 
 
 def _cut(whole: Values, first: int, rows: int, width: int) -> Values:
-    """So many values from the first on, as a matrix; a buffer may have more than its rows."""
+    """The first `count` values as a matrix; a buffer may be longer than its rows."""
     return whole[first : first + rows * width].reshape(rows, width)

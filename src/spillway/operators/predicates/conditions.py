@@ -1,9 +1,9 @@
-"""Conditions as users say them: what is asked of rows, and what is known of it.
+"""Conditions as users write them, and what is known about their cost.
 
-A condition is a function over columns of candidate pairs that gives a boolean array, a function of one
-row of each stream (`scalar`), or SQL text. `predicate` adds what is known of it: a cheap necessary
-condition that is looked at first, and what a pair costs. With the streams it is over it is a `Predicate`
-(operators/predicates/predicate.py).
+A condition is a function over columns of candidate pairs that returns a boolean array, a function of one
+row of each stream (`scalar`), or SQL text. `predicate` adds a cheap necessary condition that filters
+first, and the cost of a pair. Together with its streams it becomes a `Predicate`
+(operators/predicates/binding.py).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A function or SQL text, with what is known of it."""
+    """A function or SQL text, with its prefilter and cost."""
 
     test: Callable[..., Any] | str
     prefilter: str | None = None
-    #: Microseconds of one pair, until it has been measured.
+    #: Microseconds of one pair, until it is measured.
     cost_us: float | None = None
 
     def __post_init__(self) -> None:
@@ -37,18 +37,18 @@ class Condition:
             raise PlanError(
                 f"a condition is SQL text or a function, not {self.test!r}",
                 hint='for example match("a.x < b.x") or match(lambda a, b: a.x < b.x); where() takes '
-                "Columns, and is asked of results",
+                "Columns, and filters results",
             )
         if self.prefilter is not None and not isinstance(self.prefilter, str):
             raise PlanError(
-                f"prefilter={self.prefilter!r} is no SQL text",
-                hint='for example prefilter="abs(a.x - b.x) < 3"; a function that must hold as well is '
-                "a match() of its own",
+                f"prefilter={self.prefilter!r} must be a SQL string",
+                hint='for example prefilter="abs(a.x - b.x) < 3"; add a function that must also hold as '
+                "another match()",
             )
         if self.cost_us is not None and not _is_time(self.cost_us):
             raise PlanError(
-                f"cost={self.cost_us!r} is no number of microseconds above zero",
-                hint="leave cost out: what a pair costs is measured while the query runs",
+                f"cost={self.cost_us!r} must be a positive number of microseconds",
+                hint="leave cost out: the query measures the cost of a pair while it runs",
             )
 
 
@@ -58,7 +58,7 @@ def _is_time(cost: Any) -> bool:
 
 
 class Scalar:
-    """A function of one row of each stream, called for one pair after the other."""
+    """A function of one row of each stream, called pair by pair."""
 
     def __init__(self, test: Callable[..., Any]) -> None:
         self._test = test
@@ -103,18 +103,18 @@ class _OneRow:
 
     @property
     def null(self) -> bool:
-        """Whether a value that was read is NULL."""
+        """Whether a value read so far is NULL."""
         return any(values[self.at] is None for values in self._lists.values())
 
 
 def scalar(test: Callable[..., Any]) -> Scalar:
     """Makes a condition of a function of one row of each stream; warns that it is slow.
 
-    A NULL is None, which the function has to expect: nothing is left out for it.
+    A NULL is None, and the function must expect it: no pair is left out.
     """
     found = Scalar(test)
     warnings.warn(
-        f"{found.__name__} is called for every candidate pair, at a microsecond or more each; "
+        f"{found.__name__} runs once for every candidate pair, a microsecond or more each; "
         "a function over whole columns takes a hundredth of that",
         stacklevel=2,
     )
@@ -124,5 +124,5 @@ def scalar(test: Callable[..., Any]) -> Scalar:
 def predicate(
     test: Callable[..., Any] | str, prefilter: str | None = None, cost: float | None = None
 ) -> Condition:
-    """A condition with a cheap SQL condition that must hold wherever it does, and µs per pair."""
+    """A condition with a cheap SQL condition that holds wherever it does, and its µs per pair."""
     return Condition(test, prefilter, cost)

@@ -1,10 +1,9 @@
-"""What a condition over several streams says of two: its bands, asked as soon as both are there.
+"""What a condition over several streams implies about two: its bands, tested as soon as both are there.
 
-The condition itself is asked when the last of its streams joins. Until then nothing would keep
-combinations from multiplying, though `abs(a.x - b.x) < 1 and abs(b.x - c.x) < 1` says of a and b alone
-which of them can come to anything. A band must hold wherever its condition does. It is judged in double
-precision and a little too wide (plan/sql/bands.py), and cannot fail: where one part of a condition
-guards another, it still does.
+The condition itself filters when the last of its streams joins; until then combinations would multiply,
+although `abs(a.x - b.x) < 1 and abs(b.x - c.x) < 1` already limits pairs of a and b. A band holds
+wherever its condition does. It is tested in double precision, slightly too wide (plan/sql/bands.py), and
+cannot fail, so one part of a condition still guards another.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class InBands:
-    """That some bands hold, all between the same two streams."""
+    """The condition that some bands hold, all between the same two streams."""
 
     bands: tuple[Band, ...]
 
     @property
     def columns(self) -> frozenset[Column]:
-        """The columns that it looks at."""
+        """The columns that it reads."""
         return frozenset(column for band in self.bands for column in (band.left, band.right))
 
     def may_hold(self, rows: Mapping[str, Rows], count: int) -> Mask:
@@ -45,7 +44,7 @@ class InBands:
 def between_two(
     bands: Sequence[Band], streams: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str], InBands]]:
-    """Bands by the two streams that they are between, which come in the order of `streams`.
+    """Bands by the two streams that they are between, in the order of `streams`.
 
     Example:
         >>> x, y, z = (Column(stream, "x") for stream in "abc")
@@ -66,7 +65,7 @@ def _may_hold(band: Band, left: Rows, right: Rows) -> Mask:
     columns = (left, band.left.name), (right, band.right.name)
     valid = [rows.values(name)[1] for rows, name in columns]
     if band.overflows(_span(mine, valid[0]), _span(theirs, valid[1])):
-        # The condition may fail on them, and it alone is to say so.
+        # The condition may fail on these pairs, and only it may say so.
         held = np.ones(len(mine), np.bool_)
     else:
         (first, last), _ = band.ranges(mine, single=single or other)
@@ -79,14 +78,14 @@ def _may_hold(band: Band, left: Rows, right: Rows) -> Mask:
 
 
 def _numbers(rows: Rows, column: Column) -> tuple[Floats, bool]:
-    """The values of a column as bands have them, and whether they are of single precision."""
+    """The values of a column as bands use them, and whether they are single precision."""
     values = rows[column.name]
     whole = values.view(np.int64) if values.dtype.kind == "M" else values
     return np.asarray(whole).astype(np.float64), values.dtype == np.float32
 
 
 def _span(numbers: Floats, valid: Mask | None) -> Span:
-    """The least and the largest that is finite, of those that are not NULL."""
+    """The least and largest finite values that are not NULL."""
     finite = np.isfinite(numbers) if valid is None else np.isfinite(numbers) & valid
     some = numbers[finite]
     return (float(some.min()), float(some.max())) if len(some) else (0.0, 0.0)

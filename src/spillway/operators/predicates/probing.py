@@ -1,8 +1,8 @@
-"""What is measured of predicates: how many pairs each was given, how many passed, how long it took.
+"""Measurements of predicates: how many pairs each tested, how many passed, and how long it took.
 
-By that predicates are looked at in an order here, and streams are visited in one: here where rows have
-equal keys, or all streams of a segment are in one slot; else by the driver (policies/ring/probing.py).
-Measured time decides nothing but orders, and no order changes a result.
+They decide the order of predicates, and the order in which streams are visited: here where rows have
+equal keys or all streams of an interval are in one slot, else by the driver (policies/ring/probing.py).
+Measured time decides only orders, and no order changes a result.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from math import inf
 from spillway.operators.base import MATCHED, SPENT
 from spillway.operators.predicates.predicate import Predicate, due
 
-#: What is taken for true of a predicate that was not measured yet.
+#: Assumptions about a predicate that has not been measured yet.
 GUESSED_SELECTIVITY = 0.1
 GUESSED_COST_US = 0.05
-#: Rows of a stream that a row finds by its key, until they were counted.
+#: Rows of a stream that a row finds by its key, until they are counted.
 GUESSED_PARTNERS = 10.0
-#: Microseconds of a pair of which nothing is asked: a vectorised copy.
+#: Microseconds of a pair without any predicate: a vectorised copy.
 PAIRED_US = 0.02
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was counted of predicates, as manifests have it (operators/base.py)."""
+    """Counts of predicates, as manifests store them (operators/base.py)."""
 
     counts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def selectivity(self, predicate: Predicate) -> float:
-        """The part of the pairs that pass."""
+        """The fraction of pairs that pass."""
         pairs, passed = self.counts.get(MATCHED + predicate.label, (0.0, 0.0))
         return passed / pairs if pairs else GUESSED_SELECTIVITY
 
@@ -43,7 +43,7 @@ class Measured:
 
 
 def together(counts: Sequence[Mapping[str, tuple[float, float]]]) -> Measured:
-    """What several slots or rounds have counted, as one."""
+    """The counts of several slots or rounds, added up."""
     found: dict[str, tuple[float, float]] = {}
     for key, (pairs, more) in (item for one in counts for item in one.items()):
         if key.startswith((MATCHED, SPENT)):
@@ -53,7 +53,7 @@ def together(counts: Sequence[Mapping[str, tuple[float, float]]]) -> Measured:
 
 
 def in_order(predicates: Sequence[Predicate], measured: Measured) -> list[Predicate]:
-    """Predicates, those first that discard the most pairs for their cost."""
+    """Predicates, sorted so that those that discard the most pairs for their cost come first."""
 
     def rank(predicate: Predicate) -> float:
         return measured.cost_us(predicate) / max(1.0 - measured.selectivity(predicate), 1e-9)
@@ -68,11 +68,11 @@ def probe_order(
     partners: Mapping[str, float],
     measured: Measured,
 ) -> tuple[str, ...]:
-    """The other streams, in the order in which a row of one of them looks for partners.
+    """The other streams, in the order in which a row of one stream looks for partners.
 
-    The lowest rank is next, (found - 1) / work: few combinations for little work. `partners` are the
-    rows that a row finds by its key. A stream in which it finds several, and that no predicate connects
-    with those before, multiplies combinations that a predicate may discard: it waits for connected ones.
+    The lowest rank comes next, (found - 1) / work: few combinations for little work. `partners` is the
+    number of rows that a row finds by its key. A stream in which it finds several, and which no
+    predicate connects with those before, would multiply combinations: it waits until it is connected.
 
     Example:
         >>> ab, bc = (Predicate(on, tuple(on), min) for on in ("ab", "bc"))
@@ -92,7 +92,7 @@ def probe_order(
 
 
 def _rank(partners: float | None, asked: Sequence[Predicate], measured: Measured) -> float:
-    """What a step adds to the combinations, for its work."""
+    """The growth of combinations in a step, for its work."""
     pairs = GUESSED_PARTNERS if partners is None else partners
     passed, pair_us = 1.0, PAIRED_US
     for predicate in in_order(asked, measured):

@@ -1,12 +1,12 @@
-"""Predicates tried on a few rows: what a pair costs, and how many pass, before a join has begun.
+"""Predicates measured on a few rows before a join begins: the cost of a pair, and how many pass.
 
-Pairs are drawn from samples of the streams, in blocks: one pair, then two, four and so on while the
-next block is sure to be cheap, so that a slow predicate is called for few pairs and a quick one for
-thousands. All blocks tell how many pairs pass. The last one alone tells what a pair costs, since a call
-has a cost of its own that the pairs of a large block share. Time decides on speed, never on results.
+Pairs are drawn from samples of the streams in blocks of one, two, four and so on while the next block is
+sure to be cheap: a slow predicate runs on few pairs, a quick one on thousands. All blocks count how many
+pairs pass. Only the last gives the cost of a pair, because a large block spreads the cost of a call.
+Time decides speed, never results.
 
-Known limitation: pairs are drawn whatever their times are, so a predicate that time itself makes likely
-looks less so. And bands are judged pair by pair, though a sliced join answers them from a sorted order.
+Known limitation: pairs are drawn regardless of their times, so a predicate that correlates with time
+looks less likely. And bands are tested pair by pair, though a sliced join uses a sorted order.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from spillway.operators.predicates.probing import Measured
 
 #: Pairs of the largest block.
 MOST_PAIRS = 8192
-#: Seconds that all predicates together may take, but for one pair of each.
+#: Seconds that all predicates together may take, except for one pair of each.
 BUDGET_S = 1.0
 
 
 def tried(
     predicates: Sequence[Predicate], samples: Mapping[str, pa.RecordBatch], seed: int = 0
 ) -> Measured:
-    """What is measured of predicates on pairs of sampled rows; every sample has a row at least.
+    """Measures predicates on pairs of sampled rows; every sample has at least one row.
 
-    A predicate that fails is not measured: where it must not, the join itself will say so.
+    A predicate that fails is not measured: if the failure matters, the join itself will raise it.
     """
     counts: dict[str, tuple[float, float]] = {}
     for predicate in predicates:
@@ -51,7 +51,7 @@ def _tried(
     random: np.random.Generator,
     budget_s: float,
 ) -> dict[str, tuple[float, float]]:
-    # What a predicate does once, such as to compile itself, is no part of what a pair costs.
+    # One-time work of a predicate, such as compiling itself, does not count as the cost of a pair.
     _judge(predicate, samples, 1, random)
     pairs, passed, took_s = 1, 0.0, 0.0
     judged_pairs, spent_s = 0, 0.0
@@ -76,7 +76,7 @@ def _judge(
     pairs: int,
     random: np.random.Generator,
 ) -> OperatorStats:
-    """Judges so many pairs, drawn anew."""
+    """Tests this many pairs, newly drawn."""
     stats = OperatorStats(1)
     drawn = {
         stream: random.integers(samples[stream].num_rows, size=pairs)

@@ -1,13 +1,14 @@
 """Values of SQL conditions, one for each candidate pair, and how they become values of other types.
 
 Whole numbers are 64 bits wide, whatever their type; dates are days and timestamps microseconds. Text
-and decimals are Arrow's, everything else is numpy's. Where a value is NULL, `valid` says so for all
-types, and the value itself may be anything.
+and decimals are Arrow arrays, everything else is numpy's. `valid` marks NULLs for all types; the value
+under a NULL is arbitrary.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def there(one: Value) -> Any:
 
 
 def of_arrow(found: pa.Array | pa.Scalar) -> Value:
-    """What an Arrow function gives, of numbers or truth, as numpy."""
+    """Numbers or booleans that an Arrow function returned, as numpy."""
     nothing = False if pa.types.is_boolean(found.type) else 0
     if isinstance(found, pa.Scalar):
         value = found.as_py()
@@ -113,7 +114,7 @@ def _doubles(values: pa.Array | pa.Scalar, kind: Kind) -> Any:
         found = values.as_py()
         return np.float64(0 if found is None else float(found))
     if kind.precision <= _EXACT_DIGITS and kind.scale <= _EXACT_POWER:
-        # Both are exact, so that one division rounds once.
+        # Both are exact, so the division rounds once.
         whole = np.frombuffer(values.buffers()[1], np.int64)[::2] if len(values) else np.empty(0)
         whole = whole[values.offset : values.offset + len(values)]
         return whole.astype(np.float64) / 10.0**kind.scale
@@ -122,7 +123,7 @@ def _doubles(values: pa.Array | pa.Scalar, kind: Kind) -> Any:
 
 
 def cased(name: str, one: Value) -> Value:
-    """The length of text, or text in small or capital letters."""
+    """The length of text, or text in lower or upper case."""
     if name == "length":
         return Value(of_arrow(pc.utf8_length(one.of)).of.astype(np.int64), one.valid, one.failed)
     return Value(_mapped(name, one.of), one.valid, one.failed)
@@ -135,7 +136,7 @@ def _mapped(name: str, text: pa.Array | pa.Scalar) -> Any:
         return pa.scalar(None if value is None else _letters(name, value), pa.string())
     if pc.all(plain).as_py() is not False:
         return (pc.ascii_lower if name == "lower" else pc.ascii_upper)(text)
-    # A letter may become several, which Arrow does not do.
+    # One letter may become several, which Arrow does not support.
     distinct = text.dictionary_encode()
     made = [None if v is None else _letters(name, v) for v in distinct.dictionary.to_pylist()]
     return pa.array(made, pa.string()).take(distinct.indices)
@@ -150,3 +151,28 @@ def _mask(column: pa.Array) -> Any:
     if not column.null_count:
         return None
     return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def valid_of(*of: Value) -> Any:
+    """Where none of some values is NULL; None: everywhere."""
+    known = [one.valid for one in of if one.valid is not None]
+    return reduce(np.logical_and, known) if known else None
+
+
+def either_set(one: Any, other: Any) -> Any:
+    """Where one of two masks is set; None: nowhere."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def failed_of(*of: Value) -> Any:
+    """Where evaluation fails; a value is only evaluated where those left of it are not NULL."""
+    found, before = None, None
+    for one in of:
+        if one.failed is not None:
+            seen = one.failed if before is None else one.failed & before
+            found = either_set(found, seen)
+        if one.valid is not None:
+            before = one.valid if before is None else before & one.valid
+    return found

@@ -182,14 +182,15 @@ class Visit:
         self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
     ) -> Iterator[Found]:
         """What candidates of a run become."""
+        ranges = (some.which, some.start, some.count)
+        wanted = (
+            some.order, limits.begins, limits.ends, limits.times, self._first, self._last,
+            limits.marks, self._before or 0,
+        )  # fmt: skip
         at, offset = 0, 0
         while at < len(some.which):
             since = time.perf_counter()
-            left, right, at, offset, seen = expand_within(
-                some.which, some.start, some.count, at, offset, most, some.order,
-                limits.begins, limits.ends, limits.times, self._first, self._last,
-                limits.marks, self._before or 0,
-            )  # fmt: skip
+            left, right, at, offset, seen = expand_within(ranges, wanted, at, offset, most)
             took = time.perf_counter() - since
             considered = round(seen * limits.share)
             left, right = self._passed(data, left, right, considered, some.answered, took)

@@ -1,24 +1,22 @@
-"""Conditions that a sorted order can answer.
+"""Bands: conditions that a sorted order can answer.
 
-`abs(a.x - b.x) < 3`, `a.x - b.x between 1 and 2` and `a.x < 2 * b.y` have one form: a linear
-expression in one column of each of two streams, compared with a constant. Given a row of one stream,
-the values of the other that satisfy it are a range, found by binary search instead of by comparing all
-pairs.
+`abs(a.x - b.x) < 3`, `a.x - b.x between 1 and 2` and `a.x < 2 * b.y` have one form: a linear expression
+in one column of each of two streams, compared with a constant. For a row of one stream, the matching
+values of the other are a range, found by binary search instead of comparing all pairs.
 
-A range is a necessary condition, a little wider than what it was made of, so that rounding loses
-nothing; the condition itself is evaluated on what is found. Where the condition says nothing else, it
-need not be evaluated but at the ends of the range, where rounding decides. Columns are of numbers, of
-dates or of timestamps; decimals have no bands.
+A range is a necessary condition, slightly wider than the band, so that rounding loses nothing; the
+condition itself then filters the rows found. Where the bands are equivalent to the condition, only rows
+at the ends of a range are tested, where rounding decides. Columns hold numbers, dates or timestamps;
+decimals have no bands.
 
-NaN is in no range, but may satisfy the condition, being the largest number: a band knows whether it
-does. Where a number that the condition calculates may leave its type (plan/sql/linear.py), judged by the
-least and the largest value of both columns, no band of the condition is used, so that it does fail,
-whichever way pairs are found.
+NaN is in no range but may satisfy the condition, as the largest number: a band knows whether it does. A
+condition that can overflow (plan/sql/linear.py), judged by the least and largest values of both columns,
+uses none of its bands, so that it fails however pairs are found.
 
-Known limitation: a part of a condition that is no band, a product of columns say, is evaluated only on
-pairs that the bands of other parts leave, and does not fail on others; nor does a band between other
-streams than the two that are there first (operators/predicates/implied.py). Spark, too, does not say in
-which order the parts of a condition are evaluated.
+Known limitation: a part that is not a band, such as a product of columns, is evaluated only on pairs
+that the bands of other parts leave, and does not fail on others; the same holds for a band between
+streams that join later (operators/predicates/implied.py). Spark does not define an order of evaluation
+either.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from spillway.plan.sql.linear import (
     linear,
     sum_of,
 )
-from spillway.plan.sql.typed import Applied, Read, Typed, parts_of
+from spillway.plan.sql.nodes import Applied, Read, Typed, parts_of
 
 Floats = NDArray[np.float64]
 #: The first and the last value of ranges.
@@ -51,7 +49,7 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 @dataclass(frozen=True)
 class Band:
-    """That low <= p * left + q * right <= high."""
+    """The condition low <= p * left + q * right <= high."""
 
     left: Column
     right: Column
@@ -59,17 +57,17 @@ class Band:
     q: float
     low: float
     high: float
-    #: The sum of the sizes of all constants that were added up.
+    #: The sum of the absolute values of all constants.
     constants: float
-    #: Whether it does not hold where a value is NaN.
+    #: Whether it is false where a value is NaN.
     ordered: bool = True
-    #: What is calculated on the way, and may leave its type.
+    #: The numbers calculated on the way that may overflow.
     sums: tuple[Sum, ...] = ()
-    #: The sizes of p and q, before some terms cancelled others.
+    #: The sizes of p and q, before terms cancelled.
     factors: tuple[float, float] = (0.0, 0.0)
 
     def between(self, stream: str, other: str) -> Band | None:
-        """The same, with `right` of one stream and `left` of the other; None if it is of others."""
+        """The band with `right` in the first stream and `left` in the other; None: it is of others."""
         if (self.left.stream, self.right.stream) == (other, stream):
             return self
         if (self.right.stream, self.left.stream) == (other, stream):
@@ -79,13 +77,14 @@ class Band:
         return None
 
     def overflows(self, left: Span, right: Span) -> bool:
-        """Whether something that is calculated from numbers between these ends may leave its type."""
+        """Whether a number calculated from values between these ends may overflow."""
         return any(one.leaves(left, right) for one in self.sums)
 
     def ranges(self, left: Floats, *, single: bool = False) -> tuple[Ends, Ends]:
-        """For each value of `left`, the values of `right` between which partners are.
+        """For each value of `left`, the range of `right` in which its partners are.
 
-        First those beyond which none is, then those between which all are. There is no NaN in `left`.
+        First the ends beyond which no value is a partner, then those between which every value is.
+        `left` has no NaN.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             ends = [(bound - self.p * left) / self.q for bound in (self.low, self.high)]
@@ -94,7 +93,7 @@ class Band:
             slack = size * (self._off(SINGLE if single else ROUNDING) / abs(self.q)) + 1e-300
             wide = first - slack, last + slack
             sure = np.maximum(first + slack, -LARGEST), np.minimum(last - slack, LARGEST)
-        # Of infinite values the end may be unknown, and then anything may be a partner.
+        # For infinite values an end may be unknown: then any value may be a partner.
         for end, unknown in zip(wide, (-np.inf, np.inf), strict=True):
             end[np.isnan(end)] = unknown
         for end, none in zip(sure, (np.inf, -np.inf), strict=True):
@@ -102,13 +101,14 @@ class Band:
         return wide, sure
 
     def _off(self, rounding: float) -> float:
-        """What p * left + q * right may be off by where it is at an end, over |p * left| + constants.
+        """The error of p * left + q * right at an end of a range, over |p * left| + constants.
 
-        k operations in a precision u are off by k u (F |left| + G |right| + constants), F and G being
-        the factors. At an end |q * right| is |p * left| + constants at most. With m the largest of 1,
-        F / |p| and G / |q| that is 2 k u m (|p * left| + constants), and twice that where `right` itself
-        is off by it, as long as k u m is below a half. `rounding` is 4 k u for more operations than
-        there are in a condition. Beyond that nothing is left but rounding, and all may be partners.
+        k operations in a precision u are off by k u (F |left| + G |right| + constants), where F and G
+        are the factors. At an end, |q * right| is at most |p * left| + constants. With m the largest
+        of 1, F / |p| and G / |q| that is 2 k u m (|p * left| + constants), and twice that where
+        `right` itself is off by it, as long as k u m is below a half. `rounding` is 4 k u for more
+        operations than a condition has. Beyond that only rounding is left, and every value may be a
+        partner.
         """
         grown = max(1.0, self.factors[0] / abs(self.p), self.factors[1] / abs(self.q))
         off = rounding * grown
@@ -116,7 +116,7 @@ class Band:
 
 
 def bands_of(condition: Typed) -> tuple[Band, ...]:
-    """The bands that must hold for a condition to hold; those of the same sum are one."""
+    """The bands that must hold for a condition to hold; bands over the same sum become one."""
     found: dict[tuple[Column, Column, float, float], Band] = {}
     for band in (band for one in conjuncts(condition) for band in _bands(one)):
         key = (band.left, band.right, band.p, band.q)
@@ -125,12 +125,12 @@ def bands_of(condition: Typed) -> tuple[Band, ...]:
 
 
 def answered(condition: Typed) -> bool:
-    """Whether the bands of a condition, all together, say just what it says."""
+    """Whether the bands of a condition together are equivalent to it."""
     return all(len(list(_bands(one))) == 1 and _plain(one) for one in conjuncts(condition))
 
 
 def equalities(condition: Typed) -> Iterator[tuple[Column, Column]]:
-    """Columns of two streams that must be equal for a condition to hold, and have no band."""
+    """Columns of two streams that must be equal for a condition to hold, without a band."""
     for one in conjuncts(condition):
         if isinstance(one, Applied) and one.name == "=" and not list(_bands(one)):
             match tuple(map(_inside, one.of)):
@@ -160,7 +160,7 @@ def _merged(one: Band, other: Band) -> Band:
 
 
 def _plain(one: Typed) -> bool:
-    """Whether a comparison is an inequality with every column once, so that rounding is as assumed."""
+    """Whether it is an inequality with every column once, which the rounding bound assumes."""
     return isinstance(one, Applied) and one.name != "=" and len(list(_columns(one))) == 2
 
 
@@ -193,7 +193,7 @@ def _compared(one: Applied) -> Iterator[Band]:
     mine, theirs = linear(left), linear(right)
     if mine is None or theirs is None:
         return
-    # Where a constant is the larger side, or the same, NaN is not.
+    # Where a constant is the larger side, or equal, NaN does not satisfy it.
     larger = {"<": [theirs], "<=": [theirs], ">": [mine], ">=": [mine], "=": [mine, theirs]}
     ordered = any(not side.columns for side in larger[one.name])
     gap = mine.plus(theirs, -1.0)
@@ -203,7 +203,7 @@ def _compared(one: Applied) -> Iterator[Band]:
 
 
 def _inside(one: Typed) -> Typed:
-    """A value before it became one of another type."""
+    """A value before its conversion to another type."""
     return _inside(one.of[0]) if isinstance(one, Applied) and one.name == "to" else one
 
 

@@ -1,20 +1,20 @@
 """SQL conditions over columns of several streams, as data.
 
-`parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` gives a tree of `Column`, `Literal` and `Call`. What
-the tree means is decided by the types of the columns (plan/sql/typed.py).
+`parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` returns a tree of `Column`, `Literal` and `Call`. The
+types of the columns decide what the tree means (plan/sql/typed.py).
 
-sqlglot reads the text as Spark's SQL; what of it is known here becomes our tree, and what is not is
-refused by name, before a query starts.
+sqlglot parses the text as Spark SQL. What this module supports becomes our tree; everything else raises
+an error that names it, before a query starts.
 
-Known limitation: CASE, casts of columns, `<=>`, LIKE and subqueries are not known.
+Known limitation: CASE, casts of columns, `<=>`, LIKE and subqueries are not supported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sqlglot
 from sqlglot import expressions as sql
@@ -23,7 +23,7 @@ from sqlglot.errors import SqlglotError
 from spillway.errors import PlanError
 from spillway.plan.sql.kinds import DATE, INTERVAL, TIMESTAMP, TIMESTAMP_NTZ, Kind, kind_of
 
-#: The functions that are known, with the number of their arguments.
+#: The supported functions, with the least and largest number of their arguments.
 FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
         ("abs", "sqrt", "exp", "ln", "log10", "sin", "cos", "tan", "asin", "acos", "atan"), (1, 1)
@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("power", "atan2", "hypot"), (2, 2)),
     **dict.fromkeys(("least", "greatest", "coalesce"), (2, 64)),
 }
-#: What sqlglot calls them, where that is another name.
+#: Other names of these functions in sqlglot.
 _SAME = {"pow": "power", "ceiling": "ceil", "signum": "sign", "char_length": "length"}
 _BINARY: dict[type[sql.Expr], str] = {
     sql.Add: "+", sql.Sub: "-", sql.Mul: "*", sql.Div: "/", sql.Mod: "%",
@@ -41,7 +41,7 @@ _BINARY: dict[type[sql.Expr], str] = {
     sql.And: "and", sql.Or: "or", sql.Pow: "power",
 }  # fmt: skip
 _COMPARISONS = {"<", "<=", ">", ">=", "=", "!="}
-#: Types of constants that are written with a type: `DATE '2024-01-01'`, `3L`, `0.5D`.
+#: Types of constants written with a type: `DATE '2024-01-01'`, `3L`, `0.5D`.
 _TIMES = {
     sql.DType.DATE: DATE,
     sql.DType.TIMESTAMPTZ: TIMESTAMP,
@@ -75,10 +75,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; None is NULL. Times are text, and intervals are microseconds."""
+    """A constant; None is NULL. Times are text, intervals are microseconds."""
 
     value: int | float | Decimal | str | bool | None
-    #: Its type, where the value does not say it.
+    #: Its type, where it does not follow from the value.
     kind: Kind | None = field(default=None, repr=False)
 
 
@@ -104,12 +104,12 @@ Call(name='<=', of=(Column(stream='a', name='x'), Column(stream='b', name='y')))
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as problem:
-        raise refused(text, "it cannot be read") from problem
+        raise refused(text, "it cannot be parsed") from problem
     return _Reader(text).read(tree)
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
-    """The columns an expression reads, each as often as it does."""
+    """The columns an expression reads, once for each use."""
     if isinstance(expression, Column):
         yield expression
     elif isinstance(expression, Call):
@@ -118,65 +118,80 @@ def columns_of(expression: Expression) -> Iterator[Column]:
 
 
 class _Reader:
-    """The tree of sqlglot as ours."""
+    """Turns sqlglot's tree into ours."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def read(self, node: sql.Expr) -> Expression:
         if (name := _BINARY.get(type(node))) is not None:
-            if name in _COMPARISONS and _BINARY.get(type(node.this)) in _COMPARISONS:
-                raise refused(self._text, "comparisons of comparisons need parentheses")
-            return Call(name, (self.read(node.this), self.read(node.expression)))
-        match node:
-            case sql.Paren():
-                return self.read(node.this)
-            case sql.Literal():
-                return Literal(str(node.this) if node.is_string else _number(str(node.this)))
-            case sql.Boolean():
-                return Literal(bool(node.this))
-            case sql.Null():
-                return Literal(None)
-            case sql.Column():
-                return self._column(node)
-            case sql.Neg():
-                inner = self.read(node.this)
-                match inner:
-                    case Literal(value=bool()):
-                        pass
-                    case Literal(value=int() | float() | Decimal() as value, kind=kind):
-                        return Literal(-value, kind)
-                return Call("-", (inner,))
-            case sql.Not(this=sql.Is(this=one, expression=sql.Null())):
-                return Call("isnotnull", (self.read(one),))
-            case sql.Not():
-                return Call("not", (self.read(node.this),))
+            return self._binary(name, node)
+        for kind, reading in _READINGS:
+            if isinstance(node, kind):
+                return reading(self, node)
+        raise self._unknown(node)
+
+    def _binary(self, name: str, node: sql.Expr) -> Expression:
+        if name in _COMPARISONS and _BINARY.get(type(node.this)) in _COMPARISONS:
+            raise refused(self._text, "comparisons of comparisons need parentheses")
+        return Call(name, (self.read(node.this), self.read(node.expression)))
+
+    def _inner(self, node: sql.Paren) -> Expression:
+        return self.read(node.this)
+
+    # Constants
+
+    def _literal(self, node: sql.Literal) -> Expression:
+        return Literal(str(node.this) if node.is_string else _number(str(node.this)))
+
+    def _boolean(self, node: sql.Boolean) -> Expression:
+        return Literal(bool(node.this))
+
+    def _null(self, _: sql.Null) -> Expression:
+        return Literal(None)
+
+    def _negative(self, node: sql.Neg) -> Expression:
+        inner = self.read(node.this)
+        match inner:
+            case Literal(value=bool()):
+                pass
+            case Literal(value=int() | float() | Decimal() as value, kind=kind):
+                return Literal(-value, kind)
+        return Call("-", (inner,))
+
+    # Conditions
+
+    def _not(self, node: sql.Not) -> Expression:
+        match node.this:
             case sql.Is(this=one, expression=sql.Null()):
-                return Call("isnull", (self.read(one),))
-            case sql.Between():
-                one = self.read(node.this)
-                low, high = (self.read(node.args[edge]) for edge in ("low", "high"))
-                return Call("and", (Call(">=", (one, low)), Call("<=", (one, high))))
-            case sql.In() if node.expressions:
-                one = self.read(node.this)
-                return Call("in", (one, *(self.read(value) for value in node.expressions)))
-            case sql.NullSafeEQ():
-                raise refused(self._text, "<=> is not known")
-            case sql.Interval():
-                return self._interval(node)
-            case sql.Cast(this=sql.Literal()):
-                return self._written(node)
-            case sql.Case() | sql.Cast():
-                raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
-            case sql.Func():
-                return self._called(node)
-            case _:
-                raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
+                return Call("isnotnull", (self.read(one),))
+        return Call("not", (self.read(node.this),))
+
+    def _is(self, node: sql.Is) -> Expression:
+        if not isinstance(node.expression, sql.Null):
+            raise self._unknown(node)
+        return Call("isnull", (self.read(node.this),))
+
+    def _between(self, node: sql.Between) -> Expression:
+        one = self.read(node.this)
+        low, high = (self.read(node.args[edge]) for edge in ("low", "high"))
+        return Call("and", (Call(">=", (one, low)), Call("<=", (one, high))))
+
+    def _in(self, node: sql.In) -> Expression:
+        if not node.expressions:
+            raise self._unknown(node)
+        one = self.read(node.this)
+        return Call("in", (one, *(self.read(value) for value in node.expressions)))
+
+    def _null_safe(self, _: sql.NullSafeEQ) -> Expression:
+        raise refused(self._text, "<=> is not supported")
+
+    # Columns, times and functions
 
     def _column(self, node: sql.Column) -> Expression:
         if not node.table or node.db:
             shown = node.sql(dialect="spark")
-            raise refused(self._text, f"{shown} names no stream: write stream.column")
+            raise refused(self._text, f"{shown} does not name a stream: write stream.column")
         return Column(node.table, node.name)
 
     def _interval(self, node: sql.Interval) -> Expression:
@@ -184,12 +199,14 @@ class _Reader:
         many = node.this.name if isinstance(node.this, sql.Literal) else ""
         if unit not in _UNITS or not many.removeprefix("-").isdecimal():
             shown = node.sql(dialect="spark")
-            raise refused(self._text, f"{shown} is not known: write INTERVAL 5 MINUTES")
+            raise refused(self._text, f"{shown} is not supported: write INTERVAL 5 MINUTES")
         return Literal(int(many) * _UNITS[unit], INTERVAL)
 
-    def _written(self, node: sql.Cast) -> Expression:
-        """A constant that is written with its type."""
+    def _cast(self, node: sql.Cast) -> Expression:
+        """A constant that is written with its type; other casts are not supported."""
         literal, kind = node.this, node.to.this
+        if not isinstance(literal, sql.Literal):
+            raise self._unknown(node)
         if literal.is_string and kind in _TIMES:
             return Literal(literal.name, _TIMES[kind])
         if not literal.is_string and kind in _NUMBERS:
@@ -198,7 +215,7 @@ class _Reader:
                 return Literal(float(literal.name), found)
             if isinstance(number, int) and number < found.limit:
                 return Literal(number, found)
-        raise refused(self._text, f"{node.sql(dialect='spark')} is not known")
+        raise self._unknown(node)
 
     def _called(self, node: sql.Func) -> Expression:
         if isinstance(node, sql.Log) and node.expression is not None and node.this.name == "10":
@@ -208,14 +225,40 @@ class _Reader:
         of = _arguments(node)
         least, most = FUNCTIONS.get(known, (0, -1))
         if known not in FUNCTIONS:
-            raise refused(self._text, f"the function {name} is not known")
+            raise refused(self._text, f"the function {name} is not supported")
         if not least <= len(of) <= most:
             raise refused(self._text, f"the function {name} does not take {len(of)} arguments")
         return Call(known, tuple(self.read(one) for one in of))
 
+    def _unknown(self, node: sql.Expr) -> PlanError:
+        return refused(self._text, f"{node.sql(dialect='spark')} is not supported")
+
+    def _unsupported(self, node: sql.Expr) -> Expression:
+        raise self._unknown(node)
+
+
+#: How each kind of node is read; the first that fits counts, since most of sqlglot's are functions too.
+_READINGS: tuple[tuple[type[sql.Expr], Callable[[_Reader, Any], Expression]], ...] = (
+    (sql.Paren, _Reader._inner),
+    (sql.Literal, _Reader._literal),
+    (sql.Boolean, _Reader._boolean),
+    (sql.Null, _Reader._null),
+    (sql.Column, _Reader._column),
+    (sql.Neg, _Reader._negative),
+    (sql.Not, _Reader._not),
+    (sql.Is, _Reader._is),
+    (sql.Between, _Reader._between),
+    (sql.In, _Reader._in),
+    (sql.NullSafeEQ, _Reader._null_safe),
+    (sql.Interval, _Reader._interval),
+    (sql.Cast, _Reader._cast),
+    (sql.Case, _Reader._unsupported),
+    (sql.Func, _Reader._called),
+)
+
 
 def _arguments(node: sql.Func) -> Sequence[sql.Expr]:
-    """What a function is given, in order."""
+    """The arguments of a function, in order."""
     if isinstance(node, sql.Anonymous):
         return list(node.expressions)
     found: list[sql.Expr] = []
@@ -225,14 +268,14 @@ def _arguments(node: sql.Func) -> Sequence[sql.Expr]:
 
 
 def _number(text: str) -> int | float | Decimal:
-    """What Spark takes a number for: with a point it is a decimal, with an exponent a double."""
+    """A number as Spark reads it: with a point it is a decimal, with an exponent a double."""
     if text.isdecimal():
         return int(text)
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
 def refused(text: str, why: str, hint: str | None = None) -> PlanError:
-    """That a condition cannot be used."""
+    """The error for a condition that cannot be used."""
     return PlanError(
         f"the condition {text!r} cannot be used: {why}",
         hint=hint

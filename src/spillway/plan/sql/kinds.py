@@ -1,10 +1,10 @@
-"""The types of values in SQL conditions, as Spark calls them, and what two of them have in common.
+"""The types of values in SQL conditions, as Spark names them, and the common type of two.
 
-The rules are those of Spark's ANSI mode, the default of Spark 4: whole numbers become the wider of
-both; a whole number and a `float` become `double`; a decimal and a floating point number become
-`double`; a decimal and a whole number become a decimal that has room for both. Where no decimal of 38
-digits has, Spark rounds; here there is nothing in common. Nor have text and numbers, or dates and
-timestamps: Spark would convert one of them row by row, by rules of its own.
+The rules are those of Spark's ANSI mode, the default of Spark 4: two whole numbers become the wider
+type; a whole number and a `float` become `double`; a decimal and a floating point number become
+`double`; a decimal and a whole number become a decimal that holds both. Where 38 digits are not enough,
+Spark rounds; here there is no common type. Neither have text and numbers, or dates and timestamps: Spark
+would convert one of them row by row, by rules of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 #: Digits of the widest decimal.
 WIDEST = 38
-#: Whole numbers, from narrow to wide: bits, and digits of the decimal that has room for all.
+#: Whole numbers, from narrow to wide: bits, and digits of the decimal that holds all of them.
 _WHOLE = {"tinyint": (8, 3), "smallint": (16, 5), "int": (32, 10), "bigint": (64, 20)}
 _FLOATING = ("float", "double")
 _OTHERS = ("boolean", "string", "date", "timestamp", "timestamp_ntz")
@@ -34,32 +34,32 @@ class Kind:
 
     @property
     def known(self) -> bool:
-        """Whether values can be compared at all, rather than be NULL or not."""
+        """Whether values can be compared, not only tested for NULL."""
         return self.number or self.name in _OTHERS
 
     @property
     def whole(self) -> bool:
-        """Whether it is of whole numbers."""
+        """Whether its values are whole numbers."""
         return self.name in _WHOLE
 
     @property
     def floating(self) -> bool:
-        """Whether it is of floating point numbers."""
+        """Whether its values are floating point numbers."""
         return self.name in _FLOATING
 
     @property
     def decimal(self) -> bool:
-        """Whether it is of decimals."""
+        """Whether its values are decimals."""
         return self.name == "decimal"
 
     @property
     def number(self) -> bool:
-        """Whether it is of numbers."""
+        """Whether its values are numbers."""
         return self.whole or self.floating or self.decimal
 
     @property
     def time(self) -> bool:
-        """Whether it is of dates or timestamps."""
+        """Whether its values are dates or timestamps."""
         return self.name in ("date", "timestamp", "timestamp_ntz")
 
     @property
@@ -69,31 +69,31 @@ class Kind:
 
     @property
     def digits(self) -> tuple[int, int]:
-        """Precision and scale of the decimal that has room for all numbers of the type."""
+        """Precision and scale of the decimal that holds all numbers of the type."""
         return (self.precision, self.scale) if self.decimal else (_WHOLE[self.name][1], 0)
 
 
 BOOLEAN, STRING, DATE = Kind("boolean"), Kind("string"), Kind("date")
 TIMESTAMP, TIMESTAMP_NTZ = Kind("timestamp"), Kind("timestamp_ntz")
 INT, BIGINT, DOUBLE = Kind("int"), Kind("bigint"), Kind("double")
-#: Of NULL alone, which is of any type; and of what is added to timestamps, in microseconds.
+#: The type of NULL, which converts to any other; and of an interval, in microseconds.
 VOID, INTERVAL = Kind("void"), Kind("interval")
 
 
 def kind_of(name: str) -> Kind:
-    """The type that Spark calls so (`DataType.simpleString`)."""
+    """The type with this name in Spark (`DataType.simpleString`)."""
     if (found := _DECIMAL.fullmatch(name)) is not None:
         return Kind("decimal", *map(int, found.groups()))
     return Kind(name)
 
 
 def decimal_of(precision: int, scale: int) -> Kind | None:
-    """The decimal, if there is one so wide."""
+    """The decimal type, if 38 digits are enough."""
     return Kind("decimal", precision, scale) if precision <= WIDEST else None
 
 
 def common(left: Kind, right: Kind) -> Kind | None:
-    """The type that values of both have when they are compared; None: there is none."""
+    """The type to which both are converted for a comparison; None: there is none."""
     if left == right or right == VOID:
         return left
     if left == VOID:

@@ -1,11 +1,11 @@
 """Linear expressions in conditions: columns times factors, and a constant.
 
-`linear` reads one from a part of a condition, and `calculated` all that Spark calculates on the way to
-it, each in its type. Where columns have known bounds, so has every such number, and it is known whether
-one can leave its type, which in ANSI mode is an error: `Sum.leaves`.
+`linear` reads one from a part of a condition; `calculated` lists everything Spark calculates on the way
+to it, each with its type. From the bounds of the columns follow the bounds of every such number, and so
+whether it can overflow its type, which is an error in ANSI mode: `Sum.leaves`.
 
-Factors are of double precision, whatever type the numbers have. So what is said of them is off by a
-little of the *sizes*: of what the terms are together if none cancels another.
+Factors are double precision, whatever the types of the numbers. So results are off by a small multiple
+of the *sizes*: the sum of the absolute values of all terms, where nothing cancels.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.kinds import Kind
-from spillway.plan.sql.typed import Applied, Constant, Read, Typed, parts_of
+from spillway.plan.sql.nodes import Applied, Constant, Read, Typed, parts_of
 
-#: What a calculation of a few steps may be off by, over the sizes of its terms: in double precision, and
-#: in single precision.
+#: The relative error of a calculation of a few steps, over the sizes of its terms: in double precision,
+#: and in single precision.
 ROUNDING = 2.0**-44
 SINGLE = 2.0**-18
 LARGEST = float(np.finfo(np.float64).max)
@@ -36,12 +36,12 @@ class Linear:
 
     columns: dict[Column, float]
     constant: float
-    #: The same with all signs alike, so that nothing cancels.
+    #: The same with all signs positive, so that nothing cancels.
     factors: dict[Column, float]
     constants: float
 
     def plus(self, other: Linear, sign: float) -> Linear:
-        """The sum of both, or the difference."""
+        """The sum or the difference of both."""
         return Linear(
             _sum(self.columns, other.columns, sign),
             self.constant + other.constant * sign,
@@ -50,7 +50,7 @@ class Linear:
         )
 
     def scaled(self, by: float, size: float) -> Linear:
-        """So many times the same; `size` is that of the terms that make the number."""
+        """A multiple of it; `size` is the size of the terms that make the factor."""
         return Linear(
             _sum({}, self.columns, by),
             self.constant * by,
@@ -61,11 +61,11 @@ class Linear:
 
 @dataclass(frozen=True)
 class Sum:
-    """A number that is calculated from two columns, in a type that has no room for all numbers."""
+    """A number calculated from two columns, in a type that may overflow."""
 
     #: The factors of the columns, and the constant.
     terms: tuple[float, float, float]
-    #: Their sizes, before some cancelled others.
+    #: Their sizes, before terms cancelled.
     sizes: tuple[float, float, float]
     #: The first number that is too large.
     limit: float
@@ -77,7 +77,7 @@ class Sum:
         return Sum((q, p, constant), (right, left, rest), self.limit, self.rounding)
 
     def leaves(self, left: Span, right: Span) -> bool:
-        """Whether it may leave its type, where columns are between these ends.
+        """Whether it may overflow its type, where the columns are between these ends.
 
         Example:
             >>> gap = Sum((1.0, -1.0, 0.0), (1.0, 1.0, 0.0), 2.0**31)
@@ -85,18 +85,18 @@ class Sum:
             (False, True)
         """
         least = most = self.terms[2]
-        # Rounding first: the sizes together may be beyond all numbers.
+        # Round first: the sizes together may exceed all numbers.
         slack = self.rounding * self.sizes[2]
         for factor, of, ends in zip(self.terms, self.sizes, (left, right), strict=False):
             low, high = sorted(factor * end for end in ends)
             least, most = least + low, most + high
             slack += self.rounding * of * max(map(abs, ends))
-        # Whole numbers begin at -limit. Not the other way round: nothing is known of NaN.
+        # Whole numbers begin at -limit. Written this way round because NaN compares false.
         return not (least - slack > -self.limit - 1 and most + slack < self.limit)
 
 
 def linear(one: Typed) -> Linear | None:
-    """A part of a condition as a linear expression; None: it is none."""
+    """A part of a condition as a linear expression; None: it is not linear."""
     match one:
         case Read(column=column, kind=kind):
             known = kind.whole or kind.time or kind.floating
@@ -129,10 +129,10 @@ def _of_two(name: str, mine: Linear, theirs: Linear) -> Linear | None:
 
 
 def calculated(one: Typed) -> Iterator[tuple[Linear, Kind]]:
-    """What is calculated for a part of a condition, as far as it is linear, and in which types.
+    """The linear numbers that Spark calculates for a part of a condition, and their types.
 
-    Of `abs(e)` and `-e` that is -e: the least whole number has no opposite. Decimals are not among it:
-    they have room for every result (plan/sql/typed.py).
+    For `abs(e)` and `-e` that includes -e: the least whole number has no opposite. Decimals are left
+    out: they hold every result (plan/sql/typed.py).
     """
     for part in parts_of(one):
         yield from calculated(part)
@@ -144,7 +144,7 @@ def calculated(one: Typed) -> Iterator[tuple[Linear, Kind]]:
 
 
 def sum_of(of: Linear, kind: Kind, left: Column, right: Column) -> Sum:
-    """A linear expression in two columns, with what its type has room for."""
+    """A linear expression in two columns, with the limit of its type."""
     terms = of.columns.get(left, 0.0), of.columns.get(right, 0.0), of.constant
     sizes = of.factors.get(left, 0.0), of.factors.get(right, 0.0), of.constants
     if kind.name == "float":

@@ -1,23 +1,17 @@
-"""SQL conditions with the types of everything in them.
+"""`typed`: gives every part of a SQL condition the type that Spark would give it.
 
-`typed` gives every part of a condition the type that Spark would give it, and says where a value becomes
-one of another type (plan/sql/kinds.py). What has no type is refused here, before a query starts, so that
-operators/predicates/evaluation.py meets nothing that it does not know.
+It also marks where a value is converted to another type (plan/sql/kinds.py). Whatever has no type is
+rejected here, before a query starts, so operators/predicates/evaluation.py knows every node it meets.
 
-Text is taken for a date or a timestamp where a constant is compared with one, in the zone of the
-session. Decimals are added, multiplied and compared, where 38 digits are enough for every result; they
-are not divided.
+A text constant compared with a date or a timestamp becomes one, in the session's time zone. Decimals
+can be added, multiplied and compared where 38 digits hold every result; they cannot be divided.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import TypeAlias
-from zoneinfo import ZoneInfo
 
 from spillway.errors import PlanError
 from spillway.plan.sql.expression import Call, Column, Expression, Literal, refused
@@ -36,67 +30,27 @@ from spillway.plan.sql.kinds import (
     common,
     decimal_of,
 )
+from spillway.plan.sql.nodes import (
+    COMPARISONS,
+    Applied,
+    Constant,
+    Read,
+    SqlCondition,
+    Typed,
+    shown,
+)
+from spillway.plan.sql.times import DAY_US, UnknownZone, is_steady, time_of
 
-COMPARISONS = ("<", "<=", ">", ">=", "=", "!=")
 #: Functions of doubles.
 _OF_DOUBLES = (
     *("sqrt", "exp", "ln", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("radians", "degrees", "sign", "power", "hypot"),
 )
-_DAY_US = 86_400_000_000
-_EPOCH = dt.datetime(1970, 1, 1)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?(Z|[+-]\d\d:\d\d)?")
-#: Zones in which every day has 24 hours.
-_STEADY = ("UTC", "Etc/UTC", "GMT", "Z")
-
-
-@dataclass(frozen=True)
-class Read:
-    """The values of a column."""
-
-    column: Column
-    kind: Kind
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One value for all rows: a date in days, a timestamp in microseconds; None is NULL."""
-
-    value: int | float | Decimal | str | bool | None
-    kind: Kind
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What an operator or a function gives; "to" makes a value one of another type."""
-
-    name: str
-    of: tuple[Typed, ...]
-    kind: Kind
-
-
-Typed: TypeAlias = Read | Constant | Applied
-
-
-@dataclass(frozen=True)
-class SqlCondition:
-    """A condition as it was written, and as it is understood."""
-
-    text: str
-    root: Typed
-
-    @property
-    def columns(self) -> frozenset[Column]:
-        """The columns that it looks at."""
-        return frozenset(_columns(self.root))
-
-
-def _columns(one: Typed) -> Iterator[Column]:
-    if isinstance(one, Read):
-        yield one.column
-    for part in parts_of(one):
-        yield from _columns(part)
+_CAST = "cast the column in its stream, before the join, or use a Python function over the columns"
+_EXACT = (
+    "decimals need results of at most 38 digits, and cannot be divided: cast the column to double in "
+    "its stream, before the join, or write 0.5D for a constant"
+)
 
 
 def typed(
@@ -105,7 +59,7 @@ def typed(
     kinds: Mapping[Column, Kind],
     zone: str = "UTC",
 ) -> SqlCondition:
-    """A condition with its types; refused if Spark would not have it, or mean something else by it.
+    """A condition with its types; raises where Spark would reject it, or mean something else by it.
 
     Example:
         >>> from spillway.plan.sql.expression import parse
@@ -119,11 +73,6 @@ def typed(
             text, f"it is of type {root.kind}, not true or false", "compare it with something"
         )
     return SqlCondition(text, root)
-
-
-def parts_of(one: Typed) -> tuple[Typed, ...]:
-    """What a part of a condition is made of."""
-    return one.of if isinstance(one, Applied) else ()
 
 
 class _Typist:
@@ -141,7 +90,7 @@ class _Typist:
                     return self._time(str(value), kind)
                 found = kind or _kind_of(value)
                 if found is None:
-                    raise self._refused(f"{value} has more digits than any type", _CAST)
+                    raise self._refused(f"{value} has more digits than any type holds", _CAST)
                 return Constant(value, found)
             case Call(name=name, of=of):
                 return self._applied(name, [self.typed(inner) for inner in of])
@@ -173,7 +122,7 @@ class _Typist:
         return Applied(name, tuple(_to(one, wanted) for one in of), kind)
 
     def _alike(self, name: str, of: Sequence[Typed]) -> tuple[Typed, ...]:
-        """Values, brought to the type that they have in common."""
+        """Values, converted to the type they have in common."""
         times = [one.kind for one in of if one.kind.time]
         if times and name not in ("least", "greatest"):
             of = [self._as_time(one, times[0]) for one in of]
@@ -231,91 +180,53 @@ class _Typist:
     # Times
 
     def _later(self, name: str, of: list[Typed]) -> Typed:
-        """A timestamp and an interval; a day of a session's zone need not have 24 hours."""
+        """A timestamp and an interval; a day need not have 24 hours in the session's zone."""
         moments = [one for one in of if one.kind in (TIMESTAMP, TIMESTAMP_NTZ)]
         fits = len(of) == 2 and len(moments) == 1 and (name == "+" or of[0] is moments[0])
         if not fits:
-            raise self._unfit(
-                name, of, "intervals are added to timestamps: b.ts + INTERVAL 5 MINUTES"
-            )
+            raise self._unfit(name, of, "add an interval to a timestamp: b.ts + INTERVAL 5 MINUTES")
         [length] = [one for one in of if one.kind == INTERVAL]
         assert isinstance(length, Constant)
         assert isinstance(length.value, int)
         kind = moments[0].kind
-        if kind == TIMESTAMP and abs(length.value) >= _DAY_US and self._zone not in _STEADY:
+        if kind == TIMESTAMP and abs(length.value) >= DAY_US and not is_steady(self._zone):
             raise self._unfit(
                 name,
                 of,
-                f"not all days have 24 hours in {self._zone}, the session's zone: use intervals below "
-                "a day, or timestamp_ntz",
+                f"not all days have 24 hours in {self._zone}, the session's time zone: use intervals "
+                "below a day, or timestamp_ntz",
             )
         return Applied(name, tuple(replace(o, kind=kind) if o is length else o for o in of), kind)
 
     def _as_time(self, one: Typed, kind: Kind) -> Typed:
-        """Constant text beside a time is one."""
+        """A text constant next to a time is a time."""
         if isinstance(one, Constant) and one.kind == STRING:
             return self._time(str(one.value), kind)
         return one
 
     def _time(self, text: str, kind: Kind) -> Constant:
-        wanted = "yyyy-mm-dd" if kind == DATE else "yyyy-mm-dd hh:mm:ss"
         try:
-            if kind == DATE and _DATE.fullmatch(text):
-                return Constant((dt.date.fromisoformat(text) - _EPOCH.date()).days, kind)
-            found = _TIME.fullmatch(text) if kind != DATE else None
-            if found is not None and not (kind == TIMESTAMP_NTZ and found[5]):
-                return Constant(self._micros(text, kind), kind)
-        except (ValueError, OverflowError):
-            pass  # there is no such day, hour or zone
-        raise self._refused(f"{text!r} is no {kind}", f"write it as '{wanted}'")
+            found = time_of(text, kind, self._zone)
+        except UnknownZone as problem:
+            raise self._refused(
+                f"this machine does not know {self._zone}, the session's time zone",
+                f"write '{text}Z'",
+            ) from problem
+        if found is None:
+            wanted = "yyyy-mm-dd" if kind == DATE else "yyyy-mm-dd hh:mm:ss"
+            raise self._refused(f"{text!r} is not a valid {kind}", f"write it as '{wanted}'")
+        return Constant(found, kind)
 
-    def _micros(self, text: str, kind: Kind) -> int:
-        moment = dt.datetime.fromisoformat(text)
-        if kind == TIMESTAMP and moment.tzinfo is None:
-            try:
-                moment = moment.replace(tzinfo=ZoneInfo(self._zone))
-            except (KeyError, ValueError) as problem:
-                raise self._refused(
-                    f"{self._zone}, the session's zone, is not known here", f"write '{text}Z'"
-                ) from problem
-        if moment.tzinfo is not None:
-            # Through UTC, since a time that a clock leaves out is not what it says.
-            moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
-        return (moment - _EPOCH) // dt.timedelta(microseconds=1)
-
-    # What is refused
+    # Errors
 
     def _unfit(self, name: str, of: Sequence[Typed], hint: str) -> PlanError:
-        shown = " and ".join(_shown(one) for one in of)
+        operands = " and ".join(shown(one) for one in of)
         logical = name in ("and", "or", "not")
-        says = "is for conditions, not for" if logical else "does not take"
-        return self._refused(f"{name} {says} {shown}", hint)
+        says = "takes conditions, not" if logical else "does not take"
+        return self._refused(f"{name} {says} {operands}", hint)
 
     def _refused(self, why: str, hint: str) -> PlanError:
         return refused(self._text, why, hint)
-
-
-_CAST = "cast the column in its stream, before the join, or use a Python function over the columns"
-_EXACT = (
-    "decimals are calculated where 38 digits are enough, and are not divided: cast the column to double "
-    "in its stream, before the join, or write 0.5D for a constant"
-)
-
-
-def _shown(one: Typed) -> str:
-    match one:
-        case Read(column=column, kind=kind):
-            return f"{column.stream}.{column.name} ({kind})"
-        case Constant(value=None):
-            return "NULL"
-        case Constant(kind=kind) if kind.time or kind == INTERVAL:
-            return f"a constant ({kind})"
-        case Constant(value=value, kind=kind):
-            return f"{value!r} ({kind})" if isinstance(value, str) else f"{value} ({kind})"
-        case Applied(name="to", of=(inner,)):
-            return _shown(inner)
-        case Applied(name=name, kind=kind):
-            return f"{name}(...) ({kind})"
 
 
 def _hint(of: Sequence[Typed]) -> str:
@@ -328,9 +239,9 @@ def _hint(of: Sequence[Typed]) -> str:
     return _CAST
 
 
-def _narrow(one: Typed, beside: Sequence[Typed]) -> Kind:
-    """The type of a value; beside decimals a constant has no more digits than it needs."""
-    if isinstance(one, Constant) and one.kind.whole and any(o.kind.decimal for o in beside):
+def _narrow(one: Typed, operands: Sequence[Typed]) -> Kind:
+    """The type of a value; next to decimals a constant has only the digits it needs."""
+    if isinstance(one, Constant) and one.kind.whole and any(o.kind.decimal for o in operands):
         return Kind("decimal", len(str(abs(int(one.value or 0)))), 0)
     return one.kind
 
@@ -358,7 +269,7 @@ def _kind_of(value: int | float | Decimal | str | bool | None) -> Kind | None:
 
 
 def _to(one: Typed, kind: Kind) -> Typed:
-    """A value as one of another type."""
+    """A value, converted to another type."""
     if one.kind == kind:
         return one
     if isinstance(one, Constant):

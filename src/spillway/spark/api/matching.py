@@ -22,13 +22,14 @@ from pyspark.sql.types import LongType
 from spillway.duration import duration_us
 from spillway.errors import PlanError, SettingsError
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import Condition
-from spillway.operators.predicates.predicate import Predicate, bound
+from spillway.operators.predicates.predicate import Predicate
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
 from spillway.policies.ring.slicing import SEGMENT_WINDOWS
-from spillway.routing.segments import MOST_COPIES, Segments
+from spillway.routing.intervals import MOST_COPIES, Intervals
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
 from spillway.spark.api.result import Planned
@@ -169,13 +170,13 @@ def _aligned(
     length = SEGMENT_WINDOWS * max(lengths)
     if adapt.segment is not None:
         length = duration_us("segment", adapt.segment)
-    segments = Segments(length, names.index(master), lengths)
-    _check_copies(segments, names)
+    intervals = Intervals(length, names.index(master), lengths)
+    _check_copies(intervals, names)
     segment, repeated = (_unused(name, frames) for name in (SEGMENT, REPEATED))
     copied = {
         name: _in_segments(
             frame,
-            segments.sql(at, _micros(frame, windows[name].time)),
+            intervals.sql(at, _micros(frame, windows[name].time)),
             segment,
             repeated,
         )
@@ -192,14 +193,14 @@ def _aligned(
     return Planned(plan, lanes, copied, operator)
 
 
-def _check_copies(segments: Segments, names: Sequence[str]) -> None:
+def _check_copies(intervals: Intervals, names: Sequence[str]) -> None:
     """Refuses segments that are so short that rows have more copies than any state has room for."""
-    stream, master = names[segments.most_copied()], names[segments.master]
-    copies = segments.copies_of_each(segments.most_copied())
+    stream, master = names[intervals.most_copied()], names[intervals.master]
+    copies = intervals.copies_of_each(intervals.most_copied())
     if copies > MOST_COPIES:
-        least_s = -(-segments.shortest_us() // 1_000_000)
+        least_s = -(-intervals.shortest_us() // 1_000_000)
         raise SettingsError(
-            f"segments of {segments.length_us / 1e6:g} s would copy a row of {stream} {copies} times",
+            f"segments of {intervals.length_us / 1e6:g} s would copy a row of {stream} {copies} times",
             detail=f"a row is copied to all segments within the windows of {stream} and {master}, and "
             f"{MOST_COPIES} copies are the most",
             hint=f'use segment="{least_s} seconds" or more, or leave segment out: it is '

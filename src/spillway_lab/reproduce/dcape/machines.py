@@ -5,15 +5,15 @@ from __future__ import annotations
 from spillway_lab.reproduce.terms import GROUPS, Feed, Figure, Variant
 from spillway_lab.workloads.dcape import Dcape
 
-#: What is asked of figure 6: outputs at most so far from each other, and at most so many times the
-#: processing time of one slot with five.
+#: Figure 6 holds if outputs differ by at most this, and five slots take at most this many times the
+#: processing time of one.
 SAME_OUTPUT, PROCESSING_TIMES = 0.01, 2.0
 #: The machine of figure 7 runs out of memory after 25 of 40 minutes.
 _LIMIT = 25 / 40
 
 
 def _feed(tuple_ms: int, join_rate: int) -> Feed:
-    """A tuple every so many milliseconds; a minute is a batch."""
+    """A tuple every `every_ms` milliseconds; a minute is a batch."""
     rows = 60_000 // tuple_ms
     return Feed(Dcape(rows=rows, tuple_range=50_000, join_rates=(join_rate,), groups=GROUPS))
 
@@ -31,9 +31,9 @@ MACHINES_FIGURES = (
         _MACHINES,
         memory_part=None,
         setup="A tuple every 20 ms, so 3000 rows of each stream are a minute and a batch; tuple range "
-        "50,000, join rate 1, memory without limit. All slots share the cores of one machine, so "
-        "the processing time, a sum over the batches, tells what it costs to have more slots and "
-        "nothing of what it would bring; virtual time has no part in it.",
+        "50,000, join rate 1, no memory limit. All slots share the cores of one machine, so the "
+        "processing time, a sum over the batches, shows what more slots cost and not what they would "
+        "gain; it does not depend on virtual time.",
     ),
     Figure(
         "dcape-tr-7",
@@ -48,8 +48,8 @@ MACHINES_FIGURES = (
         memory_part=_LIMIT,
         setup="A tuple every 10 ms, so 6000 rows of each stream are a minute and a batch; tuple range "
         "50,000, join rate 2. The paper's engine dies when its 200 MB are full. Here nothing is "
-        "limited, and it is noted when the fullest slot first has more than 25/40 of the state that "
-        "the whole input is: that puts the end of M1 where the paper has it. The paper's M2 is full "
-        "too, after 35 minutes; here each of its slots has half of the state, which is below the limit.",
+        "limited; the figure notes when the fullest slot first exceeds 25/40 of the state of the whole "
+        "input: that puts the end of M1 where the paper has it. The paper's M2 is full too, after 35 "
+        "minutes; here each of its slots has half of the state, which is below the limit.",
     ),
 )

@@ -1,8 +1,8 @@
 """DCAPE section 4 and 5.2, DCAPE-TR section 5.2: state that moves between slots.
 
 The alternating workload is the papers' worst case: half of the groups gets ten rows for each of the
-other, and the halves, which are on a slot each at first, change places. The first phase is half as
-long as the others, so the stretch that is run begins in the middle of one.
+other, and the halves, at first one on each slot, swap. The first phase is half as long as the others,
+so the run starts in the middle of a phase.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from spillway_lab.reproduce.terms import (
 )
 from spillway_lab.workloads.dcape import Dcape
 
-#: What is asked of the outputs of figures 9 and 15: at most so far from each other.
+#: Figures 9 and 15 hold if outputs differ by at most this.
 SAME_OUTPUT = 0.05
-#: What is asked of figure 10: M_least/M_max on average, with relocation at least, without less.
+#: Figure 10: the mean of M_least/M_max, at least this with relocation, less without.
 BALANCED = 0.8
-#: What is asked of figure 12: so many times shorter is the cleanup of the slot with most of it.
+#: Figure 12: the cleanup of the slot with most of it is shorter by at least this factor.
 CLEANUP_TIMES = 3.0
 
-#: Batches of 15 seconds, of which tau_m has whole numbers; and of 3, in which a relocation of four
-#: or five batches is over before the shortest tau_m is.
+#: Batches of 15 seconds, which divide tau_m; and of 3, so that a relocation of four or five batches ends
+#: before the shortest tau_m does.
 PER_MINUTE, FINE_PER_MINUTE = 4, 20
-#: A batch takes its time however few rows it has, so runs of short batches are short.
+#: A batch has a fixed cost however few rows it has, so runs of short batches are short.
 UNEVEN_MINUTES, FINE_MINUTES = 30, 12
 
 TOP, BOTTOM = "theta 90%", "theta 50%"
@@ -49,7 +49,7 @@ def _alternating(minutes: int, per_minute: int, phase_minutes: int) -> Feed:
 
 
 def _plain(scale: int = 1) -> Feed:
-    """Join rate 3, tuple range 30,000; with a scale, so many times as many values and rows."""
+    """Join rate 3, tuple range 30,000; a scale multiplies values and rows."""
     workload = Dcape(
         rows=scale * ROWS_PER_MINUTE // PER_MINUTE,
         tuple_range=scale * 30_000,
@@ -88,9 +88,9 @@ def _uneven(name: str, strategy: str, *shares: float) -> Variant:
 _ALL_MEMORY = Variant(ALL_MEMORY, {"slots": 2, "strategy": "none"})
 _ALTERNATING = _alternating(40, PER_MINUTE, phase_minutes=10)
 _ALTERNATING_SETUP = (
-    "Two slots, memory without limit. Half of the groups gets 10 rows for each row of the other; the "
-    "halves, a slot's groups each at first, change places after {first:g} minutes and then every "
-    "{phase}. A batch is {batch} seconds."
+    "Two slots, no memory limit. Half of the groups gets 10 rows for each row of the other; the halves, "
+    "at first one on each slot, swap after {first:g} minutes and then every {phase}. A batch is {batch} "
+    "seconds."
 )
 _BY_10 = _ALTERNATING_SETUP.format(first=5, phase=10, batch=15)
 
@@ -105,8 +105,8 @@ RELOCATION_FIGURES = (
         _ALTERNATING,
         (_ALL_MEMORY, *(_moving(f"theta {t}%", t / 100) for t in (50, 60, 70, 80, 90))),
         memory_part=None,
-        setup=f"{_BY_10} Slots are compared every 45 seconds (tau_m). In virtual time a relocation can "
-        "delay no rows but those that wait for it; what else it costs is in the processing time.",
+        setup=f"{_BY_10} Slots are compared every 45 seconds (tau_m). In virtual time a relocation "
+        "delays only the rows that wait for it; its other costs are in the processing time.",
     ),
     Figure(
         "dcape-10",
@@ -119,8 +119,8 @@ RELOCATION_FIGURES = (
         "slots",
         memory_part=None,
         setup=f"{_BY_10} theta_r is 90%, tau_m 45 seconds. These are two of the runs of dcape-9. "
-        "Without relocation the slots even out by themselves in the long run, because the halves "
-        "change places; the worst moments tell them apart more than the means.",
+        "Without relocation the slots even out by themselves in the long run, because the halves swap; "
+        "the worst moments tell the runs apart better than the means.",
     ),
     Figure(
         "dcape-11",
@@ -150,9 +150,9 @@ RELOCATION_FIGURES = (
         other_parts=(0.25,),
         setup="Three slots, one of which has 2/3 of the groups at first and the others 1/6 each; "
         "theta_r is 80%, tau_m 45 seconds, a batch 15 seconds, a run 30 minutes. The limit is that of "
-        "each slot, so one is short of memory without relocation. There are 10 "
-        "times as many rows and join values as elsewhere, so that cleanup takes a time that can be "
-        "measured: its seconds are those that a slot was at work, of the slot with most of them.",
+        "each slot, so one is short of memory without relocation. There are 10 times as many rows and "
+        "join values as elsewhere, so that cleanup takes a measurable time: the seconds at work of the "
+        "slot with most of them.",
     ),
     Figure(
         "dcape-tr-15",

@@ -1,7 +1,7 @@
 """DCAPE section 3 and DCAPE-TR section 4: what is pushed to disk, and how much at a time.
 
 A minute is a batch. The papers' limit of 200 MB was for Java objects of unknown size; here it is a
-stated part of the state that the whole input is.
+stated fraction of the state of the whole input.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spillway_lab.reproduce.terms import (
 )
 from spillway_lab.workloads.dcape import Dcape
 
-#: Least-productive has at least so many times the output of most-productive, and so many times fewer
-#: rows of cleanup: what is asked of figure 7, below the paper's 1.7 and 5.1.
+#: Figure 7: least-productive has at least this many times the output of most-productive, and this many
+#: times fewer rows of cleanup; below the paper's 1.7 and 5.1.
 OUTPUT_RATIO, CLEANUP_RATIO = 1.5, 4.0
 #: What still counts as not worse.
 NOT_WORSE = 0.98

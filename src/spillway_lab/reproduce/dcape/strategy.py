@@ -1,4 +1,4 @@
-"""DCAPE section 5.4: spilling that the coordinator controls, against spilling that is local."""
+"""DCAPE section 5.4: spilling controlled by the coordinator, against local spilling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORCED_LIMITS = 100 / 60
 
 
 def _feed(tuple_range: int, *join_rates: float) -> Feed:
-    """A class of groups for each rate, which is a slot's at first."""
+    """A class of groups for each rate, each on one slot at first."""
     workload = Dcape(
         rows=ROWS_PER_MINUTE // _PER_MINUTE,
         tuple_range=tuple_range,
@@ -48,11 +48,11 @@ def _variant(strategy: str) -> Variant:
 
 _PAIR = (_variant(LAZY), _variant(ACTIVE))
 _SETUP = (
-    "Three slots with as many groups each, of which those of the first are the productive ones; "
+    "Three slots with equally many groups, of which those of the first are the productive ones; "
     "theta_r is 80%, tau_m 45 seconds, lambda 2, a batch 15 seconds, a run 30 minutes. "
     "The limit is that of each slot. "
-    "Slots are told to spill 100/60 of it in all, as in the paper, where it was 60 MB and they were "
-    "told to spill 100 MB."
+    "The coordinator makes slots spill 100/60 of it in all, as in the paper, where the limit was 60 MB "
+    "and forced spills 100 MB."
 )
 
 STRATEGY_FIGURES = (
@@ -80,6 +80,6 @@ STRATEGY_FIGURES = (
         setup="The paper's first machine has join rate 4 with a tuple range of 15,000, the others 1 "
         "with 45,000: the same as a tuple range of 45,000 for all with join rates 12, 1 and 1, since "
         f"a rate over a range is what counts. {_SETUP}",
-        beside="dcape-13",
+        compared_with="dcape-13",
     ),
 )

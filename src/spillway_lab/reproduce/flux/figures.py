@@ -46,7 +46,7 @@ def documents_of(
         return known[key]
 
     for figure in figures:
-        results, beside = (
+        results, others = (
             {
                 line: {
                     x: ran(one, f"simulating {figure.name}: {line}, {x:g}")
@@ -54,9 +54,9 @@ def documents_of(
                 }
                 for line, by_x in some.items()
             }
-            for some in (figure.runs(), figure.beside())
+            for some in (figure.runs(), figure.others())
         )
-        yield document(figure, results, beside)
+        yield document(figure, results, others)
 
 
 def simulated(scenario: Scenario | JoinScenario) -> Result:
@@ -67,10 +67,10 @@ def simulated(scenario: Scenario | JoinScenario) -> Result:
 def document(
     figure: SimulatedFigure[S, R],
     results: Mapping[str, Mapping[float, R]],
-    beside: Mapping[str, Mapping[float, R]] | None = None,
+    others: Mapping[str, Mapping[float, R]] | None = None,
 ) -> dict[str, Any]:
     """The figure as plain data; no claim holds where a check of a run failed."""
-    points, every = figure.points(results), {**results, **(beside or {})}
+    points, every = figure.points(results), {**results, **(others or {})}
     measured, borne_out = figure.judge(points, every)
     wrong = [w for by_x in every.values() for found in by_x.values() for w in found.violations]
     return {

@@ -32,7 +32,7 @@ DELTAS_MS = (10, 25, 50, 100, 150, 250, 500)
 
 
 def allowed(loaded: int) -> float:
-    """The part of all processors that so many loaded machines leave.
+    """The fraction of all processors that this many loaded machines leave.
 
     Example:
         >>> allowed(0), round(allowed(32), 2)

@@ -42,7 +42,7 @@ ORDERS, IN_MEMORY = 100, 2.0
 
 
 def pressed(
-    disturbances: tuple[Disturbance, ...], line: str, seconds: float, step_s: float = 0.02
+    disturbances: tuple[Disturbance, ...], line: str, seconds: float, tick_s: float = 0.02
 ) -> Scenario:
     """The cluster of FLUX 6.3 under one policy."""
     adapt = {"strategy": _STRATEGIES[line], "t_gap": _T_GAP, "delta_min": "20 ms"}
@@ -54,8 +54,8 @@ def pressed(
         spill_mode="rotation",
         disturbances=disturbances,
         adapt=adapt,
-        step_s=step_s,
-        batch_s=step_s,
+        tick_s=tick_s,
+        batch_s=tick_s,
     )
 
 

@@ -1,4 +1,4 @@
-"""The parts of the page that FLUX's, PLANS' and PSP's figures have, and their plots; from documents."""
+"""The page sections of simulated and real figures, and their plots; from documents."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ What FLUX does on real executors, with the mechanisms of a query.
 HEAD = """# FLUX, simulated
 
 FLUX was measured on a simulated cluster, and so are its figures here: `spillway simulate` with the
-paper's parameters, under the policies and protocols that a query runs under.
+paper's parameters, under the policies and protocols of a query.
 
 - **Cluster** (FLUX 3, 5.4, 6.3): 32 machines, 45 µs and 80 bytes a row, 16K keys in 64 or 128 groups
   for each machine, links with two packets of 1 kB, a disk of 20 MB/s, moves at 250 Mb/s from point to
-  point and 500 Mb/s in all. The sources give as many rows as are taken.
-- **Load** is a process that takes 0.57 of a processor: that is what the paper says its process of
-  100 µs in 150 costs the operator.
-- **Not modelled** is the spread of the time of a row, and what is in
-`spillway_lab/simulator/cluster/cluster.py`.
+  point and 500 Mb/s in all. The sources give as many rows as the slots can take.
+- **Load** is a process that takes 0.57 of a processor: according to the paper, its process of 100 µs in
+  150 costs the operator that much.
+- **Not modelled**: the spread of the time of a row, and what
+  `spillway_lab/simulator/cluster/cluster.py` lists.
 """
 
 PLANS_REAL_HEAD = """# PLANS, on Spark
 
-PLANS' four settings with the plans and moves of a query, on as many slots as this machine has cores.
+PLANS' four settings with the shapes and moves of a query, on as many slots as this machine has cores.
 More slots, and the other figures, are simulated below.
 """
 
@@ -53,25 +53,25 @@ PLANS_HEAD = f"""# PLANS, simulated
 
 PLANS was measured on a cluster of ten machines, three of which did something else. Here its figures are
 simulated: slots with windowed joins in virtual time (`spillway_lab/simulator/join/joining.py`), under
-the coordinator, policies and protocols that a query runs under.
+the coordinator, policies and protocols of a query.
 
-- **Streams** (PLANS 5.2): A, B and C, each in 100 groups; rows come at random (Poisson), and each run
-  of a figure has the same rows.
+- **Streams** (PLANS 5.2): A, B and C, each in 100 groups; rows come at random (Poisson), and all runs
+  of a figure have the same rows.
 - **Costs** are those by which a query chooses its shapes (`policies/shape/costs.py`), in units of one
-lookup:
-  {COSTS.pair} for a pair that is found, {COSTS.store} for a combination that is stored, {COSTS.result}
-  for a result. What a row meets is what came in the window before it. The paper gives no costs; its
-  joins may well have searched their states without an index.
-- **Moving state** (MSLB): the sender first processes what it has of the groups; the link carries 12.5
-  MB/s, as the paper's may have, and a row has 100 bytes; each tuple costs both ends 0.4; what does not
-  match is made at the receiver before it goes on. Beside slots that a hundred rows a second keep busy
-  that is a fast link. *Calibrated*, it carries what was measured here,
+  lookup: {COSTS.pair} for a pair found, {COSTS.store} for a combination stored, {COSTS.result} for a
+  result. A row meets what came in the window before it. The paper gives no costs; its joins may have
+  searched their states without an index.
+- **Moving state** (MSLB): the sender first processes its rows of the groups; the link carries 12.5
+  MB/s, as the paper's may have, and a row has 100 bytes; each tuple costs both ends 0.4; the receiver
+  makes the states that do not match before it goes on. Compared with slots that a hundred rows a second
+  keep busy, that is a fast link. *Calibrated*, it carries what was measured here,
   {SENT_BYTES_PER_WORK} bytes in the time of one lookup (`bench relocate`, `policies/shape/costs.py`).
-- **Parallel track** (PTLB): the sender goes on with all rows, and skips what is all new at the root,
-  until it has processed the new rows of two windows, as in the paper. In Spillway itself one is enough.
-- **Chosen here**, since the paper does not say: the number of slots, how fast they are, how many pairs
-  match, the window of figures 7, 8 and 13, how long a run is. They are chosen so that the slot with
-  most groups is the bottleneck, and not so that claims hold.
+- **Parallel track** (PTLB): the sender goes on with all rows, and skips all-new combinations at the
+  root, until it has processed the new rows of two windows, as in the paper. In Spillway itself one is
+  enough.
+- **Chosen here**, since the paper does not say: the number of slots, their speed, how many pairs match,
+  the window of figures 7, 8 and 13, the length of a run. They are chosen so that the slot with most
+  groups is the bottleneck, and not so that claims hold.
 - **Checked** in every run: each group is at one slot, or at both ends of a move; and its results are
   those of its rows, each made once, whatever moved or changed its shape.
 """
@@ -103,30 +103,30 @@ def flux_section(document: Mapping[str, Any], plots: str) -> str:
     return "\n".join(lines)
 
 
-#: Why a claim did not hold, found by looking at the data; or made from what was measured.
+#: Why a claim did not hold, from a look at the data; or made from the measurements.
 NOTES: dict[str, str | Callable[[Mapping[str, Any]], str]] = {
     **PLANS_NOTES,
-    "flux-real": "Load is balanced, fewer batches overrun, and the counterpart agrees. The machine had "
-    "other work beside this run, and not all that waited was drained in the 26 batches after the "
+    "flux-real": "Load is balanced, fewer batches overrun, and the counterpart agrees. The machine did "
+    "other work during this run, and the backlog was not fully drained in the 26 batches after the "
     "disturbance. In another run of the same day nothing waited in the end, and 3 batches overran "
     "instead of 8.",
     "flux-9": "Load balancing is above static at every delta_min, with load and without; only the first "
-    "half of the claim, that a short delta_min does harm, is not seen. The policy here turns a pair "
-    "round only where the receiver ends clearly below what the sender was. That alone is not the "
-    "reason: with the paper's own choice, the first group that makes the difference smaller, it was "
-    "above static too. The paper's slots estimate how long they were idle, and do that badly where few "
-    "rows come, so that a hot group seems to fit everywhere; how badly is not said, and slots here "
-    "know it exactly. Rows on their way, processor time for each row of a group that moves, chance in "
-    "what comes in a short collection, and a buffer that stalled groups fill are modelled.",
-    "flux-15c": "Hybrid spreads the groups on disk as evenly as th_imb asks, 24 and 20 of them at the "
-    "two kinds of machines, where load balancing begins with 43 and 1. What a row waits grows with the "
-    "square of that, so an even spread makes at most 1.91 of it. Load balancing goes on moving groups, "
-    "and so shortens its own latency by and by: in the seconds that the paper looks at, 80 to 100, it "
-    "has 1.83 x that of hybrid, which does not stand still yet there.",
+    "half of the claim, that a short delta_min does harm, does not show. The policy here reverses a "
+    "pair only where the receiver ends clearly below what the sender was. That alone is not the reason: "
+    "with the paper's own choice, the first group that reduces the difference, it was above static too. "
+    "The paper's slots estimate their idle time, and do that badly where few rows come, so that a hot "
+    "group seems to fit everywhere; the paper does not say how badly, and slots here know it exactly. "
+    "The simulation does model rows on their way, processor time for each row of a group that moves, "
+    "chance in a short collection, and a buffer that stalled groups fill.",
+    "flux-15c": "Hybrid spreads the groups on disk as evenly as th_imb allows, 24 and 20 of them at the "
+    "two kinds of machines, where load balancing starts with 43 and 1. The wait of a row grows with the "
+    "square of that, so an even spread gains at most a factor of 1.91. Load balancing goes on moving "
+    "groups, and so gradually shortens its own latency: in the seconds that the paper looks at, 80 to "
+    "100, it has 1.83 x that of hybrid, which is not steady yet at that time.",
     **PSP_NOTES,
 }
 
-#: More points than this are shown in the plot alone.
+#: Longer lines are thinned in the table.
 _ROWS = 20
 
 

@@ -1,14 +1,14 @@
 """FLUX on a real Spark: one of three executors is disturbed, for long and for a short while.
 
 Back to back, a batch takes as long as its slowest slot; with load balancing groups leave the disturbed
-one until all take equally long. What the processors allow is computed from what was measured: a batch
-in which every slot has as many rows as suit the speed that it shows while it is disturbed.
+one until all take equally long. What the processors allow follows from the measurements: a batch in
+which every slot has the rows that match its speed while disturbed.
 
 The balanced run has a counterpart in the simulator (spillway_lab/simulator/cluster/counterpart.py),
-whose slots have, batch by batch, the speeds that were measured, under the same policy; how far
-throughput and moves agree is part of the verdict.
+whose slots have the measured speeds batch by batch, under the same policy; the verdict includes how
+far throughput and moves agree.
 
-In a paced stream, whose batches take a part of the time between two triggers, a short disturbance makes
+In a paced stream, whose batches take a fraction of the trigger interval, a short disturbance makes
 batches overrun; with a skew buffer the disturbed slot takes what it can, and the rest later.
 """
 
@@ -44,21 +44,21 @@ TITLE = (
 )
 STATIC, BALANCED = "static", "load balancing"
 UNBUFFERED, BUFFERED = "paced", "paced, skew buffer"
-#: Part of what the processors allow that load balancing restores.
+#: Fraction of what the processors allow that load balancing must restore.
 RESTORED = 0.85
 #: Batches to warm up, before, during and after a disturbance; of those during it, the ones at the end
 #: count where groups move, once that has had its effect.
 WARM, QUIET, LONG, SETTLING, LAST = 20, 14, 14, 60, 15
 SHORT, AFTER = 8, 36
-#: Batches take times that differ by a fifth, so statistics are collected over several of them, and slots
-#: that differ by as much are left alone.
+#: Batch times differ by a fifth, so statistics cover several batches, and slots that differ by that much
+#: are left alone.
 FLUX: dict[str, Any] = {
     "strategy": "flux-load",
     "delta_min": "6 seconds",
     "imbalance_threshold": 1.3,
 }
-#: Of a paced stream, the time between two triggers over the time of an undisturbed batch; the time that
-#: a slot may work, over what it does undisturbed; and what may wait.
+#: Of a paced stream: the trigger interval over the time of an undisturbed batch; the time that a slot
+#: may work, over its undisturbed time; and the size of the buffer.
 SLACK, TARGET, BUFFER = 1.35, 1.3, "64MB"
 
 CLAIM = (
@@ -124,7 +124,7 @@ def _runs(spark: SparkSession, folder: Path, say: Callable[[str], None]) -> dict
 
 
 def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
-    """The document of the figure, from what was measured alone."""
+    """The document of the figure, only from the measurements."""
     static, balanced = runs[STATIC], runs[BALANCED]
     quiet, disturbed = _quiet(static), _disturbed(static)
     allowed = allowed_rows_per_s(quiet, disturbed)
@@ -132,7 +132,7 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
     overrun = {line: _overrun(runs[line]) for line in (UNBUFFERED, BUFFERED)}
     waiting = sum(runs[BUFFERED].batches[-1].waiting)
     exact = all(run.exact for run in runs.values())
-    beside = compared(counterpart(balanced), known)
+    twin = compared(counterpart(balanced), known)
     measured = {
         "quiet_rows_per_s": round(_rows_per_s(quiet)),
         "static_rows_per_s": round(_rows_per_s(disturbed)),
@@ -146,7 +146,7 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
         "overrun": overrun,
         "most_waiting_rows": max((sum(one.waiting) for one in runs[BUFFERED].batches), default=0),
         "waiting_in_the_end": waiting,
-        "counterpart": beside.to_json(),
+        "counterpart": twin.to_json(),
         "exact": exact,
     }
     absorbed = overrun[BUFFERED] < overrun[UNBUFFERED] and waiting == 0
@@ -162,13 +162,13 @@ def judged(runs: Mapping[str, Recorded], known: Calibration) -> dict[str, Any]:
             for line, run in runs.items()
         },
         "measured": measured,
-        "holds": bool(settled >= RESTORED * allowed and absorbed and beside.agrees and exact),
+        "holds": bool(settled >= RESTORED * allowed and absorbed and twin.agrees and exact),
     }
 
 
 def words(measured: Mapping[str, Any]) -> str:
     """What was measured, in a line."""
-    overrun, beside = measured["overrun"], measured["counterpart"]
+    overrun, twin = measured["overrun"], measured["counterpart"]
     return (
         f"{measured['quiet_rows_per_s']:,} rows a second undisturbed and "
         f"{measured['static_rows_per_s']:,} disturbed, of {measured['allowed_rows_per_s']:,} that the "
@@ -177,20 +177,20 @@ def words(measured: Mapping[str, Any]) -> str:
         f"every {measured['trigger_s']:g} s, {overrun[UNBUFFERED]} batches overran around a disturbance "
         f"of {measured['disturbed_batches']} batches, and {overrun[BUFFERED]} with a skew buffer, in "
         f"which at most {measured['most_waiting_rows']:,} rows waited. The simulated counterpart has "
-        f"{beside['throughput_ratio']:.2f} of the throughput, and {beside['simulated_moves']} moves "
-        f"where the run had {beside['real_moves']}"
+        f"{twin['throughput_ratio']:.2f} of the throughput, and {twin['simulated_moves']} moves "
+        f"where the run had {twin['real_moves']}"
     )
 
 
 def counterpart(run: Recorded) -> Described:
-    """The run after its first batches: at any time its slots have the speed that they showed then."""
+    """The run after its first batches: at any time its slots have the speed measured then."""
     shown = run.part(_quiet(run)[0].batch, run.batches[-1].batch)
     slots, moved = range(len(SHARES)), Counter(run.moved)
     least = min(_row_s([one], slot) for one in shown for slot in slots if one.slot_rows[slot])
     slowed, at_s = [], 0.0
     for one in shown:
         until_s = at_s + one.seconds
-        # A slot without a row has shown no speed.
+        # A slot without rows has no measured speed.
         for slot in (slot for slot in slots if one.slot_rows[slot]):
             slowed.append(Slowed(slot, _row_s([one], slot) / least, at_s, until_s))
         at_s = until_s
@@ -212,15 +212,15 @@ def counterpart(run: Recorded) -> Described:
 
 
 def _row_s(batches: Sequence[Measured], slot: int) -> float:
-    """What a row takes in a slot."""
+    """Seconds of a row in a slot."""
     rows = sum(one.slot_rows[slot] for one in batches)
     return sum(one.slot_s[slot] for one in batches) / max(rows, 1)
 
 
 def allowed_rows_per_s(quiet: Sequence[Measured], disturbed: Sequence[Measured]) -> float:
-    """Rows a second if every slot had the rows that suit the speed it has while it is disturbed.
+    """Rows a second if every slot had the rows that match its speed while disturbed.
 
-    What a batch takes beyond its slots is what it takes when nothing is disturbed.
+    The time of a batch beyond its slots is that of an undisturbed batch.
     """
     beyond_s = median(one.seconds - max(one.slot_s) for one in quiet)
     speed = sum(1 / _row_s(disturbed, slot) for slot in range(len(disturbed[0].slot_s)))
@@ -243,7 +243,7 @@ def _rows_per_s(batches: Sequence[Measured]) -> float:
 
 
 def _overrun(run: Recorded) -> int:
-    """Batches from the disturbance on that took longer than the time between two triggers."""
+    """Batches from the disturbance on that took longer than the trigger interval."""
     first = next(one.batch for one in run.batches if one.disturbed)
     return sum(one.seconds > run.trigger_s for one in run.batches if one.batch >= first)
 

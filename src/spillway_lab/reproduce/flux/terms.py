@@ -1,6 +1,6 @@
-"""The terms in which simulated figures are given: lines of points, each from a simulated run.
+"""The terms of simulated figures: lines of points, each from a simulated run.
 
-FLUX measured on a simulated cluster itself (section 3), so its own parameters can be kept; PLANS had ten
+FLUX itself measured on a simulated cluster (section 3), so its own parameters apply; PLANS had ten
 machines, and PSP twenty. A line is either one run over time, or a point from each of several runs.
 """
 
@@ -23,7 +23,7 @@ class Described(Protocol):
 
 
 class Simulated(Protocol):
-    """What a simulation gave."""
+    """The outcome of a simulation."""
 
     @property
     def series(self) -> Mapping[str, tuple[float, ...]]:
@@ -35,13 +35,13 @@ class Simulated(Protocol):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """What its checks found; empty where all is well."""
+        """What its checks found; empty if nothing is wrong."""
 
 
 S = TypeVar("S", bound=Described)
 R = TypeVar("R", bound=Simulated)
 
-#: The runs of each line, by where their points are on the x axis; over time there is one, at 0.
+#: The runs of each line, by their places on the x axis; over time there is one, at 0.
 Runs = Mapping[str, Mapping[float, Scenario]]
 #: The same of joins (PLANS).
 JoinRuns = Mapping[str, Mapping[float, JoinScenario]]
@@ -49,7 +49,7 @@ JoinRuns = Mapping[str, Mapping[float, JoinScenario]]
 Results = Mapping[str, Mapping[float, Result]]
 #: The points of each line.
 Points = Mapping[str, Mapping[float, float]]
-#: What was measured, and whether it bears the claim out.
+#: The measurements, and whether they support the claim.
 Verdict = tuple[dict[str, Any], bool]
 
 
@@ -74,12 +74,12 @@ class SimulatedFigure(Generic[S, R]):
     setup: str = ""
     log_x: bool = False
     log_y: bool = False
-    #: What places on the x axis are called, where they are no numbers.
+    #: The names of places on the x axis, where they are not numbers.
     names: Mapping[float, str] = field(default_factory=dict)
-    #: Brings points that cannot be compared to a common measure.
+    #: Brings points to a common measure.
     scaled: Callable[[Points], Points] = lambda points: points
     #: Runs that no line shows; the judge gets them with the others.
-    beside: Callable[[], Mapping[str, Mapping[float, S]]] = dict
+    others: Callable[[], Mapping[str, Mapping[float, S]]] = dict
 
     def points(self, results: Mapping[str, Mapping[float, R]]) -> Points:
         """The lines, from their runs."""
@@ -105,7 +105,7 @@ class RealFigure:
     paper: str
     x: str
     y: str
-    #: Runs it, saying what goes on; gives its document.
+    #: Runs it and reports progress; returns its document.
     document: Callable[[Callable[[str], None]], dict[str, Any]]
     words: Callable[[Mapping[str, Any]], str]
     setup: str = ""
@@ -122,12 +122,12 @@ def _over_time(found: Simulated, name: str) -> dict[float, float]:
 
 
 def steady_rows(found: Result, last_s: float = 20.0) -> float:
-    """Rows a second over the last stretch of a run."""
+    """Rows a second at the end of a run."""
     return found.mean("rows_per_s", found.scenario.seconds - last_s)
 
 
 def steady_latency(found: Result, last_s: float = 20.0) -> float:
-    """Seconds that a row takes over the last stretch of a run, on average over the rows."""
+    """Mean seconds of a row at the end of a run."""
     since = found.scenario.seconds - last_s
     pairs = zip(
         found.series["second"], found.series["rows_per_s"], found.series["latency_s"], strict=True

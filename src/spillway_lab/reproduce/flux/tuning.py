@@ -1,11 +1,12 @@
-"""FLUX's open problem (section 8): settings that find themselves, against the best of fixed ones.
+"""FLUX's open problem (section 8): settings that tune themselves, against the best fixed ones.
 
-Every workload of the paper in which groups move is run under a few fixed settings and under "auto", and
-so is load that alternates between two halves of the cluster, at a pace that is worth following and at
-one that is not. A point is what a run gives, as a part of what the best fixed setting gives.
+Every workload of the paper in which groups move runs under a few fixed settings and under "auto". So
+does load that alternates between two halves of the cluster, slowly enough to be worth following, and
+too fast. A point is the result of a run, as a fraction of the best fixed setting's.
 
-What has groups of 6 MB, or alternates, is run on a quarter of the cluster: 8 machines with a quarter of
-the memory and of the groups, so that filling and emptying memory takes a quarter of the time.
+Workloads with groups of 6 MB, or with alternating load, run on a quarter of the cluster: 8 machines
+with a quarter of the memory and of the groups, so that filling and emptying memory takes a quarter of
+the time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from spillway_lab.simulator.cluster.simulation import Result
 from spillway_lab.simulator.cluster.workload import hottest_slot
 
 AUTO = "auto"
-#: The part of the best fixed setting that is asked for.
+#: The fraction of the best fixed setting that "auto" must reach.
 NEAR = 0.95
 #: delta_min and th_imb; the first is what the paper has.
 _FIXED = (("10 ms", 1.2), ("100 ms", 1.2), ("1 second", 1.2), ("4 seconds", 1.2),
@@ -37,12 +38,12 @@ _FIXED = (("10 ms", 1.2), ("100 ms", 1.2), ("1 second", 1.2), ("4 seconds", 1.2)
 #: t_gap; a group of 6 MB is read in 305 ms, which is the paper's rule.
 _GAPS = ("76 ms", "305 ms", "1220 ms", "4880 ms")
 PERIODS_S = (5, 15, 30, 60)
-#: Load that alternates this fast is not worth following, and no more than so many groups move a minute
-#: once that is known, in the second half of a run.
+#: Load that alternates this fast is not worth following; once that is known, in the second half of a
+#: run, at most this many groups may move a minute.
 FAST, CALM = "alternating, 5 s", 30
-#: What the hybrid policy is for while groups are on disk is latency (FLUX 6.4).
+#: The hybrid policy is for latency while groups are on disk (FLUX 6.4).
 HEAVY = "flux-15c"
-_SMALL, _STEP_S = 8, 0.02
+_SMALL, _TICK_S = 8, 0.02
 
 
 def _loaded(name: str, seconds: float, slots: tuple[int, ...], since_s: float = 0) -> Scenario:
@@ -118,9 +119,9 @@ def _runs() -> Runs:
 
 def _each(workloads: Iterable[Scenario], adapt: Mapping[str, Any]) -> dict[float, Scenario]:
     def one(scenario: Scenario) -> Scenario:
-        step_s = 0.05 if scenario.name.startswith("alternating") else _STEP_S
+        tick_s = 0.05 if scenario.name.startswith("alternating") else _TICK_S
         settings = {"strategy": "flux-load", **scenario.adapt, **adapt}
-        return scenario.changed(adapt=settings, step_s=step_s, batch_s=step_s)
+        return scenario.changed(adapt=settings, tick_s=tick_s, batch_s=tick_s)
 
     return {number: one(scenario) for number, scenario in enumerate(workloads, start=1)}
 
@@ -140,14 +141,14 @@ def _gap_runs() -> Runs:
 
 
 def _value(found: Result) -> float:
-    """Rows a second; or how fast a row is through, where that is what the strategy is for."""
+    """Rows a second; or the speed of a row, where the strategy is for latency."""
     if found.scenario.name == HEAVY:
         return 1 / steady_latency(found, found.scenario.seconds)
     return found.totals["rows_per_s"]
 
 
 def parts(points: Points) -> Points:
-    """Each point as a part of what the best fixed setting has there."""
+    """Each point as a fraction of the best fixed setting there."""
     best = {x: max(by_x[x] for line, by_x in points.items() if line != AUTO) for x in points[AUTO]}
     return {line: {x: y / best[x] for x, y in by_x.items()} for line, by_x in points.items()}
 
@@ -215,11 +216,11 @@ def _words(measured: Mapping[str, Any]) -> str:
 
 
 _SETUP = (
-    "Workloads are those of the figures that they are named after; in flux-3 the policy may move groups "
-    "too, and should not. What has groups of 6 MB, and what alternates, is run on 8 machines with a "
-    "quarter of the memory and of the groups. Alternating load is on one half of the machines for so "
-    "long, then on the other. Lines are delta_min and th_imb. What counts is rows a second, and in "
-    "flux-15c latency, for which groups on disk are spread there."
+    "Workloads are named after their figures; in flux-3 the policy may move groups too, and should not. "
+    "Workloads with groups of 6 MB, and those with alternating load, run on 8 machines with a quarter "
+    "of the memory and of the groups. Alternating load is on one half of the machines for the time "
+    "given, then on the other. Lines are delta_min and th_imb. The measure is rows a second, and in "
+    "flux-15c latency, because groups on disk are spread for that there."
 )
 
 

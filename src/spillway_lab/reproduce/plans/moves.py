@@ -28,13 +28,13 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 
 WINDOWS_S = (15.0, 30.0, 45.0, 60.0)
 RATES = (30, 40, 50)
-#: One window, which is what Spillway's own joins need.
+#: One window, as Spillway's own joins need.
 ONE_WINDOW = "PTLB, one window"
-#: State moves as slowly, beside the work of slots, as it was measured to.
+#: Links as slow, relative to the slots, as measured.
 CALIBRATED = "MSLB, calibrated link"
-#: Slots that keep up, whatever they have.
+#: Slots that always keep up.
 FAST = "PTLB, slots 5 x as fast"
-#: Of a lead that is none, and of one that has grown; of a length that is about 2 W; what is much less.
+#: What counts as no lead, as a lead that has grown, as about 2 W, and as much less.
 ALIKE, GROWN, ABOUT, MUCH_LESS = 0.98, 0.02, (1.8, 2.5), 0.5
 
 
@@ -47,7 +47,7 @@ def steady(rate: float, window_s: float) -> JoinScenario:
         window_s=window_s,
         matching=0.07,
         work_per_s=110.0,
-        step_s=0.5,
+        tick_s=0.5,
     )
 
 
@@ -64,7 +64,7 @@ def _named(line: str, rate: int, shown: int) -> str:
 
 
 def _swept(shown: int) -> JoinRuns:
-    """All settings at a rate; and beside them, not shown, at the lower ones."""
+    """All settings at a rate; and at the lower rates, which no line shows."""
     runs = {
         _named(line, rate, shown): {w: steady(rate, w).changed(**some) for w in WINDOWS_S}
         for rate in RATES
@@ -197,11 +197,11 @@ def _words_lasting(measured: Mapping[str, Any]) -> str:
 
 SETUP = (
     "Four slots, of which the first has 62.5 % of the groups; three streams of the same rate, all "
-    "slots with the plan ((A B) C). 7 % of the pairs of rows of two streams in one group match. A "
+    "slots with the shape ((A B) C). 7 % of the pairs of rows of two streams in one group match. A "
     "slot does 110 units of work a second, a unit being one lookup: enough for the first slot at the "
     "lowest rate with the smallest window, too little for it in the others. (With 150, it keeps up "
     "at 30 rows a second with windows up to 30 s, and PTLB and MSLB are alike there.) Slots are "
-    "compared every 45 s, as by default. Each run is 300 s, one for each point."
+    "compared every 45 s, the default. Each run is 300 s, one for each point."
 )
 
 

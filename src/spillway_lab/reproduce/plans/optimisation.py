@@ -21,7 +21,7 @@ NONE, LM = "None", "LM only"
 PTLB, MSLB = "ptlb", "mslb"
 #: When streams B and C become slow, and what counts as about twice and as three times.
 CHANGE_S, TWICE, THRICE = 30.0, 1.7, 3.0
-#: Other settings that ratios are given for, so that the one that is shown does not look chosen.
+#: Other settings with ratios, so that the one shown does not look chosen.
 OTHERS: dict[float, tuple[str, dict[str, Any]]] = {
     1.0: ("slots half as fast", {"work_per_s": 75.0}),
     2.0: ("slots twice as fast", {"work_per_s": 300.0}),
@@ -34,9 +34,9 @@ OTHERS: dict[float, tuple[str, dict[str, Any]]] = {
         {"slots": 2, "work_per_s": 187.5, "window_s": 120.0},
     ),
 }
-#: How many times dearer moving state may be, to see what figure 13 depends on.
+#: Factors on the cost of moving state, to see how figure 13 depends on it.
 DEARER = (2.0, 4.0)
-#: Where links are as slow as was measured.
+#: Links as slow as measured.
 HERE = -1.0
 
 
@@ -44,13 +44,13 @@ def slowed(**changes: Any) -> JoinScenario:
     """The workload of 5.2: three streams of 100 rows a second, of which two fall to 5."""
     rates = ((0.0, (100.0, 100.0, 100.0)), (CHANGE_S, (100.0, 5.0, 5.0)))
     base = JoinScenario(
-        "plans", 180.0, rates=rates, window_s=60.0, matching=0.07, work_per_s=150.0, step_s=0.5
+        "plans", 180.0, rates=rates, window_s=60.0, matching=0.07, work_per_s=150.0, tick_s=0.5
     )
     return base.changed(**changes)
 
 
 def balanced(moves: str, every: str = "45 seconds") -> dict[str, Any]:
-    """That load is balanced, by a protocol; the rest is what a query has by default."""
+    """Load balancing by a protocol; everything else has a query's defaults."""
     return {"strategy": "relocate-only", "moves": moves, "relocation_interval": every}
 
 
@@ -71,10 +71,10 @@ def _four(moves: str, every: str = "45 seconds", **changes: Any) -> dict[str, Jo
 
 
 def _settings(moves: str, others: Iterable[float] = ()) -> JoinRuns:
-    """The runs that are shown at 0; those in other settings beside them."""
-    beside = {x: _four(moves, **OTHERS[x][1]) for x in others}
+    """The runs that are shown, at 0; those in other settings at other places."""
+    hidden = {x: _four(moves, **OTHERS[x][1]) for x in others}
     return {
-        line: {0: scenario, **{x: some[line] for x, some in beside.items()}}
+        line: {0: scenario, **{x: some[line] for x, some in hidden.items()}}
         for line, scenario in _four(moves).items()
     }
 
@@ -174,12 +174,12 @@ def _words_better(measured: Mapping[str, Any]) -> str:
 
 
 SETUP = (
-    "Four slots, of which the first has 62.5 % of the groups: half, and its part of the other half. "
+    "Four slots, of which the first has 62.5 % of the groups: half, and its share of the other half. "
     "A window of 60 s; 7 % of the pairs of rows of two streams in one group match, with which local "
     "optimisation saves a factor of up to 2.7 in this cost model. A slot does 150 units of work a "
-    "second, a unit being one lookup, so that the first slot is behind from the first seconds on and "
-    "the others are not. Slots are compared every 45 s, as by default, by the memory of their states "
-    "and of the rows that wait. The run is 180 s."
+    "second, a unit being one lookup, so the first slot falls behind in the first seconds and the "
+    "others do not. Slots are compared every 45 s, the default, by the memory of their states and of "
+    "the waiting rows. The run is 180 s."
 )
 
 

@@ -1,10 +1,10 @@
 """PLANS' four settings on Spark, with both protocols: no adaptation, either one, and both (5.2).
 
-Three streams are offered by the clock (spillway_lab/reproduce/paced.py), two of which become slow
-(spillway_lab/workloads/ebb.py), to two slots of which one has most of the groups. A slot is the
-bottleneck that the paper's first machine is: with the first plan it needs longer for a second of the
-streams than a second. What a setting has made of them at each second of the clock are the results so
-far; tuples in the system are the rows of all states, combinations included, and those that wait in the
+The clock offers three streams (spillway_lab/reproduce/paced.py), two of which become slow
+(spillway_lab/workloads/ebb.py), to two slots of which one has most of the groups. That slot is the
+bottleneck, as the paper's first machine is: with the first shape it needs more than a second for a
+second of the streams. Results so far are what a setting has produced at each second of the clock;
+tuples in the system are the rows of all states, combinations included, and those that wait in the
 source.
 """
 
@@ -37,16 +37,16 @@ from spillway_lab.workloads.ebb import NAMES, Ebb
 NAME = "plans-real"
 TITLE = "PLANS 5.2 on Spark: local optimisation, load balancing, and both, with two slots"
 FIRST_PLAN = "((a b) c)"
-#: Seconds of the streams: until b and c become slow, how long a row counts, and all of them. It is
-#: measured for as long as rows are offered.
+#: Seconds of the streams: until b and c become slow, the window, and all of them. The measurement
+#: lasts as long as rows are offered.
 CHANGE_S, WINDOW_S, SECONDS = 4, 30, 54
-#: Seconds of a batch, and how often slots are compared, of the time that batches take.
+#: Seconds of a batch, and between two comparisons of the slots.
 STEP_S, COMPARED_S = 1.0, 3
 SLOTS: dict[str, Any] = {"slots": 2, "groups": 100, "shares": (3, 1), "block_rows": 64}
-#: Seconds that the slot with most groups is to work for a second of the streams, with the first plan
-#: after the change; and the rate with which it is found out how long it does, for some seconds.
+#: Target: seconds that the slot with most groups works for a second of the streams, with the first shape
+#: after the change; and the rate and seconds of the trial run that measures it.
 LOAD, TRIAL_RATE, TRIAL_S = 2.0, 8_000.0, 4
-#: Rows of b that a row of a finds at the change; and how many times as many pairs match of the others.
+#: Rows of b that a row of a finds at the change; and the factor of matching pairs among the others.
 PARTNERS, MORE_PAIRS = 12.0, 1.25
 #: What counts as more results than None.
 MORE = 1.05
@@ -60,7 +60,7 @@ def _balanced(moves: str) -> dict[str, Any]:
     return {"strategy": "relocate-only", "moves": moves, "relocation_interval": every}
 
 
-#: Each setting: its plan, and what is adapted.
+#: Each setting: its shape, and what it adapts.
 LINES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     NONE: (_FIXED, {}),
     LM: (_CHOSEN, {}),
@@ -79,21 +79,20 @@ PAPER = (
     "have much lower build-up of tuples than the others"
 )
 SETUP = (
-    f"Two slots on two cores; the first begins with three quarters of the {SLOTS['groups']} groups. "
+    f"Two slots on two cores; the first starts with three quarters of the {SLOTS['groups']} groups. "
     f"Streams a, b and c have one rate; from second {CHANGE_S} on b and c have a twentieth of it (the "
-    f"paper: 100 and 5 rows a second, from second 30 on). The window is {WINDOW_S} s, so what came "
-    f"before the change makes work until second {WINDOW_S}. Once LM has changed the plan the slots "
+    f"paper: 100 and 5 rows a second, from second 30 on). The window is {WINDOW_S} s, so rows from "
+    f"before the change make work until second {WINDOW_S}. Once LM has changed the shape the slots "
     "catch up, so results are compared on average over the time, not when the last row is offered. The "
-    f"paper gives no selectivities. Here a row of a finds {PARTNERS:g} of b "
-    f"at the change; of a and c, and of b and c, {MORE_PAIRS:g} times as many pairs match; all in other "
-    "keys, so that few combinations of three do. With that ((a b) c) is the cheapest shape while the "
-    "rates are alike, and LM, which begins with it, has no reason to leave it; (a (b c)) is when they "
-    "are not. The rate is what a trial run says: with the first plan, after the change, the slot with "
-    f"most groups is to work {LOAD:g} s for a second of the streams. For a load like that to come from "
-    f"states of some 100 MB, combinations are made {SLOTS['block_rows'] // 2} at a time (`block_rows`), "
-    "which takes about as long as one by one in an engine that has tuples; by default a slot makes "
-    "millions in a second. A batch has a second of the streams, which is offered when that second is "
-    "over. Slots are compared every "
+    f"paper gives no selectivities. Here a row of a finds {PARTNERS:g} of b at the change; of a and c, "
+    f"and of b and c, {MORE_PAIRS:g} times as many pairs match; all in other keys, so that few "
+    "combinations of three do. With that ((a b) c) is the cheapest shape while the rates are alike, and "
+    "LM, which starts with it, has no reason to leave it; (a (b c)) is cheapest when they are not. A "
+    "trial run gives the rate: with the first shape, after the change, the slot with most groups must "
+    f"work {LOAD:g} s for a second of the streams. For such a load to come from states of some 100 MB, "
+    f"combinations are made {SLOTS['block_rows'] // 2} at a time (`block_rows`), which takes about as "
+    "long as one by one in an engine with tuples; by default a slot makes millions in a second. A batch "
+    "has a second of the streams, which is offered when that second is over. Slots are compared every "
     f"{COMPARED_S} s by the memory of their states, as in the paper (`relocate-only`). When the last "
     "row has been offered, every run goes on to the end of the input, and its results are compared "
     "with a batch query."
@@ -104,7 +103,7 @@ SETUP = (
 class Adapted:
     """A move, or a change of shape."""
 
-    #: Seconds of the clock: of a move when it was asked for and when it ended, None if it did not.
+    #: Seconds of the clock: when a move was ordered and when it ended, None if it did not.
     second: float
     until: float | None
     told: str
@@ -165,7 +164,7 @@ def _ebb(rate: float, seconds: float) -> Ebb:
 
 
 def _rate(spark: SparkSession, folder: Path) -> float:
-    """Rows a second that give the slot with most groups its load; two digits of it."""
+    """Rows a second that give the slot with most groups its load, to two digits."""
     ebb = _ebb(TRIAL_RATE, CHANGE_S + TRIAL_S)
     offer = Offer(ebb, STEP_S, folder / "trial-input", at_once=True)
     plan, adapt = LINES[NONE]
@@ -255,7 +254,7 @@ def _moves(paced: Paced) -> tuple[Adapted, ...]:
 
 
 def judged(runs: Sequence[Run], rate: float, expected: int) -> dict[str, Any]:
-    """The document of the figure, from what was measured alone."""
+    """The document of the figure, only from the measurements."""
     made = {run.line: run.results[-1] for run in runs}
     ever = {run.line: mean(run.results) for run in runs}
     held = {run.line: mean(run.tuples[CHANGE_S:]) for run in runs}

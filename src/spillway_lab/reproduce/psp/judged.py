@@ -1,8 +1,8 @@
-"""What is said of PSP and its rivals on Spark: the lines, the claim, and the verdict. Pure.
+"""PSP and its rivals on Spark: the lines, the claim, and the verdict. Pure.
 
-The runs with one slot of PSP, one for each size of the images, tell what pairs, rows and batches cost;
-all other runs have a counterpart in the simulator that has these costs
-(spillway_lab/simulator/ring/counterpart.py), and how far the two agree is part of the verdict.
+The runs of PSP with one slot, one for each image size, give the costs of pairs, rows and batches. All
+other runs have a counterpart in the simulator with these costs
+(spillway_lab/simulator/ring/counterpart.py), and the verdict includes how far the two agree.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ NAMES = ("a", "b", "c")
 
 
 def images_of(size: str) -> Images:
-    """Images of a size, so many of them that a batch compares as many pixels with each size.
+    """Images of a size, at a rate with which a batch compares equally many pixels for each size.
 
-    Pairs grow with the square of the rate, and what a pair costs with the pixels. The scenes get fewer
-    as the images do: so an image meets as many of its own, and the second match as many pairs.
+    Pairs grow with the square of the rate, and the cost of a pair with the pixels. The scenes get fewer
+    as the images do, so an image meets equally many of its own, and the second match equally many pairs.
     """
     fewer = math.sqrt(PIXELS["small"] / PIXELS[size])
     return Images(
@@ -57,7 +57,7 @@ SIZES = {"small": PSP, "middle": f"{PSP}, 10k pixels", "large": f"{PSP}, 20k pix
 
 @dataclass(frozen=True)
 class Line:
-    """A distribution, with the numbers of slots and the size of the images that it is run with."""
+    """A distribution, with the slot counts and the image size of its runs."""
 
     slots: tuple[int, ...]
     adapt: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ LINES = {
     SIZES["middle"]: Line((1, 2, 3), {"distribute": "psp"}, "middle"),
     SIZES["large"]: Line((1, 2, 3), {"distribute": "psp"}, "large"),
 }
-#: Of the response with one slot, what two may take of it at most; and what is no less, but for chance.
+#: The most that two slots may take of the response of one; and what still counts as no less.
 FALLS, STAYS = 0.75, 0.85
 
 CLAIM = (
@@ -88,19 +88,19 @@ PAPER = (
 )
 SETUP = (
     f"{RATE:g} images of 5,000 pixels a second in each stream, windows of {WINDOW_S} s, one pair in "
-    f"{SCENES} alike; a batch has {BATCH_S} s of all streams, and those after the window is full are "
-    f"measured. Larger images are fewer, {IMAGES['middle'].rate:g} a second of 10,000 pixels and "
+    f"{SCENES} alike; a batch has {BATCH_S} s of all streams, and batches count once the window is "
+    f"full. Larger images are fewer, {IMAGES['middle'].rate:g} a second of 10,000 pixels and "
     f"{IMAGES['large'].rate:g} of 20,000, with one pair in {IMAGES['middle'].scenes} and one in "
-    f"{IMAGES['large'].scenes} alike. The pairs grow with the square of the rate, and what a pair costs "
-    "with the pixels, so a batch compares about as many pixels with each size: how the response changes "
-    "with the slots is compared, and not one size with another. Where no size is given, images have "
-    f"5,000 pixels. ATR's segments are {SEGMENT_S} s. A third slot has no core of its own. CTR's rows "
-    "visit as few slots as have all slices, which of two slots is one. But each stream's rows have a "
-    "choice of their own, which prefers slots that the other streams have left idle and goes round from "
-    "batch to batch: of three streams two are with one slot and one with the other, so that two slots "
-    "share the work of a batch as two to one, and evenly over batches. What a pair, a row and a batch "
-    "cost is taken from the run of PSP with one slot: what its slot is busy with, and what a batch "
-    "takes beyond that. The counterparts of the other runs have the same rows, slices, covers and "
+    f"{IMAGES['large'].scenes} alike. The pairs grow with the square of the rate, and the cost of a "
+    "pair with the pixels, so a batch compares about equally many pixels with each size: the figure "
+    "compares how the response changes with the slots, and not one size with another. Where no size is "
+    f"given, images have 5,000 pixels. ATR's segments are {SEGMENT_S} s. A third slot has no core of "
+    "its own. CTR's rows visit the fewest slots that have all slices, which of two slots is one. But "
+    "each stream's rows choose for themselves, prefer slots that the other streams have left idle, and "
+    "go round from batch to batch: of three streams two are with one slot and one with the other, so "
+    "two slots share the work of a batch as two to one, and evenly over batches. The costs of a pair, a "
+    "row and a batch come from the run of PSP with one slot: the work of its slot, and the time of a "
+    "batch beyond that. The counterparts of the other runs have the same rows, slices, covers and "
     "segments, at these costs, and slots that wait for one of two cores."
 )
 
@@ -112,14 +112,14 @@ class Run:
     line: str
     slots: int
     batches: tuple[RingBatch, ...]
-    #: Rows that are kept after the last batch, and those that the windows have.
+    #: Rows stored after the last batch, and rows in the windows.
     kept: int
     window: int
     exact: bool
 
     @property
     def name(self) -> str:
-        """What it is called among all runs."""
+        """Its name among all runs."""
         return f"{self.line} {self.slots}"
 
     @property
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def described(self) -> RealRing:
-        """What it was given, for its counterpart."""
+        """Its description, for its counterpart."""
         line = LINES[self.line]
         images = IMAGES[line.size]
         return RealRing(
@@ -141,7 +141,7 @@ class Run:
             FIRST,
             slots=self.slots,
             distribution=line.adapt["distribute"],
-            segment_s=float(SEGMENT_S),
+            interval_s=float(SEGMENT_S),
             copies=COPIES,
             groups=GROUPS,
             streams=images.streams,
@@ -150,8 +150,8 @@ class Run:
         )
 
 
-def beside(runs: Sequence[Run]) -> tuple[dict[str, RingCosts], dict[str, RingComparison]]:
-    """What one slot of PSP costs, by the size of its images; and all other runs with these costs."""
+def counterparts(runs: Sequence[Run]) -> tuple[dict[str, RingCosts], dict[str, RingComparison]]:
+    """The costs of one slot of PSP, by image size; and all other runs with these costs."""
     alone = {LINES[run.line].size: run for run in runs if run.slots == 1 and run.line != ATR}
     costs = {size: costs_of(run.described, run.batches) for size, run in alone.items()}
     return costs, {
@@ -162,10 +162,10 @@ def beside(runs: Sequence[Run]) -> tuple[dict[str, RingCosts], dict[str, RingCom
 
 
 def judged(runs: Sequence[Run]) -> dict[str, Any]:
-    """The document of the figure, from what was measured alone."""
+    """The document of the figure, only from the measurements."""
     took = {(run.line, run.slots): run.took_s for run in runs}
     lines = {line: [run for run in runs if run.line == line] for line in LINES}
-    costs, simulated = beside(runs)
+    costs, simulated = counterparts(runs)
     checks = {
         "psp_falls": all(took[line, 2] <= FALLS * took[line, 1] for line in SIZES.values()),
         "atr_stays": all(took[ATR, n] >= STAYS * took[ATR, 1] for n in (2, 3)),

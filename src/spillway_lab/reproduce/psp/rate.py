@@ -11,9 +11,9 @@ from spillway_lab.reproduce.psp.terms import PspFigure, PspResults, PspRuns, rin
 
 PASSIVE, AGGRESSIVE = "passive adjustment", "aggressive adjustment"
 FIXED, SMOOTHED = "no adaptation", "smoothing alone"
-#: When the rate changes; and how long the ring may take to be as it should again.
+#: When the rate changes; and how long the ring may take to recover.
 CHANGE_S, WITHIN_S = 300.0, 30.0
-#: What counts as as it should: twice the rows are four times the work.
+#: What counts as recovered: twice the rows are four times the work.
 _STEADY = 5.0
 _GROWN = 100.0
 
@@ -36,7 +36,7 @@ def _still() -> PspRuns:
 
 
 def _told(results: PspResults) -> dict[str, dict[str, float]]:
-    """Of each line: response before the change, at its worst, and when all should be well; slots."""
+    """By line: response before the change, at its worst, and after recovery; slots."""
     told = {}
     for line, by_x in results.items():
         found = by_x[0]

@@ -1,10 +1,10 @@
 """PSP and its rivals on Spark: rings of one to three slots, with the paper's streams of images.
 
 Three streams of images at Poisson times (spillway_lab/workloads/images.py) are matched by their pixels
-within a window, by each distribution and with each number of slots that this machine has sense for; by
-PSP with each of the paper's sizes (8.1). The response is the time of a batch; of the state, the rows
-that all slots keep together, copies included. What comes out is compared with what the scenes of the
-images say, and batches with those of a simulated ring (spillway_lab/reproduce/psp/judged.py).
+within a window, by each distribution and each slot count that makes sense on this machine; by PSP with
+each of the paper's sizes (8.1). The response is the time of a batch; the state is the rows of all
+slots together, including copies. The results are compared with the scenes of the images, and batches
+with those of a simulated ring (spillway_lab/reproduce/psp/judged.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from spillway_lab.reproduce.psp.judged import (
 from spillway_lab.simulator.ring.counterpart import RingBatch
 from spillway_lab.workloads.images import Images, alike
 
-#: What a slot does with rows that come and go, as its record has it.
+#: The costs of receiving and storing rows, as a slot's record names them.
 _STORING = ("store", "compact", "commit")
 
 
@@ -122,7 +122,7 @@ def _run(spark: SparkSession, folder: Path, name: str, line: Line, slots: int) -
 
 
 def batch_of(entry: Mapping[str, Any], seconds: float) -> RingBatch:
-    """What an entry of `query.recentProgress` says of a batch that took so long."""
+    """The measurements of a batch that took this long, from an entry of `query.recentProgress`."""
     slots = entry["slots"]
     received, *stored = (
         sum(slot["cpuMs"].get(phase, 0.0) for slot in slots) / 1e3 for phase in ("sort", *_STORING)

@@ -28,8 +28,8 @@ SELECTIVITIES = (0.05, 0.1, 0.5)
 _PAPER_BEST = 14
 #: A ring this much slower than the best one has clearly become too long.
 _RISEN = 1.05
-#: What the lines are, and what else is tried: the paper does not say how its rows got from node to node,
-#: which image its lines are of, or how many rows were in the ring.
+#: The lines, and other settings: the paper does not say how its rows got from node to node, which image
+#: its lines are for, or how many rows were in the ring.
 SETTING = Setting()
 TRIED = tuple(
     Setting(size, network, interleave)
@@ -40,12 +40,12 @@ TRIED = tuple(
 
 
 def line(selectivity: float) -> str:
-    """What the line of a selectivity is called."""
+    """The name of the line of a selectivity."""
     return f"selectivity {selectivity:g}"
 
 
 def tried(setting: Setting, selectivity: float) -> str:
-    """What the runs of another setting are called."""
+    """The name of the runs in another setting."""
     return line(selectivity) if setting == SETTING else f"{setting.name}: {line(selectivity)}"
 
 
@@ -57,7 +57,7 @@ def _runs(*settings: Setting) -> PspRuns:
     }
 
 
-def _beside() -> PspRuns:
+def _others() -> PspRuns:
     return _runs(*(one for one in TRIED if one != SETTING))
 
 
@@ -170,7 +170,7 @@ RING_FIGURES: tuple[PspFigure, ...] = (
         _words_response,
         "One row is in the ring at a time (`interleave=1`), and is passed on as its packets come.",
         log_y=True,
-        beside=_beside,
+        others=_others,
     ),
     PspFigure(
         "psp-8b",

@@ -44,7 +44,7 @@ def _psp() -> dict[float, RingScenario]:
 
 def _atr() -> PspRuns:
     lines: dict[str, dict[float, RingScenario]] = {
-        segment(t): {n: ring(n).changed(distribution="atr", segment_s=float(t)) for n in LENGTHS}
+        segment(t): {n: ring(n).changed(distribution="atr", interval_s=float(t)) for n in LENGTHS}
         for t in SEGMENTS_S
     }
     return {**lines, PSP: _psp()}

@@ -1,11 +1,11 @@
-"""What this machine is, in the terms of a scenario: measured, and kept as a small JSON document.
+"""This machine in the terms of a scenario: measured, and stored as a small JSON document.
 
-The operator's core is run in this process, without Spark: batches of synthetic rows of two streams go
-through `run_slot` with the join. The processor time of a row is the median over the batches, the first
-ones left out, which compile kernels. Disk and memory tier are timed with files of their own.
+The operator's core runs in this process, without Spark: batches of synthetic rows of two streams go
+through `run_slot` with the join. The processor time of a row is the median over the batches, without the
+first ones, which compile kernels. Disk and memory tier are timed with files of their own.
 
-Known limitation: what Spark itself adds to a row (exchange, Arrow) is not in it, so a simulated slot is
-busy as long as a real one, but a real batch takes longer than its slots are busy.
+Known limitation: it leaves out what Spark adds to a row (exchange, Arrow). So a simulated slot is busy
+as long as a real one, but a real batch takes longer than its slots are busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spillway_lab.simulator.cluster.scenario import Machine
 
 _GROUPS = 256
 _STREAMS = tuple(StreamColumns(name, ("k", "v"), (0, 1), (0,)) for name in ("a", "b"))
-#: Batches that are not counted: kernels are compiled in them.
+#: Batches that do not count: they compile kernels.
 _FIRST = 2
 #: Size of the files that disk and memory are timed with.
 _FILE_BYTES = 32 << 20
@@ -49,7 +49,7 @@ class Calibration:
     #: Processor seconds of a row, and of a row on its way into another slot's state.
     row_s: float
     install_s: float
-    #: State that a row becomes.
+    #: Bytes of state per row.
     row_bytes: float
     disk_bytes_per_s: float
     memory_bytes_per_s: float
@@ -68,7 +68,7 @@ class Calibration:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: what was measured, and the machine of a scenario that it makes."""
+        """Plain data: the measurements, and the machine of a scenario that follows from them."""
         return {"measured": asdict(self), "machine": asdict(self.machine())}
 
 
@@ -89,7 +89,7 @@ def calibrate(
     size = sum(records[-1].state_bytes) / max(1, sum(records[-1].state_rows))
     return Calibration(
         row_s=round(median(one.cpu_s / sum(one.rows_in) for one in records), 12),
-        # Moved state is copied and checked, at the speed of memory, once on each side.
+        # Moved state is copied and checked at the speed of memory, once on each side.
         install_s=round(size / shared, 12),
         row_bytes=round(size, 2),
         disk_bytes_per_s=round(disk),
@@ -125,7 +125,7 @@ def _ran(
 
 
 def _exchanged(rng: np.random.Generator, rows: int, batch: int) -> pa.RecordBatch:
-    """Rows of both streams, as the exchange gives them: every key once in each, in any order."""
+    """Rows of both streams as the exchange delivers them: every key once in each, in any order."""
     keys = np.concatenate([rng.permutation(rows // 2), rng.permutation(rows // 2)])
     keys = keys + batch * rows
     hashes = ((keys.astype(np.uint64) * 2654435761) & 0xFFFFFFFF).astype(np.uint32)

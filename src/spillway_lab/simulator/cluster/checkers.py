@@ -1,11 +1,11 @@
-"""What must be true of a simulation at any time, checked apart from what makes it so.
+"""What must be true of a simulation at any time, checked apart from the code that ensures it.
 
-    rows     those given are those processed, waiting, and on disk: none lost, none doubled
-    groups   each is at one slot, the one that the coordinator routes it to; or between two, in one move
-    memory   no slot has more in memory than it may, unless it is just giving something up
-    buffer   no more rows wait than there is room for
+    rows     given = processed + waiting + on disk: none lost, none doubled
+    groups   each is at the slot that the coordinator routes it to, or between two slots in one move
+    memory   no slot has more in memory than its limit, unless it is just freeing some
+    buffer   at most as many rows wait as there is room for
 
-A group that alone is larger than memory has it to itself for its turn, and is no violation.
+A group larger than memory has it to itself for its turn; that is not a violation.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spillway_lab.simulator.cluster.scenario import Scenario
 if TYPE_CHECKING:
     from spillway_lab.simulator.cluster.simulation import Simulation
 
-#: Rows are sums of many fractions.
+#: Tolerance: row counts are sums of many fractions.
 _PART = 1e-9
-#: Violations that are told; the first ones say what is wrong.
+#: Violations that are reported; the first ones tell what is wrong.
 _MOST = 20
 
 
 class Checker:
-    """Looks at a simulation from time to time, and remembers what is wrong."""
+    """Checks a simulation from time to time, and remembers what is wrong."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -54,7 +54,7 @@ def rows_are_conserved(simulation: Simulation, _: float) -> str | None:
     if abs(cluster.given - there) > _PART * max(1.0, cluster.given):
         return f"{cluster.given} rows were given, {there} are accounted for"
     if min(cluster.held.min(), cluster.spooled.min()) < -1e-6:
-        return "a group has less than no row"
+        return "a group has a negative number of rows"
     return None
 
 
@@ -69,7 +69,7 @@ def groups_are_in_one_place(simulation: Simulation, _: float) -> str | None:
     if (cluster.slot != np.asarray(state.routing.table))[still].any():
         return "a group is not where its rows are sent"
     if (cluster.stalled | cluster.away)[still].any():
-        return "a group waits that is in no move"
+        return "a group waits but is not in a move"
     if (cluster.on_disk & (cluster.state_rows > 0)).any():
         return "a group is on disk and in memory"
     sent = {g for m in state.moves if m.phase is not Phase.COMPUTING for g in m.groups}
@@ -78,7 +78,7 @@ def groups_are_in_one_place(simulation: Simulation, _: float) -> str | None:
 
 
 def memory_is_within_limits(simulation: Simulation, now_s: float) -> str | None:
-    """Memory of the slots that have nothing under way that would free it."""
+    """Memory of the slots that are not about to free some."""
     if not simulation.control.rules.strategy.spills:
         return None
     cluster = simulation.cluster
@@ -95,7 +95,7 @@ def buffers_are_bounded(simulation: Simulation, _: float) -> str | None:
     exchange, slots = scenario.exchange, scenario.slots
     room = slots * (exchange.link_rows * slots + exchange.buffer_rows)
     if cluster.held_rows > room * (1 + _PART):
-        return f"{cluster.held_rows} rows wait, there is room for {room}"
+        return f"{cluster.held_rows} rows wait, but there is room for {room}"
     return None
 
 

@@ -1,16 +1,16 @@
-"""The simulated cluster: slots and groups as arrays, and one step of virtual time.
+"""The simulated cluster: slots and groups as arrays, and one tick of virtual time.
 
-A row is in one place at a time: it waits before its slot (`held`), or lies on the slot's disk because
-its group does (`spooled`), or is processed. State of a group is in the memory of its slot, on its disk,
-or on its way (`away`). A slot that reads or writes state does nothing else meanwhile (FLUX 6.3), a slot
-that takes groups out or puts them in pays with processor time.
+A row is in one place at a time: it waits before its slot (`held`), is on the slot's disk with its group
+(`spooled`), or is processed. The state of a group is in the memory of its slot, on its disk, or on its
+way (`away`). A slot that reads or writes state does nothing else meanwhile (FLUX 6.3); taking groups
+out or putting them in costs processor time.
 
 What is modelled, and what is not:
-- Processor, disk and links have the rates of the scenario; there are no caches, no switches, no faults.
-- Rows are a fluid and sources are one, see spillway_lab/simulator/cluster/flow.py; with `noise`, what
-the groups get in a
-  step is drawn at random. The time of a row has no spread of its own.
-- Messages of the protocol take a commit of the coordinator each, which is longer than a packet's
+- Processor, disk and links have the rates of the scenario; there are no caches, switches or faults.
+- Rows are a fluid and all sources are one (spillway_lab/simulator/cluster/flow.py). With `noise`, the
+rows
+  of each group in a tick are drawn at random. All rows take the same time.
+- Each message of the protocol takes one commit of the coordinator, which is longer than a packet's
   latency; state takes the time that its bytes need.
 """
 
@@ -26,13 +26,13 @@ from spillway_lab.simulator.cluster import flow
 from spillway_lab.simulator.cluster.scenario import Scenario
 from spillway_lab.simulator.cluster.workload import cpu_left, group_shares, memory_left, turn_of
 
-#: Means from which on a normal number stands for a Poisson one.
+#: Above this mean, a normal distribution approximates Poisson.
 _LARGE = 8.0
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step did, by slot."""
+class Tick:
+    """What one tick did, by slot."""
 
     given: float
     #: Rows processed; those of them that had been on disk; and how long they had been at the slot.
@@ -54,7 +54,7 @@ class Cluster:
         self._rng = np.random.default_rng([scenario.seed, 0])
         self._turn = 0
         self.share = group_shares(scenario, 0)
-        #: Groups: their slot, rows that wait, and whether these may not be served now.
+        #: Groups: their slot, rows that wait, and whether the slot may not serve these now.
         self.slot: Ints = np.arange(groups, dtype=np.int64) * slots // groups
         self.held = np.zeros(groups)
         self.stalled = np.zeros(groups, np.bool_)
@@ -81,9 +81,9 @@ class Cluster:
         self.given = 0.0
         self.processed = 0.0
         self.behind = 0.0
-        #: Seconds that a row takes each slot now, with what others take of its processor.
+        #: Seconds of a row in each slot now, given the processor time that others take.
         self.row_wall_s = np.full(slots, scenario.machine.row_s)
-        #: The part of the last second or so in which each slot was not idle.
+        #: The fraction of about the last second in which each slot was not idle.
         self.utilisation = np.zeros(slots)
         self._memory: Ints | None = None
 
@@ -118,7 +118,7 @@ class Cluster:
         return self._by_slot(np.where(self.away, 0, self.disk_sizes()))
 
     def changed(self) -> None:
-        """To be told when state is anywhere else than before."""
+        """Must be called when state has moved."""
         self._memory = None
 
     def _by_slot(self, values: Ints) -> Ints:
@@ -129,42 +129,38 @@ class Cluster:
         """Bytes of state that each slot may have in memory now."""
         return memory_left(self.scenario, now_s)
 
-    def step(self, now_s: float) -> Step:
-        """One step of virtual time, which begins now."""
+    def tick(self, now_s: float) -> Tick:
+        """One tick of virtual time, which begins now."""
         scenario, machine = self.scenario, self.scenario.machine
         self._take_turn(now_s)
         left = cpu_left(scenario, now_s)
-        blocked = np.minimum(self.disk_left_s, scenario.step_s)
+        blocked = np.minimum(self.disk_left_s, scenario.tick_s)
         self.disk_left_s -= blocked
-        waits_s = min(self.waits_s, scenario.step_s)
+        waits_s = min(self.waits_s, scenario.tick_s)
         self.waits_s -= waits_s
-        free_s = np.maximum(scenario.step_s - blocked - waits_s, 0)
+        free_s = np.maximum(scenario.tick_s - blocked - waits_s, 0)
         whole_s = free_s * left
         paid = np.minimum(self.owed_s, whole_s)
         self.owed_s -= paid
         row_cost = np.full(scenario.slots, machine.row_s + machine.produce_s)
         self.row_wall_s = row_cost / left
-        # The disk writes as fast as ever when others use the processor.
+        # The disk writes at full speed even when others use the processor.
         spool_s = machine.spool_s * scenario.workload.row_bytes
         spool_cost = machine.produce_s + spool_s * left
         unspooled, age = self._drain(now_s, whole_s - paid, machine.row_s)
         time_s = whole_s - paid - unspooled * machine.row_s
         given, part, work = self._given(time_s, row_cost, spool_cost)
-        fresh, _ = flow.served(
-            given, now_s, self.slot, self._now, self.held, self.stalled, self.on_disk, part,
-            self.spooled, self.spool_moment, self.done, self.state_rows, self.history,
-            scenario.slots,
-        )  # fmt: skip
+        fresh, _ = flow.serve(self._groups(), part, given, now_s, self.history)
         if not (scenario.workload.warm and scenario.workload.history_rows):
             self.changed()
         used = paid + unspooled * machine.row_s + work
         busy = blocked + free_s * np.minimum(1, used / np.maximum(whole_s, 1e-12))
-        weight = min(1.0, scenario.step_s)
-        self.utilisation += weight * (busy / scenario.step_s - self.utilisation)
+        weight = min(1.0, scenario.tick_s)
+        self.utilisation += weight * (busy / scenario.tick_s - self.utilisation)
         processed = fresh + unspooled
         self.given += given
         self.processed += float(processed.sum())
-        return Step(
+        return Tick(
             given, processed, unspooled, machine.row_s / left + machine.latency_s, age, busy
         )
 
@@ -174,7 +170,7 @@ class Cluster:
             self._turn, self.share = turn, group_shares(self.scenario, turn)
 
     def _drain(self, now_s: float, time_s: Floats, row_s: float) -> tuple[Floats, Floats]:
-        """Processes rows from disk before all others, of the groups that have just been read."""
+        """Processes rows from disk first, for the groups that have just been read."""
         rows, age = np.zeros(len(time_s)), np.zeros(len(time_s))
         at = np.array([slot for slot, groups in enumerate(self.draining) if groups], np.int64)
         if not len(at):
@@ -197,9 +193,9 @@ class Cluster:
     def _given(
         self, time_s: Floats, row_cost: Floats, spool_cost: Floats
     ) -> tuple[float, Floats, Floats]:
-        """Rows that the sources give; the part of its rows that each slot serves; and its work."""
+        """Rows that the sources give; the fraction of its rows that each slot serves; and its work."""
         offered = self._offered()
-        # What is given is served or waits, so there is no need to look beyond that.
+        # Given rows are served or wait, so this is an upper bound.
         least_cost = min(row_cost.min(), spool_cost.min())
         most = min(offered, float(time_s.sum() / least_cost) + sum(self._rooms()) * len(time_s))
         self._now = self.share
@@ -216,7 +212,7 @@ class Cluster:
         return given, part, np.minimum(work, time_s)
 
     def _drawn(self, mean: Floats) -> Floats:
-        """Poisson numbers of these means; where they are large, normal ones, which cost less."""
+        """Poisson numbers with these means; for large means normal ones, which cost less."""
         large = mean >= _LARGE
         drawn = np.empty(len(mean))
         drawn[~large] = self._rng.poisson(mean[~large])
@@ -225,12 +221,12 @@ class Cluster:
         return drawn
 
     def _offered(self) -> float:
-        """Rows that the sources have: as many as they can make, or as many as are due."""
+        """Rows that the sources have: as many as they can produce, or as many as are due."""
         scenario = self.scenario
         rate, produce_s = scenario.workload.rows_per_s, scenario.machine.produce_s
         if rate is not None:
-            return rate * scenario.step_s + self.behind
-        return scenario.slots * scenario.step_s / produce_s if produce_s > 0 else math.inf
+            return rate * scenario.tick_s + self.behind
+        return scenario.slots * scenario.tick_s / produce_s if produce_s > 0 else math.inf
 
     def _rooms(self) -> tuple[float, float]:
         """Rows that may be on their way to a slot, and rows that may wait for it."""
@@ -238,12 +234,16 @@ class Cluster:
         exchange, slots = self.scenario.exchange, self.scenario.slots
         return exchange.link_rows * slots, float(exchange.buffer_rows)
 
+    def _groups(self) -> flow.Groups:
+        return flow.Groups(
+            self.slot, self._now, self.held, self.stalled, self.on_disk,
+            self.spooled, self.spool_moment, self.done, self.state_rows,
+        )  # fmt: skip
+
     def _room(
         self, most: float, time_s: Floats, row_cost: Floats, spool_cost: Floats
     ) -> tuple[Floats, float]:
-        table = flow.waiting(
-            self.slot, self._now, self.held, self.stalled, self.on_disk, row_cost, spool_cost
-        )
+        table = flow.waiting(self._groups(), row_cost, spool_cost)
         link, room = self._rooms()
         shared = self.scenario.exchange.kind == "buffer"
         all_room = room * len(time_s) if shared else room

@@ -28,7 +28,7 @@ from spillway.policies.local.controller import SpillPolicy
 from spillway.protocols.engine import busy
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
-from spillway_lab.simulator.cluster.cluster import Cluster, Step
+from spillway_lab.simulator.cluster.cluster import Cluster, Tick
 from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted, next_batch
 
 
@@ -93,10 +93,10 @@ class Control:
         """What the controller of a slot sees of its groups, as they are now."""
         return self._current().only(self.owned(slot).tolist())
 
-    def add(self, step: Step) -> None:
-        """What one step did, for the records."""
-        self._rows += step.processed
-        self._busy_s += step.busy_s
+    def add(self, tick: Tick) -> None:
+        """What one tick did, for the records."""
+        self._rows += tick.processed
+        self._busy_s += tick.busy_s
 
     def happened(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
         """What a slot did to its groups by itself, for its record."""

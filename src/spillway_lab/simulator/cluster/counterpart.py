@@ -1,23 +1,22 @@
 """The simulated counterpart of a real run, and how far the two agree.
 
-A real run is described (`RealRun`) and measured batch by batch (`Measured`); `scenario_of` makes the
-scenario of its description and the machine's calibration, `compared` runs it and says whether throughput
-and the number of moves agree within `WITHIN`. Nothing here needs Spark: whoever makes the real run fills
-the two in, and keeps them as one JSON document.
+`RealRun` describes a real run and `Measured` has its batches; `scenario_of` makes a scenario of the
+description and the machine's calibration, `compared` runs it and tells whether throughput and the number
+of moves agree within `WITHIN`. Nothing here needs Spark: the real run fills both in, and they are stored
+as one JSON document.
 
-A micro-batch takes a fixed time, then as long as its slowest slot. In the simulator batches end when
-their rows have come, all slots wait for the fixed time, and no slot gets ahead of the others by more
+A micro-batch takes a fixed time, then as long as its slowest slot. In the simulator a batch ends when
+its rows have arrived, all slots wait for the fixed time, and no slot gets ahead of the others by more
 than a batch.
 
-Known limitation: rows are spread evenly over the groups, a batch has the same number of rows whatever
-happened before, and jobs that send state cost the batches beside them nothing.
+Known limitation: rows are spread evenly over the groups, every batch has the same number of rows, and
+jobs that send state do not slow down the batches that run at the same time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from statistics import median
 from typing import Any
 
 from spillway.codec import made, plain
@@ -30,16 +29,16 @@ from spillway_lab.simulator.cluster.simulation import Result, simulate
 WITHIN = 0.2
 #: Memory that no run fills.
 _MEMORY_BYTES = 1 << 50
-#: Virtual time of a step, as a part of a batch.
-_STEPS = 20
+#: Ticks in a batch.
+_TICKS = 20
 
 
 @dataclass(frozen=True)
 class Slowed:
-    """Something else makes one slot take longer for each row, for a while."""
+    """Something slows one slot down for a while, for each row."""
 
     slot: int
-    #: How many times as long.
+    #: By which factor.
     factor: float
     since_s: float
     until_s: float | None = None
@@ -56,10 +55,10 @@ class RealRun:
     interval_s: float | None = None
     #: Processor seconds of a row in a slot; None: as the machine was calibrated.
     row_s: float | None = None
-    #: Seconds of a batch in which no slot works, and more of them for each row: reading, exchange.
+    #: Seconds of a batch in which no slot works, and the same for each row: reading, exchange.
     fixed_s: float = 0.0
     exchange_s: float = 0.0
-    #: What `.adapt(...)` was told; not slots, groups and memory.
+    #: The settings of `.adapt(...)`, without slots, groups and memory.
     adapt: Mapping[str, Any] = field(default_factory=dict)
     slowed: tuple[Slowed, ...] = ()
 
@@ -67,28 +66,28 @@ class RealRun:
         for one in self.slowed:
             if one.factor < 1:
                 raise SettingsError(
-                    f"a slot that is slowed by {one.factor!r} is not slower",
+                    f"factor={one.factor!r} does not slow a slot down",
                     hint="for example factor=3.0: a row takes three times as long",
                 )
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What was measured of one batch."""
+    """The measurements of one batch."""
 
-    #: From its trigger to its commit, the wait for the trigger included.
+    #: From its trigger to its commit, including the wait for the trigger.
     seconds: float
     rows: int
     #: Of each slot: seconds that it worked, and rows that it took.
     busy_s: tuple[float, ...]
     slot_rows: tuple[int, ...]
-    #: Moves that were over with this batch: `groups-reactivated` among its events.
+    #: Moves that ended with this batch: `groups-reactivated` among its events.
     moves: int = 0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A real run and its batches, those left out that warmed it up.
+    """A real run and its batches, without those that warmed it up.
 
     Example:
         >>> found = Measured(RealRun(2, 8, 100), (Batch(0.5, 100, (0.3, 0.2), (50, 50)),))
@@ -125,32 +124,8 @@ class Measured:
         return made(cls, found)
 
 
-def with_own_costs(found: Measured) -> RealRun:
-    """The description with costs from the run's own batches before anything was slowed.
-
-    What Spark adds to a batch is not in the calibration; the first batches of a run tell it, and what is
-    compared is what comes after them.
-    """
-    until_s = min((one.since_s for one in found.run.slowed), default=float("inf"))
-    early, at_s = [], 0.0
-    for one in found.batches:
-        at_s += one.seconds
-        if at_s <= until_s and one.rows:
-            early.append(one)
-    if not early:
-        raise SettingsError(
-            "no batch was over before a slot was slowed, so there is none to take costs from",
-            hint="let some batches go by first, or say row_s and fixed_s",
-        )
-    row_s = median(sum(one.busy_s) / max(1, sum(one.slot_rows)) for one in early)
-    fixed_s = 0.0
-    if found.run.interval_s is None:
-        fixed_s = max(0.0, median(one.seconds - max(one.busy_s) for one in early))
-    return replace(found.run, row_s=row_s, fixed_s=fixed_s, exchange_s=0.0)
-
-
 def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scenario:
-    """The scenario of a run that takes so long.
+    """The scenario of a run that takes this many seconds.
 
     Example:
         >>> known = Calibration(2e-6, 1e-7, 24.5, 3e8, 2e9, 1000, 5)
@@ -167,7 +142,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
     )
     fixed_s = run.fixed_s + run.exchange_s * run.batch_rows
     batch_s = max(run.interval_s or 0.0, fixed_s + run.batch_rows / run.slots * machine.row_s)
-    step_s = batch_s / _STEPS
+    tick_s = batch_s / _TICKS
     rate = None if run.interval_s is None else run.batch_rows / run.interval_s
     return Scenario(
         name="counterpart",
@@ -175,7 +150,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
         slots=run.slots,
         groups=run.groups,
         machine=machine,
-        # A slot that is ahead has no more of the next batch than what waits in the sources.
+        # A slot that is ahead has at most what waits in the sources of the next batch.
         exchange=Exchange("buffer", run.batch_rows // run.slots, link_rows=0.0),
         workload=Workload(
             keys=max(Workload.keys, run.groups),
@@ -187,7 +162,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
         disturbances=tuple(_disturbance(one) for one in run.slowed),
         section_bytes_per_s=calibration.memory_bytes_per_s,
         adapt=dict(run.adapt),
-        step_s=step_s,
+        tick_s=tick_s,
         batch_s=batch_s,
         batch_rows=run.batch_rows,
         batch_fixed_s=fixed_s,
@@ -197,14 +172,14 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
 
 
 def _disturbance(slowed: Slowed) -> Disturbance:
-    """Who has a part of the processor left takes that many times as long."""
+    """A slot with this fraction of its processor takes that much longer for a row."""
     taken = 1 - 1 / slowed.factor
     return Disturbance((slowed.slot,), cpu=taken, since_s=slowed.since_s, until_s=slowed.until_s)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A real run beside its counterpart."""
+    """A real run and its counterpart."""
 
     real_rows_per_s: float
     simulated_rows_per_s: float
@@ -213,7 +188,7 @@ class Comparison:
 
     @property
     def throughput_ratio(self) -> float:
-        """What was simulated over what was measured."""
+        """Simulated over measured."""
         return self.simulated_rows_per_s / max(self.real_rows_per_s, 1e-9)
 
     @property

@@ -1,13 +1,13 @@
 """What slots do at their disks: groups leave memory when it is short, and come back.
 
-One piece of work at a time, and the slot does nothing else meanwhile (FLUX 6.3). Who leaves and who
-comes is for the policies; here is how long it takes and what it does to the arrays.
+A slot does one piece of disk work at a time, and nothing else meanwhile (FLUX 6.3). Policies choose the
+groups; this module knows how long the work takes and what it changes.
 
-*generations* (DCAPE): a part of what is in memory leaves it at once, as `spillway.slot.control`
-has it, and the groups go on with an empty part. Not while groups of the slot are on their way.
+*generations* (DCAPE): part of the groups leave memory together, as in `spillway.slot.control`, and
+continue with an empty part. Not while groups of the slot are on their way.
 
-*rotation* (FLUX 6.1): groups leave one by one, their rows are written for later, and they take turns. A
-group on disk that is to be sent is read first, and its rows are processed.
+*rotation* (FLUX 6.1): groups leave one by one, the slot writes their rows for later, and they take
+turns. Before a group on disk is sent, the slot reads it and processes its rows.
 
 Known limitation: with generations nothing comes back, and missing results are not made.
 """
@@ -38,31 +38,31 @@ class Disks:
         self._spills = control.rules.strategy.spills
         self._rotates = scenario.spill_mode == "rotation"
         self._t_gap_s = scenario.settings.t_gap_s
-        # State that does not grow needs no room to grow into.
+        # State that does not grow needs no spare room.
         self._fill = 1.0 if scenario.workload.warm else Rotation.fill
-        #: What is to be done when a slot's disk has done its work.
+        #: What to do when a slot's disk has finished its work.
         self._at_work: dict[int, Callable[[], None]] = {}
-        #: Spills that the coordinator wants and that have not begun.
+        #: Spills that the coordinator ordered and that have not begun.
         self._forced: list[tuple[int, Force]] = []
-        #: When groups came into memory, or the first of the rows that wait for them.
+        #: When groups came into memory, or when the first row that waits for them came.
         self._since_s = np.zeros(scenario.groups)
         self._gaps = [GapTuner(self._seconds(int(cluster.sizes().max(initial=0))))] * scenario.slots
 
     def busy(self) -> set[int]:
-        """The slots that are at their disks."""
+        """The slots with disk work."""
         return set(self._at_work)
 
     def force(self, forces: Iterable[tuple[int, Force]]) -> None:
-        """Spills that the coordinator wants; they begin when the disk is idle."""
+        """Spills that the coordinator orders; they begin when the disk is idle."""
         self._forced.extend(forces)
 
     def end(self) -> None:
-        """Ends what is done."""
+        """Ends work that is done."""
         for slot in [s for s in self._at_work if self._cluster.disk_left_s[s] <= 0]:
             self._at_work.pop(slot)()
 
     def begin(self, now_s: float) -> None:
-        """Begins what is due."""
+        """Begins work that is due."""
         if not self._spills:
             return
         waiting, self._forced = self._forced, []
@@ -125,7 +125,7 @@ class Disks:
                 self._turn(slot, turn, now_s)
 
     def _next_turn(self, slot: int, limit: int, now_s: float) -> Turn:
-        """What the policy says, one group at a time: the slot serves rows and answers in between."""
+        """Follows the policy one group at a time: the slot serves rows and answers in between."""
         rotation = self._rotation(slot)
         turn = rotation.turn(self._waiting(self._control.owned(slot)), limit, now_s)
         if len(turn.enter) > 1:
@@ -157,7 +157,7 @@ class Disks:
         )
 
     def _turn(self, slot: int, turn: Turn, now_s: float) -> None:
-        """Groups leave and others come, in one piece of work."""
+        """Groups leave and others come, as one piece of work."""
         cluster = self._cluster
         leave, enter = np.array(turn.leave, np.int64), np.array(turn.enter, np.int64)
         row_bytes = cluster.scenario.workload.row_bytes
@@ -183,7 +183,7 @@ class Disks:
 
     def _left(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
-        # What it has not processed of the rows that waited goes on waiting.
+        # Rows that were waiting and are not processed yet continue to wait.
         cluster.draining[slot] = [one for one in cluster.draining[slot] if one not in groups]
         cluster.disk_rows[groups] += cluster.state_rows[groups]
         cluster.state_rows[groups] = 0.0

@@ -1,20 +1,20 @@
-"""The flow of rows in one step: what the sources may give, and what the slots do with it.
+"""The flow of rows in one tick: what the sources can give, and what the slots do with it.
 
 Rows are a fluid. The sources give as many as there is room for, spread over the groups by their shares.
-A slot serves the rows that wait for it in the mixture they have; rows of a group on disk are written
-for later, rows of a group that is on its way wait. All sources have the same shares, so they are one.
+A slot serves its waiting rows in proportion; it writes rows of a group on disk for later, and rows of a
+group on its way wait. All sources have the same shares, so they are one.
 
-Room is what FLUX sections 2.3 and 4 say. In an exchange every slot has queues of its own, and the first
-that is full stops the sources: the head of the line blocks. With a skew buffer, what does not fit on
-the way to its slot waits in one buffer for all slots, and the sources stop when that is full.
+Room follows FLUX sections 2.3 and 4. In an exchange every slot has queues of its own, and the first full
+one stops the sources: the head of the line blocks. With a skew buffer, excess rows wait in one buffer
+for all slots, and the sources stop when that is full.
 
-Within a step giving and serving are simultaneous, so a step may be longer than queues last. What may be
-given is found by bisection: more given never leaves more room.
+Within a tick giving and serving are simultaneous, so a tick may be longer than queues last. Bisection
+finds how much can be given: giving more never leaves more room.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -24,25 +24,36 @@ from spillway.metrics.groups import Floats, Ints
 
 Flags = NDArray[np.bool_]
 
-#: Halvings of what may be given: an error of a row in a thousand million million.
+#: Halvings of the amount given: a relative error of 1e-15.
 _HALVINGS = 50
 
 #: The columns of `waiting`, by slot: rows and seconds of work that wait to be served, and rows of
-#: groups on their way; and the same of a row that is given now, as expected.
+#: groups on their way; then the same for one row that is given now, as expected values.
 ROWS, WORK, STUCK, MORE_ROWS, MORE_WORK, MORE_STUCK = range(6)
 
 
+class Groups(NamedTuple):
+    """By group: where it is, what it gets, and the rows it has in each place; changed in place."""
+
+    slot: Ints
+    share: Floats
+    #: Rows that wait before the slot, and whether the slot may not serve them now.
+    held: Floats
+    stalled: Flags
+    #: Whether the slot writes its rows to disk for later, those rows, and the sum of their times.
+    on_disk: Flags
+    spooled: Floats
+    spool_moment: Floats
+    #: Rows processed since this was last set to 0, and rows of state.
+    done: Floats
+    state_rows: Floats
+
+
 @njit(cache=True, nogil=True)
-def waiting(
-    slot: Ints,
-    share: Floats,
-    held: Floats,
-    stalled: Flags,
-    on_disk: Flags,
-    row_cost: Floats,
-    spool_cost: Floats,
-) -> Any:
+def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
     """What waits for each slot, and what one more row would add: see the columns above."""
+    slot, share, held = groups.slot, groups.share, groups.held
+    stalled, on_disk = groups.stalled, groups.on_disk
     table = np.zeros((6, row_cost.shape[0]))
     for g in range(slot.shape[0]):
         s = slot[g]
@@ -60,7 +71,7 @@ def waiting(
 
 @njit(cache=True, nogil=True)
 def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
-    """Rows that a slot has not served at the end of a step, if so many are given to all slots."""
+    """Rows that a slot has not served at the end of a tick, if this many are given to all slots."""
     rows = table[ROWS, s] + given * table[MORE_ROWS, s]
     work = table[WORK, s] + given * table[MORE_WORK, s]
     return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
@@ -70,7 +81,7 @@ def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
 def fits(
     table: Floats, given: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> bool:
-    """Whether there is room for so many rows: of each slot alone, or in what all share."""
+    """Whether there is room for this many rows: in each slot, or in the buffer that all share."""
     excess = 0.0
     for s in range(time_s.shape[0]):
         left = left_after(table, s, given, time_s[s])
@@ -88,10 +99,10 @@ def fits(
 def admitted(
     table: Floats, most: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> float:
-    """The most rows that the sources can give in a step, up to `most`.
+    """The most rows that the sources can give in a tick, up to `most`.
 
     Args:
-        table: What `waiting` gives.
+        table: The result of `waiting`.
         most: What the sources have.
         time_s: Processor seconds of each slot.
         link: Rows on their way to a slot.
@@ -111,43 +122,27 @@ def admitted(
 
 
 @njit(cache=True, nogil=True)
-def served(
-    given: float,
-    now_s: float,
-    slot: Ints,
-    share: Floats,
-    held: Floats,
-    stalled: Flags,
-    on_disk: Flags,
-    part: Floats,
-    spooled: Floats,
-    spool_moment: Floats,
-    done: Floats,
-    state_rows: Floats,
-    history: float,
-    slots: int,
-) -> Any:
-    """Gives rows to the groups and lets the slots serve their part of what waits, in place.
+def serve(groups: Groups, part: Floats, given: float, now_s: float, history: float) -> Any:
+    """Gives rows to the groups and lets each slot serve its part of what waits, in place.
 
-    `spool_moment` is the sum of the times at which the rows on disk came; `done` is what each group
-    had processed since it was last set to 0; `state_rows` grows with it up to `history`. Gives the rows
-    processed and written by each slot.
+    State grows with the rows processed, up to `history` rows of a group. Returns the rows that each
+    slot processed and wrote.
     """
-    processed = np.zeros(slots)
-    written = np.zeros(slots)
-    for g in range(slot.shape[0]):
-        s = slot[g]
-        held[g] += given * share[g]
-        if stalled[g]:
+    processed, written = np.zeros(part.shape[0]), np.zeros(part.shape[0])
+    held = groups.held
+    for g in range(held.shape[0]):
+        s = groups.slot[g]
+        held[g] += given * groups.share[g]
+        if groups.stalled[g]:
             continue
         rows = held[g] * part[s]
         held[g] -= rows
-        if on_disk[g]:
-            spooled[g] += rows
-            spool_moment[g] += rows * now_s
+        if groups.on_disk[g]:
+            groups.spooled[g] += rows
+            groups.spool_moment[g] += rows * now_s
             written[s] += rows
         else:
-            done[g] += rows
-            state_rows[g] = min(history, state_rows[g] + rows)
+            groups.done[g] += rows
+            groups.state_rows[g] = min(history, groups.state_rows[g] + rows)
             processed[s] += rows
     return processed, written

@@ -1,4 +1,4 @@
-"""Scenarios that have a name."""
+"""Scenarios with names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spillway.errors import SettingsError
 from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Exchange, Scenario, Workload
 
-#: Part of a processor that FLUX's process takes, which computes for 100 µs and sleeps for 50.
+#: Processor share of FLUX's process, which computes for 100 µs and sleeps for 50.
 EXTERNAL = 0.57
 
 
@@ -22,7 +22,7 @@ def rotating() -> Scenario:
 
 
 def blocked() -> Scenario:
-    """The same without a skew buffer: the slowest node holds up all."""
+    """The same without a skew buffer: the slowest node blocks all."""
     return rotating().changed(name="blocked", exchange=Exchange("exchange"))
 
 
@@ -49,7 +49,7 @@ def large() -> Scenario:
         groups=100_000,
         workload=Workload("hot", keys=400_000, turn_s=120, rows_per_s=12e6, warm=False),
         adapt={"strategy": "lazy-disk", "relocation_interval": "10 seconds"},
-        step_s=0.1,
+        tick_s=0.1,
         batch_s=1.0,
         sample_s=5.0,
     )
@@ -61,7 +61,7 @@ PRESETS: dict[str, Callable[[], Scenario]] = {
 
 
 def preset(name: str) -> Scenario:
-    """The scenario of that name.
+    """The scenario with this name.
 
     Example:
         >>> preset("rotating").seconds

@@ -1,8 +1,8 @@
-"""What is simulated: frozen descriptions, checked when they are made, plain data in and out.
+"""What is simulated: frozen descriptions that check themselves, with plain data in and out.
 
 The defaults are the cluster of FLUX section 3: 32 nodes, 45 µs a row, rows of 80 bytes over 16K keys,
 two packets of 1 kB on their way between two nodes, disks of 20 MB/s. Units are in the names. Sizes are
-in the paper's megabytes, of which 1,024 are its gigabyte.
+in the paper's megabytes; 1,024 of them are its gigabyte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MB = 1 << 20
 EXCHANGES = ("exchange", "buffer")
 #: How rows are spread over the keys; see spillway_lab/simulator/cluster/workload.py.
 SHAPES = ("uniform", "hot", "self-similar", "halves")
-#: How slots live with too little memory; see spillway_lab/simulator/cluster/disks.py.
+#: How slots handle too little memory; see spillway_lab/simulator/cluster/disks.py.
 SPILL_MODES = ("generations", "rotation")
 
 
@@ -41,15 +41,15 @@ class Machine:
     latency_s: float = 70e-6
     #: Processor time of taking a row of state out of the operator, and of putting it in.
     install_s: float = 0.2e-6
-    #: Rows of a group on disk are written so many bytes at a time, each at the cost of a seek.
+    #: The slot writes rows of a group on disk in blocks of this many bytes, each at the cost of a seek.
     spool_bytes: int = 64 << 10
 
     def __post_init__(self) -> None:
         for name in ("row_s", "disk_bytes_per_s", "link_bytes_per_s", "spool_bytes"):
             if not getattr(self, name) > 0:
                 raise SettingsError(
-                    f"{name}={getattr(self, name)!r} of a machine is not more than 0",
-                    hint="a machine needs time for a row, and its disk and link a rate",
+                    f"{name}={getattr(self, name)!r} of a machine must be positive",
+                    hint="a machine needs time for a row, and its disk and link need a rate",
                 )
 
     @property
@@ -64,7 +64,7 @@ class Exchange:
 
     #: "exchange": queues of equal size for each slot; "buffer": one that all slots share (FLUX 4).
     kind: str = "buffer"
-    #: Rows that wait at a source, beside those on their way.
+    #: Rows that wait at a source, in addition to those on their way.
     buffer_rows: int = 2048
     #: Rows on their way from one source to one slot: two packets of 1 kB.
     link_rows: float = 25.6
@@ -85,43 +85,43 @@ class Workload:
     #: "hot", "self-similar" and "halves": this part of the rows falls on that part of the keys.
     hot_rows: float = 0.8
     hot_keys: float = 0.2
-    #: The hot keys change every so often; None: never.
+    #: How often the hot keys change; None: never.
     turn_s: float | None = None
-    #: Rows of state that a group has at most (FLUX: the history); None: all that came.
+    #: The most rows of state of a group (FLUX: the history); None: all rows.
     history_rows: int | None = 10_000
-    #: Whether groups begin with all of it.
+    #: Whether groups start with a full history.
     warm: bool = True
-    #: Result rows of a row.
+    #: Result rows per row.
     results: float = 1.0
 
     def __post_init__(self) -> None:
         one_of("shape", self.shape, SHAPES)
         if self.warm and self.history_rows is None:
             raise SettingsError(
-                "a group that keeps all rows cannot begin with all of them",
+                "a group that keeps all rows cannot start with all of them",
                 hint="set warm=false, or history_rows to a number",
             )
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What else the machines have to do: external load, and memory that others take."""
+    """What else the machines do: external load, and memory that others take."""
 
-    #: The slots it is on; none means all.
+    #: The slots it is on; empty: all.
     slots: tuple[int, ...] = ()
-    #: Part of the processor that it takes; FLUX's process of 100 µs in 150 takes 0.57.
+    #: Fraction of the processor that it takes; FLUX's process of 100 µs in 150 takes 0.57.
     cpu: float = 0.0
     memory_bytes: int = 0
     since_s: float = 0.0
     until_s: float | None = None
-    #: It is on one slot at a time, so long on each, in turn; None: on all of them at once.
+    #: It goes round the slots, this long on each; None: it is on all of them at once.
     turn_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.cpu < 1:
             raise SettingsError(
-                f"cpu={self.cpu!r} is not at least 0 and less than 1",
-                hint="for example cpu=0.57: the part of the processor that others take",
+                f"cpu={self.cpu!r} must be at least 0 and less than 1",
+                hint="for example cpu=0.57: the fraction of the processor that others take",
             )
 
 
@@ -145,28 +145,28 @@ class Scenario:
     disturbances: tuple[Disturbance, ...] = ()
     #: State on its way between all slots together, bytes a second.
     section_bytes_per_s: float = 500e6 / 8
-    #: What `.adapt(...)` would be told; slots, groups and memory are the scenario's own.
+    #: The settings of `.adapt(...)`; slots, groups and memory are the scenario's own.
     adapt: Mapping[str, Any] = field(default_factory=dict)
     #: What happens to groups that have no room: "generations" (DCAPE) or "rotation" (FLUX).
     spill_mode: str = "generations"
-    #: Virtual time of one step, and between two commits of the coordinator.
-    step_s: float = 0.01
+    #: Virtual time of one tick, and between two commits of the coordinator.
+    tick_s: float = 0.01
     batch_s: float = 0.01
-    #: The coordinator commits when so many rows have come, and not every `batch_s`; and for so long
-    #: after each commit no slot works, as between two micro-batches.
+    #: The coordinator commits after this many rows, instead of every `batch_s`; and after each commit no
+    #: slot works for `batch_fixed_s`, as between two micro-batches.
     batch_rows: int | None = None
     batch_fixed_s: float = 0.0
     #: Time that one point of the series stands for.
     sample_s: float = 1.0
-    #: Whether rows come at random; without, every group gets exactly its share in every step.
+    #: Whether rows come at random; if not, every group gets exactly its share in every tick.
     noise: bool = True
 
     def __post_init__(self) -> None:
         one_of("spill_mode", self.spill_mode, SPILL_MODES)
-        for name in ("seconds", "slots", "groups", "step_s", "batch_s", "sample_s"):
+        for name in ("seconds", "slots", "groups", "tick_s", "batch_s", "sample_s"):
             if not getattr(self, name) > 0:
                 raise SettingsError(
-                    f"{name}={getattr(self, name)!r} is not more than 0",
+                    f"{name}={getattr(self, name)!r} must be positive",
                     hint=f"for example {name}={getattr(Scenario(), name)!r}",
                 )
         if self.batch_fixed_s < 0 or (self.batch_rows is not None and self.batch_rows < 1):
@@ -195,7 +195,7 @@ class Scenario:
             if name in self.adapt:
                 raise SettingsError(
                     f"{name} is not a setting of adaptation in a scenario",
-                    hint="slots and groups stand beside adapt, memory is memory_bytes of machine",
+                    hint="slots and groups are next to adapt, memory is memory_bytes of machine",
                 )
         # A scenario may have more groups than a query.
         known = Adapt(slots=self.slots, groups=min(self.groups, 65_536))
@@ -217,7 +217,7 @@ class Scenario:
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is no choice."""
+    """Rejects a value that is not one of the choices."""
     if value not in choices:
         raise SettingsError(
             f"{name}={value!r} is not one of {', '.join(map(repr, choices))}",

@@ -1,10 +1,10 @@
-"""What a simulation measured, one point for each sample of virtual time.
+"""The measurements of a simulation, one point for each sample of virtual time.
 
 Latency is FLUX's (6.3): from when a slot takes a row until it has processed it. A row of a group in
-memory takes its processing time and a packet's latency; a row that was written for later takes as long
-as it lay there. `delay_s` adds the wait before the slot, by Little's law; it is 0 where no row was
-processed. Percentiles are read from a histogram with bins of a fixed ratio, so they are exact to about
-15 %.
+memory takes its processing time and a packet's latency; a row that was written for later, the time it
+was on disk. `delay_s` adds the wait before the slot, by Little's law; it is 0 where no row was
+processed. Percentiles come from a histogram with bins of a fixed ratio, so they are exact to about 15
+%.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from spillway.metrics.groups import Floats
-from spillway_lab.simulator.cluster.cluster import Cluster, Step
+from spillway_lab.simulator.cluster.cluster import Cluster, Tick
 
 #: The bins of latency: from 10 µs to 10,000 s, 16 to a factor of ten.
 _EDGES = np.logspace(-5, 4, 9 * 16 + 1)
@@ -39,7 +39,7 @@ NAMES = (
 
 
 class Recorder:
-    """Adds up steps, and makes a point of them at the end of every sample."""
+    """Adds up ticks, and makes a point of them at the end of every sample."""
 
     def __init__(self, slots: int) -> None:
         self.series: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -54,16 +54,16 @@ class Recorder:
         self._busy_s = np.zeros(self._slots)
         self._waiting_s = 0.0
 
-    def add(self, step: Step, cluster: Cluster, step_s: float) -> None:
-        """What one step did."""
-        ages = np.concatenate([step.fresh_age_s, step.spool_age_s])
-        rows = np.concatenate([step.processed - step.unspooled, step.unspooled])
+    def add(self, tick: Tick, cluster: Cluster, tick_s: float) -> None:
+        """What one tick did."""
+        ages = np.concatenate([tick.fresh_age_s, tick.spool_age_s])
+        rows = np.concatenate([tick.processed - tick.unspooled, tick.unspooled])
         self._rows += float(rows.sum())
         self._latency_s += float((ages * rows).sum())
         at = np.clip(np.searchsorted(_EDGES, ages) - 1, 0, len(_CENTRES) - 1)
         np.add.at(self._bins, at, rows)
-        self._busy_s += step.busy_s
-        self._waiting_s += (cluster.held_rows + cluster.spooled_rows) * step_s
+        self._busy_s += tick.busy_s
+        self._waiting_s += (cluster.held_rows + cluster.spooled_rows) * tick_s
 
     def point(self, cluster: Cluster, now_s: float, moves: int) -> None:
         """Ends a sample."""
@@ -94,7 +94,7 @@ class Recorder:
 
 
 def percentile(weights: Floats, part: float) -> float:
-    """The centre of the bin in which that part of the weight is reached; 0 without any."""
+    """The centre of the bin that contains this quantile; 0 without any weight."""
     total = np.cumsum(weights)
     if total[-1] <= 0:
         return 0.0

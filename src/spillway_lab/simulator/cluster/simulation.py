@@ -20,16 +20,16 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.network import Network
 from spillway_lab.simulator.outcome import Outcome
 
-#: Events that a journal keeps, the newest.
+#: The newest events that a journal keeps.
 JOURNAL = 200_000
 
-#: Told how many virtual seconds are done.
+#: Called with the virtual seconds that are done.
 Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
 class Result(Outcome[Scenario | JoinScenario]):
-    """What a simulation of a cluster gave; simulator/cluster/series.py has its series."""
+    """The outcome for a cluster; simulator/cluster/series.py defines its series."""
 
     #: Events with the virtual time at which the coordinator knew of them.
     journal: tuple[tuple[float, Event], ...] = ()
@@ -41,7 +41,7 @@ class Result(Outcome[Scenario | JoinScenario]):
 
 
 def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result:
-    """Runs a scenario, or the preset of that name, in virtual time.
+    """Runs a scenario, or the preset with this name, in virtual time.
 
     Example:
         >>> found = simulate(Scenario(seconds=1, slots=4, groups=64, noise=False))
@@ -52,7 +52,7 @@ def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result
 
 
 class Simulation:
-    """One run: the clock, and who does what at its ticks."""
+    """One run: the clock, and what happens at its ticks."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -69,12 +69,12 @@ class Simulation:
         self._batched = 0.0
 
     def run(self, tell: Tell) -> Result:
-        """All steps."""
+        """All ticks."""
         scenario = self.scenario
-        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
-        for number in range(1, round(scenario.seconds / scenario.step_s) + 1):
-            now_s = round(number * scenario.step_s, 9)
-            self._step(round(now_s - scenario.step_s, 9), now_s)
+        per_sample = max(1, round(scenario.sample_s / scenario.tick_s))
+        for number in range(1, round(scenario.seconds / scenario.tick_s) + 1):
+            now_s = round(number * scenario.tick_s, 9)
+            self._tick(round(now_s - scenario.tick_s, 9), now_s)
             if self._unanswered is None and self._batch_ends(number):
                 self._unanswered = self.control.asked
             self._commit_if_answered(now_s)
@@ -86,22 +86,22 @@ class Simulation:
         return self._result()
 
     def _batch_ends(self, number: int) -> bool:
-        """Whether the batch ends with this step: by its time, or by its rows."""
+        """Whether the batch ends with this tick: by its time, or by its rows."""
         scenario, cluster = self.scenario, self.cluster
         if scenario.batch_rows is None:
-            return number % max(1, round(scenario.batch_s / scenario.step_s)) == 0
+            return number % max(1, round(scenario.batch_s / scenario.tick_s)) == 0
         if cluster.given - self._batched < scenario.batch_rows:
             return False
         self._batched += scenario.batch_rows
         cluster.waits_s += scenario.batch_fixed_s
         return True
 
-    def _step(self, from_s: float, now_s: float) -> None:
-        step = self.cluster.step(from_s)
-        self.network.step(now_s)
+    def _tick(self, from_s: float, now_s: float) -> None:
+        tick = self.cluster.tick(from_s)
+        self.network.tick(now_s)
         self.disks.end()
-        self.control.add(step)
-        self._recorder.add(step, self.cluster, self.scenario.step_s)
+        self.control.add(tick)
+        self._recorder.add(tick, self.cluster, self.scenario.tick_s)
 
     def _commit_if_answered(self, now_s: float) -> None:
         if self._unanswered is None:

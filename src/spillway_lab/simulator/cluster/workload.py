@@ -1,13 +1,13 @@
-"""How rows are spread over the groups, now: the shapes of a workload.
+"""How rows are spread over the groups at a time: the shapes of a workload.
 
-    uniform        every key alike
-    hot            `hot_rows` of the rows on `hot_keys` of the keys, each of those alike
+    uniform        all keys alike
+    hot            `hot_rows` of the rows on `hot_keys` of the keys, all of those alike
     self-similar   the same again within the hot keys, and within the hot of these: the 80/20 rule
                    under which few groups receive most of the work (FLUX 5.4)
-    halves         as hot, but the hot keys are neighbours, and so in neighbouring slots
+    halves         like hot, but the hot keys are neighbours, and so in neighbouring slots
 
-Keys fall into groups at random, the same number in each, except for "halves". With `turn_s`, the next
-`hot_keys` of the keys are hot from each turn on.
+Keys fall into groups at random, equally many in each, except for "halves". With `turn_s`, the next
+`hot_keys` of the keys become hot at each turn.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spillway_lab.simulator.cluster.scenario import Disturbance, Scenario, Workl
 
 
 def turn_of(workload: Workload, now_s: float) -> int:
-    """How often the hot keys have changed."""
-    # A step ends at a multiple of its length that is not exact; it may not fall short of the turn.
+    """How many times the hot keys have changed."""
+    # A tick ends at an inexact multiple of its length; it must not fall short of the turn.
     return 0 if workload.turn_s is None else math.floor(now_s / workload.turn_s + 1e-9)
 
 
 def group_shares(scenario: Scenario, turn: int) -> Floats:
-    """The part of all rows that falls on each group.
+    """The fraction of all rows that falls on each group.
 
     Example:
         >>> group_shares(Scenario(slots=2, groups=4), turn=0).tolist()
@@ -43,7 +43,7 @@ def group_shares(scenario: Scenario, turn: int) -> Floats:
 
 
 def key_shares(workload: Workload) -> Floats:
-    """The part of all rows that falls on each key, the hottest first; together 1."""
+    """The fraction of all rows that falls on each key, the hottest first; the sum is 1."""
     keys = workload.keys
     if workload.shape == "uniform":
         return np.full(keys, 1 / keys)
@@ -64,7 +64,7 @@ def hottest_slot(scenario: Scenario) -> int:
 
 
 def cpu_left(scenario: Scenario, now_s: float) -> Floats:
-    """The part of its processor that each slot has for itself."""
+    """The fraction of its processor that each slot has for itself."""
     left = np.ones(scenario.slots)
     for one in scenario.disturbances:
         left[_disturbed(one, scenario.slots, now_s)] *= 1 - one.cpu
@@ -80,7 +80,7 @@ def memory_left(scenario: Scenario, now_s: float) -> Ints:
 
 
 def _disturbed(one: Disturbance, slots: int, now_s: float) -> Ints:
-    """The slots that it is on now."""
+    """The slots that it disturbs now."""
     on = np.array(one.slots or range(slots), np.int64)
     if now_s < one.since_s - 1e-9 or (one.until_s is not None and now_s >= one.until_s - 1e-9):
         return on[:0]

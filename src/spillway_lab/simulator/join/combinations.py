@@ -1,14 +1,13 @@
 """What the rows of a simulated join combine to, and what that costs: tables over time.
 
-Rows come at random, and how many came in each step is known from the start. A group is processed in the
-order of its rows, so what a row meets is what came in the window before it, wherever and whenever it is
-processed: a *course* says, for a group in some shape, how much work, how many results and how much
-state there are when its rows up to a step have been processed. The numbers are those of
-`policies.plans`, whose estimate takes arrays as well as numbers: the cost model that decides is the one
-that is simulated.
+Rows come at random, and their number in each tick is known from the start. A group is processed in the
+order of its rows, so a row meets what came in the window before it, wherever and whenever it is
+processed. A *course* tells, for a group in some shape, the work, results and state when its rows up to
+a tick have been processed. The numbers come from `policies.shape.costs`, whose estimate takes arrays
+as well as numbers: the simulation uses the cost model that also decides.
 
-Rows of one step meet half of each other, so that of two streams every pair is counted once, and of
-three all but a quarter of those whose three rows come in the same step.
+Rows of one tick meet half of each other, so every pair of two streams counts once, and of three
+streams all combinations except a quarter of those whose three rows come in the same tick.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PAIRS = (("A", "B"), ("A", "C"), ("B", "C"))
 
 @dataclass(frozen=True)
 class Course:
-    """Of each group, at the end of each step: sums of work and results, and what is stored then."""
+    """By group, at the end of each tick: sums of work and results, and what is stored then."""
 
     work: Floats
     results: Floats
@@ -42,34 +41,34 @@ class Combinations:
 
     def __init__(self, scenario: JoinScenario) -> None:
         self._scenario = scenario
-        expected = scenario.rates_by_step() * scenario.step_s / scenario.groups
+        expected = scenario.rates_by_tick() * scenario.tick_s / scenario.groups
         rng = np.random.default_rng([scenario.seed, 2])
-        shape = (len(NAMES), scenario.groups, scenario.steps)
+        shape = (len(NAMES), scenario.groups, scenario.ticks)
         self.rows = rng.poisson(expected[:, None, :], shape).astype(np.float64)
-        #: For each stream and group, the rows before each step.
-        self.before = np.zeros((*shape[:2], scenario.steps + 1))
+        #: For each stream and group, the rows before each tick.
+        self.before = np.zeros((*shape[:2], scenario.ticks + 1))
         np.cumsum(self.rows, axis=2, out=self.before[:, :, 1:])
 
     def window(self, groups: Ints, since: int = 0) -> Floats:
-        """Rows of each stream and group that a row of each step meets, of those since a step."""
-        ends = np.arange(self._scenario.steps + 1)
+        """Rows of each stream and group that a row of each tick meets, from tick `since` on."""
+        ends = np.arange(self._scenario.ticks + 1)
         begins = np.clip(ends - self._scenario.window, since, None)
         before = self.before[:, groups]
         return np.asarray(np.maximum(before - before[:, :, np.minimum(begins, len(ends) - 1)], 0))
 
     def estimate(self, groups: Ints, since: int = 0) -> Estimate:
-        """Rates and sizes of all sets of streams, each an array over groups and steps."""
+        """Rates and sizes of all sets of streams, each an array over groups and ticks."""
         scenario = self._scenario
-        rows = self.rows[:, groups] * (np.arange(scenario.steps) >= since)
+        rows = self.rows[:, groups] * (np.arange(scenario.ticks) >= since)
         met = self.window(groups, since)[:, :, :-1] + rows / 2
         streams = tuple(
-            _stream(name, rows[at] / scenario.step_s, met[at], scenario.row_bytes)
+            _stream(name, rows[at] / scenario.tick_s, met[at], scenario.row_bytes)
             for at, name in enumerate(NAMES)
         )
         return Estimate(JoinRates(streams, dict.fromkeys(_PAIRS, scenario.matching)))
 
     def course(self, shape: Shape, groups: Ints, since: int = 0) -> Course:
-        """What groups cost and give in a shape, of their rows since a step alone."""
+        """The costs and results of groups in a shape, from their rows since a tick."""
         scenario, estimate = self._scenario, self.estimate(groups, since)
         inner = [estimate.of(node.streams) for node in shape.inner()]
         held = self.window(groups, since)
@@ -78,14 +77,14 @@ class Combinations:
         results: Any = estimate.flow(estimate.everything, estimate.everything)
         work: Any = estimate.cost(shape).work
         return Course(
-            _summed(work * scenario.step_s),
-            _summed(results * scenario.step_s),
+            _summed(work * scenario.tick_s),
+            _summed(results * scenario.tick_s),
             held.sum(axis=0) + _shifted(made),
             held.sum(axis=0) * scenario.row_bytes + _shifted(size),
         )
 
     def old_part(self, shape: Shape, groups: Ints, track: int, since: int = 0) -> Course:
-        """What is left of a course where the root makes only what has a row from before a step.
+        """The rest of a course where the root makes only combinations with a row from before a tick.
 
         New rows go up the tree with the others, and are skipped at the root if all are (PLANS 3.1).
         """
@@ -97,19 +96,19 @@ class Combinations:
         )
 
     def making(self, shape: Shape, there: Shape, groups: Ints, at: Floats, since: int = 0) -> float:
-        """The work of making the states that a shape has and another has not, at some steps.
+        """The work of making the states that one shape has and another lacks, at some ticks.
 
-        They are made of the rows since a step alone.
+        They are made only of the rows since a tick.
         """
         work: Any = self.estimate(groups, since).making(shape, there)
         if np.ndim(work) == 0:
             return 0.0
-        last = np.minimum(at.astype(np.int64), self._scenario.steps - 1)
+        last = np.minimum(at.astype(np.int64), self._scenario.ticks - 1)
         return float(work[np.arange(len(groups)), last].sum())
 
 
 def _stream(name: str, rate: Any, rows: Any, row_bytes: float) -> StreamRates:
-    """Arrays where the estimate has numbers: it only adds and multiplies them."""
+    """Arrays in place of the estimate's numbers, which it only adds and multiplies."""
     return StreamRates(name, rate, rows, row_bytes)
 
 
@@ -120,14 +119,14 @@ def _summed(values: Floats) -> Floats:
 
 
 def _shifted(values: Any) -> Floats | float:
-    """What there is at the end of each step; nothing before the first."""
+    """Running sums at the end of each tick; 0 before the first."""
     if np.ndim(values) == 0:
         return float(values)
     return np.concatenate([np.zeros((len(values), 1)), values], axis=1)
 
 
-def at_steps(table: Floats, places: Floats, rows: Ints | None = None) -> Floats:
-    """The values of some rows of a table, or all, at steps that need not be whole."""
+def at_ticks(table: Floats, places: Floats, rows: Ints | None = None) -> Floats:
+    """The values of all or some rows of a table, at ticks that may be fractions."""
     row = np.arange(len(table)) if rows is None else rows
     whole = np.minimum(places.astype(np.int64), table.shape[1] - 2)
     low = table[row, whole]

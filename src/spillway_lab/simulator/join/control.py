@@ -73,7 +73,7 @@ class JoinControl:
 
     def commit(self, now: int) -> tuple[Event, ...]:
         """Ends the batch, and begins the next one; gives the events."""
-        took = Took((now - self._since) * self._scenario.step_s)
+        took = Took((now - self._since) * self._scenario.tick_s)
         self._count(now)
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
         self._plan, events = next_batch(self.conductor, self._plan, records, took)

@@ -1,18 +1,18 @@
 """Slots that run windowed joins, in virtual time: who processes which rows, and how far they are.
 
-A *unit* is a group at a slot. It has a place, the step up to which its rows are processed. A slot
-serves those that are furthest behind first, as rows come; its processor does `work_per_s`. State that
-is shipped or made goes before rows, and so do the rows of groups that are to leave: a sender processes
-what it has of them before it sends them (PLANS, Algorithm 4, line 11).
+A *unit* is a group at a slot. Its place is the tick up to which its rows are processed. A slot serves
+the units furthest behind first, as rows come; its processor does `work_per_s`. Shipping and making
+state goes before rows, and so do the rows of leaving groups: a sender processes their rows before it
+sends them (PLANS, Algorithm 4, line 11).
 
-While a group is on two tracks it is two units. The sender's has all rows, and makes only what has an
-old one; the receiver's has the new rows alone. All old rows are purged when the sender has processed
-the new rows of `track_windows` windows. PLANS has windows between the two sides of each join, so that a
-combination of old and new may wait at the next join for another window: two for a tree. In Spillway a
-combination stands as long as all its rows do, and one window is enough.
+While a group is on two tracks it is two units. The sender's has all rows, and makes only combinations
+with an old one; the receiver's has only the new rows. All old rows are purged when the sender has
+processed the new rows of `track_windows` windows. PLANS has windows between the two sides of each
+join, so a combination of old and new may wait at the next join for another window: two for a tree. In
+Spillway a combination lives as long as all its rows do, and one window is enough.
 
-What is modelled, and what is not: processors and links have a rate; rows that come in one step are
-alike; there is no memory limit, and no time between batches.
+Processors and links have a rate; rows of one tick are alike; there is no memory limit, and no time
+between batches.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, Ints
 from spillway.plan.shape import Shape
-from spillway_lab.simulator.join.combinations import Combinations, Course, at_steps
+from spillway_lab.simulator.join.combinations import Combinations, Course, at_ticks
 from spillway_lab.simulator.join.scenario import JoinScenario
 
-#: The slot of a unit that is not there.
+#: The slot of a unit that does not exist.
 NOWHERE = -1
-#: Halvings in which a level is found: a step in a thousand million.
+#: Halvings to find a level: to a tick in 1e9.
 _HALVINGS = 40
 _COLUMNS = ("work", "results", "stored", "bytes")
 
 
 @njit(cache=True, nogil=True)
 def needed(slot: Ints, at: Floats, until: Floats, work: Floats, mine: int, level: float) -> float:
-    """The work that brings the units of a slot up to a step."""
+    """The work that brings the units of a slot up to a tick."""
     total = 0.0
     for u in range(slot.shape[0]):
         end = min(level, until[u])
@@ -55,9 +55,9 @@ def _at(sums: Floats, place: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def served(now: float, room: Floats, slot: Ints, at: Floats, until: Floats, work: Floats) -> Any:
-    """Lets all slots do as much work as there is room for, furthest behind first; gives what they did.
+    """Lets all slots do as much work as they can, furthest behind first; returns what they did.
 
-    `at` is where units stand, and is changed; none goes further than `until`, nor than now.
+    Changes `at`, the places of the units; none goes beyond `until` or now.
     """
     done = np.zeros(room.shape[0])
     for s in range(room.shape[0]):
@@ -94,13 +94,14 @@ class Joining:
         none = np.full(groups, NOWHERE, np.int64)
         self.slot: Ints = np.concatenate([table, none])
         self.at = np.zeros(2 * groups)
-        #: The step up to which a unit is processed; and that from which on it has rows.
+        #: The tick up to which a unit is processed; and the tick of its first rows.
         self.until = np.full(2 * groups, np.inf)
         self.since: Ints = np.zeros(2 * groups, np.int64)
-        #: Whether the unit's rows go before those of others.
+        #: Whether the unit's rows go before those of other units.
         self.leaving: NDArray[np.bool_] = np.zeros(2 * groups, np.bool_)
-        self.course = Course(*(np.zeros((2 * groups, scenario.steps + 1)) for _ in _COLUMNS))
-        #: Slots: work that goes before rows; and seconds that each was busy since this was set to 0.
+        self.course = Course(*(np.zeros((2 * groups, scenario.ticks + 1)) for _ in _COLUMNS))
+        #: Slots: work that goes before rows; and seconds that each was busy since this was last set to
+        #: 0.
         self.owed = np.zeros(scenario.slots)
         self.busy_s = np.zeros(scenario.slots)
         #: Results of each group since the start, and of each slot since they were last counted.
@@ -117,7 +118,7 @@ class Joining:
         return np.asarray(units % self.scenario.groups, np.int64)
 
     def _retable(self, units: Ints) -> None:
-        """Gives units the courses that they have at their slots, in the shapes of these."""
+        """Gives units the courses that follow from the shapes of their slots."""
         keys = np.stack([self.slot[units], self.since[units], self._doubled_at(units)], axis=1)
         for key in np.unique(keys, axis=0):
             some = units[(keys == key).all(axis=1)]
@@ -129,7 +130,7 @@ class Joining:
                 self._put(some, self.combinations.old_part(shape, groups, track, since))
 
     def _doubled_at(self, units: Ints) -> Ints:
-        """The step from which on the new rows of units go to another slot as well; else `NOWHERE`."""
+        """The tick from which new rows of units also go to another slot; else `NOWHERE`."""
         tracks = self._groups(units) + self.scenario.groups
         doubled = (units < self.scenario.groups) & (self.slot[tracks] != NOWHERE)
         return np.where(doubled, self.since[tracks], NOWHERE)
@@ -138,10 +139,10 @@ class Joining:
         for name in _COLUMNS:
             getattr(self.course, name)[units] = getattr(course, name)
 
-    def step(self, now: int) -> None:
-        """One step of virtual time, which ends at step `now`."""
+    def tick(self, now: int) -> None:
+        """One tick of virtual time, which ends at tick `now`."""
         scenario = self.scenario
-        room = np.full(scenario.slots, scenario.work_per_s * scenario.step_s)
+        room = np.full(scenario.slots, scenario.work_per_s * scenario.tick_s)
         paid = np.minimum(self.owed, room)
         self.owed -= paid
         before = self.at.copy()
@@ -150,13 +151,13 @@ class Joining:
         left = room - paid - urgent
         rest = served(float(now), left, self.slot, self.at, self.until, self.course.work)
         self.busy_s += (paid + urgent + rest) / scenario.work_per_s
-        gained = at_steps(self.course.results, self.at) - at_steps(self.course.results, before)
+        gained = at_ticks(self.course.results, self.at) - at_ticks(self.course.results, before)
         self.made += gained.reshape(2, -1).sum(axis=0)
         there = self.slot != NOWHERE
         self.slot_made += np.bincount(self.slot[there], gained[there], minlength=scenario.slots)
 
     def reshape(self, slot: int, shape: Shape) -> None:
-        """Another shape for a slot: what it lacks is made before it goes on."""
+        """Changes the shape of a slot, which first makes the states it lacks."""
         before, self.shape[slot] = self.shape[slot], shape
         units = self.units_of(slot)
         for since in np.unique(self.since[units]).tolist():
@@ -166,24 +167,24 @@ class Joining:
         self._retable(units)
 
     def depart(self, groups: Ints, now: int) -> None:
-        """No rows after now for groups that leave; those that are there go first."""
+        """Stops the new rows of leaving groups; rows that are there already go first."""
         self.until[groups] = now
         self.leaving[groups] = True
 
     def arrive(self, groups: Ints, slot: int) -> None:
-        """Groups whose state is at a slot are its own."""
+        """Gives groups to the slot that has their state."""
         self.slot[groups] = slot
         self.until[groups] = np.inf
         self.leaving[groups] = False
         self._retable(groups)
 
     def lacking(self, groups: Ints, slot: int) -> float:
-        """The work of making what a slot stores of groups and the one that they come from does not."""
+        """The work of making states of groups that the receiver stores and the sender does not."""
         there = self.shape[int(self.slot[groups[0]])]
         return self.combinations.making(self.shape[slot], there, groups, self.at[groups])
 
     def duplicate(self, groups: Ints, receiver: int, now: int) -> None:
-        """New rows of groups go to a second slot as well, from now on."""
+        """Sends new rows of groups to a second slot as well, from now on."""
         tracks = groups + self.scenario.groups
         self.slot[tracks] = receiver
         self.at[tracks] = self.since[tracks] = now
@@ -194,13 +195,13 @@ class Joining:
         return bool(self.slot[groups[0] + self.scenario.groups] != NOWHERE)
 
     def purged(self, groups: Ints) -> bool:
-        """Whether no old row of groups on two tracks can meet a new one."""
+        """Whether no old row of groups on two tracks can still meet a new one."""
         begun = self.since[groups + self.scenario.groups]
         windows = self.scenario.track_windows * self.scenario.window
         return bool((self.at[groups] >= begun + windows).all())
 
     def delete(self, groups: Ints) -> None:
-        """Groups on two tracks are the receiver's alone."""
+        """Gives groups on two tracks to the receiver alone."""
         tracks = groups + self.scenario.groups
         self.slot[groups] = self.slot[tracks]
         self.at[groups] = self.at[tracks]
@@ -217,27 +218,27 @@ class Joining:
         begins = np.minimum(begins, ends)
         streams = self.combinations.before
         return np.stack(
-            [at_steps(rows, ends, groups) - at_steps(rows, begins, groups) for rows in streams]
+            [at_ticks(rows, ends, groups) - at_ticks(rows, begins, groups) for rows in streams]
         )
 
     def due(self, groups: Ints, at: int | None = None) -> Floats:
-        """Results of groups up to a step, or to where they stand, whoever makes them and how."""
+        """Results of groups up to a tick, or up to their places, whichever slot makes them."""
         places = self.at[groups] if at is None else np.full(len(groups), float(at))
-        return at_steps(self._due, places, groups)
+        return at_ticks(self._due, places, groups)
 
     def stored(self, units: Ints) -> Floats:
         """Rows and combinations that units have."""
-        return at_steps(self.course.stored, self.at[units], units)
+        return at_ticks(self.course.stored, self.at[units], units)
 
     def bytes(self, units: Ints) -> Floats:
         """The same in bytes."""
-        return at_steps(self.course.bytes, self.at[units], units)
+        return at_ticks(self.course.bytes, self.at[units], units)
 
     def queued(self, units: Ints, now: int) -> Floats:
         """Rows of units that have come and are not processed."""
         groups = self._groups(units)
         return np.asarray(
-            self._arrived[groups, now] - at_steps(self._arrived, self.at[units], groups)
+            self._arrived[groups, now] - at_ticks(self._arrived, self.at[units], groups)
         )
 
     def queued_bytes(self, units: Ints, now: int) -> Floats:

@@ -1,8 +1,8 @@
 """A simulated windowed join: streams, slots and what they adapt, as plain data.
 
 The defaults are those of PLANS section 5.2: three streams of 100 rows a second in 100 groups, joined in
-the shape ((A B) C), and a slot that has half of the groups before the rest is shared by all. Work is in
-the units of `policies.plans.Costs`, so that what decides about shapes is also what is simulated.
+the shape ((A B) C); one slot has half of the groups, and all share the rest. Work is in the units of
+`policies.shape.costs.Costs`, so the simulation uses the costs that decide about shapes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spillway.settings import Adapt
 
 NAMES = ("A", "B", "C")
 #: Bytes of state that this project's development machine sends while it looks one row up: 13.5 MB/s
-#: (`bench relocate`, between memory tiers) times 0.12 microseconds (`policies.plans.Costs`).
+#: (`bench relocate`, between memory tiers) times 0.12 microseconds (`policies.shape.costs.Costs`).
 SENT_BYTES_PER_WORK = 1.62
 
 
@@ -40,40 +40,40 @@ class JoinScenario:
     slots: int = 4
     groups: int = 100
     seed: int = 0
-    #: Rows a second of each stream, from some second on.
+    #: From which second on, and the rows a second of each stream.
     rates: tuple[tuple[float, tuple[float, ...]], ...] = ((0.0, (100.0, 100.0, 100.0)),)
     window_s: float = 60.0
-    #: The part of the pairs of rows of two streams in one group that match.
+    #: The fraction of pairs of rows of two streams in one group that match.
     matching: float = 0.1
     row_bytes: float = 100.0
     #: Work that a slot does in a second.
     work_per_s: float = 1000.0
-    #: The part of the groups that the first slot has before the rest is shared by all.
+    #: The fraction of the groups that the first slot has before all share the rest.
     hot: float = 0.5
-    #: The shapes that the slots begin with, in turn.
+    #: The initial shapes of the slots, in turn.
     shapes: tuple[str, ...] = ("((A B) C)",)
     #: Whether slots may change their shapes (PLANS: local optimisation, LM).
     optimise: bool = False
-    #: What `.adapt(...)` would be told of moves (PLANS: load balancing, LB).
+    #: The settings of `.adapt(...)` for moves (PLANS: load balancing, LB).
     adapt: Mapping[str, Any] = field(default_factory=lambda: {"strategy": "none"})
-    #: Windows for which old rows of a parallel track are waited for: 2 in PLANS, see joining.py.
+    #: Windows that a parallel track waits for old rows: 2 in PLANS, see joining.py.
     track_windows: int = 2
     #: State on its way, bytes a second; and the work of a row of it, at either end.
     link_bytes_per_s: float = 12.5e6
     ship_work: float = 0.4
-    #: Virtual time of one step, between two commits of the coordinator, and of a point of the series.
-    step_s: float = 0.1
+    #: Virtual time of one tick, between two commits of the coordinator, and of a point of the series.
+    tick_s: float = 0.1
     batch_s: float = 1.0
     sample_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "slots", "window_s", "work_per_s", "step_s", "link_bytes_per_s"):
+        for name in ("seconds", "slots", "window_s", "work_per_s", "tick_s", "link_bytes_per_s"):
             if not getattr(self, name) > 0:
-                raise SettingsError(f"{name}={getattr(self, name)!r} is not more than 0")
+                raise SettingsError(f"{name}={getattr(self, name)!r} must be positive")
         if not 0 < self.matching <= 1 or not 0 <= self.hot < 1:
-            raise SettingsError("matching and hot are parts: at most 1, and at least 0")
+            raise SettingsError("matching and hot are fractions: from 0 to 1")
         if self.rates[0][0] > 0 or any(len(some) != len(NAMES) for _, some in self.rates):
-            raise SettingsError(f"rates are of {', '.join(NAMES)}, from second 0 on")
+            raise SettingsError(f"rates must have values for {', '.join(NAMES)}, from second 0 on")
         self.settings  # noqa: B018 - checked while the scenario is made
 
     @property
@@ -83,33 +83,33 @@ class JoinScenario:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The part of the groups that each slot begins with."""
+        """The fraction of the groups that each slot starts with."""
         rest = (1 - self.hot) / self.slots
         return (self.hot + rest, *(rest for _ in range(self.slots - 1)))
 
     @property
-    def steps(self) -> int:
-        """Steps of the whole run."""
-        return round(self.seconds / self.step_s)
+    def ticks(self) -> int:
+        """Ticks of the whole run."""
+        return round(self.seconds / self.tick_s)
 
     @property
     def window(self) -> int:
-        """Steps of a window."""
-        return max(1, round(self.window_s / self.step_s))
+        """Ticks of a window."""
+        return max(1, round(self.window_s / self.tick_s))
 
     @cached_property
     def first_shapes(self) -> tuple[Shape, ...]:
-        """The shape that each slot begins with."""
+        """The shape that each slot starts with."""
         return tuple(parse(self.shapes[slot % len(self.shapes)]) for slot in range(self.slots))
 
-    def rates_by_step(self) -> Floats:
-        """Rows a second of each stream in each step."""
+    def rates_by_tick(self) -> Floats:
+        """Rows a second of each stream in each tick."""
         begins = np.array([since for since, _ in self.rates])
-        at = np.searchsorted(begins, np.arange(self.steps) * self.step_s + 1e-9, side="right") - 1
+        at = np.searchsorted(begins, np.arange(self.ticks) * self.tick_s + 1e-9, side="right") - 1
         return np.asarray([some for _, some in self.rates], np.float64)[at].T
 
     def calibrated(self) -> JoinScenario:
-        """The scenario with links as slow, beside its slots, as those that were measured."""
+        """The scenario with links as slow, relative to its slots, as those measured."""
         return self.changed(link_bytes_per_s=SENT_BYTES_PER_WORK * self.work_per_s)
 
     def changed(self, **changes: Any) -> JoinScenario:

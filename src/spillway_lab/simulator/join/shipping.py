@@ -36,9 +36,9 @@ class Shipping(Carrier):
         groups = np.array(move.groups, np.int64)
         self._under_way[move.move] = _Transfer(move, groups, self._now_s)
 
-    def step(self, now_s: float) -> None:
-        """One step of virtual time, which ends now."""
-        super().step(now_s)
+    def tick(self, now_s: float) -> None:
+        """One tick of virtual time, which ends now."""
+        super().tick(now_s)
         joining, scenario = self._joining, self._joining.scenario
         for one in list(self._under_way.values()):
             if one.bytes_left is None:
@@ -48,7 +48,7 @@ class Shipping(Carrier):
                     self._say(SendPartitions(one.move.move), one)
                     self._say(ReceivePartitions(one.move.move), one)
             elif not one.arrived:
-                one.bytes_left -= scenario.link_bytes_per_s * scenario.step_s
+                one.bytes_left -= scenario.link_bytes_per_s * scenario.tick_s
                 if one.bytes_left <= 0:
                     one.arrived = True
                     self._pay(one, one.move.receiver)

@@ -26,7 +26,7 @@ def simulate_join(scenario: JoinScenario) -> Result:
 
 
 class JoinSimulation:
-    """One run: the clock, and who does what at its ticks."""
+    """One run: the clock, and what happens at its ticks."""
 
     def __init__(self, scenario: JoinScenario) -> None:
         self.scenario = scenario
@@ -38,14 +38,14 @@ class JoinSimulation:
         self._violations: list[str] = []
 
     def run(self) -> Result:
-        """All steps."""
+        """All ticks."""
         scenario = self.scenario
-        per_batch = max(1, round(scenario.batch_s / scenario.step_s))
-        per_sample = max(1, round(scenario.sample_s / scenario.step_s))
-        for now in range(1, scenario.steps + 1):
-            now_s = round(now * scenario.step_s, 9)
-            self.control.joining.step(now)
-            self.control.shipping.step(now_s)
+        per_batch = max(1, round(scenario.batch_s / scenario.tick_s))
+        per_sample = max(1, round(scenario.sample_s / scenario.tick_s))
+        for now in range(1, scenario.ticks + 1):
+            now_s = round(now * scenario.tick_s, 9)
+            self.control.joining.tick(now)
+            self.control.shipping.tick(now_s)
             if now % per_batch == 0:
                 self._journal += [(now_s, event) for event in self.control.commit(now)]
             if now % per_sample == 0:
@@ -62,7 +62,7 @@ class JoinSimulation:
             "second": now_s,
             "results": float(joining.made.sum()),
             "tuples": joining.tuples(now),
-            "lag_s": (now - float(joining.at[there].min())) * self.scenario.step_s,
+            "lag_s": (now - float(joining.at[there].min())) * self.scenario.tick_s,
             "moves": float(self._count(GroupsReactivated, GroupsDeleted)),
         }
         for name, value in point.items():
@@ -70,7 +70,7 @@ class JoinSimulation:
         self._violations += self._wrong(now, now_s)
 
     def _wrong(self, now: int, now_s: float) -> list[str]:
-        """What is not as it must be: see tests/simulation/test_joining.py for what is checked apart."""
+        """Violations; tests/simulation/join/test_joining.py checks more."""
         joining, state = self.control.joining, self.control.state
         groups = self.scenario.groups
         moving = [group for move in state.moves for group in move.groups]
@@ -82,7 +82,7 @@ class JoinSimulation:
             found.append(f"{now_s:g} s: a group is at two slots without a move")
         if (joining.at > now + _PART).any():
             found.append(f"{now_s:g} s: rows were processed before they came")
-        # Of a group that was on two tracks the receiver may still be where the sender has been.
+        # In a group that was on two tracks the receiver may still be behind the sender.
         whole = still[joining.at[still] >= joining.since[still] + self.scenario.window]
         due = joining.due(whole)
         if not np.allclose(joining.made[whole], due, rtol=_PART, atol=_PART):
@@ -93,9 +93,9 @@ class JoinSimulation:
         joining, scenario = self.control.joining, self.scenario
         totals = {
             "results": float(joining.made.sum()),
-            "results_due": float(joining.due(np.arange(scenario.groups), scenario.steps).sum()),
+            "results_due": float(joining.due(np.arange(scenario.groups), scenario.ticks).sum()),
             "rows_behind": float(
-                joining.queued(np.flatnonzero(joining.slot != NOWHERE), scenario.steps).sum()
+                joining.queued(np.flatnonzero(joining.slot != NOWHERE), scenario.ticks).sum()
             ),
             "moves": self._count(GroupsReactivated, GroupsDeleted),
             "reshapes": self._count(Reshaped),

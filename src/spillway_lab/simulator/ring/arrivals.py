@@ -1,4 +1,4 @@
-"""When rows come: Poisson arrivals whose rate may change. Pure; the generator is passed in."""
+"""Poisson arrivals of rows, whose rate may change. Pure; the generator is passed in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spillway.metrics.groups import Floats
 def poisson_times(
     rates: Sequence[tuple[float, float]], seconds: float, rng: np.random.Generator
 ) -> Floats:
-    """The times of rows, ascending; `rates` says from which second on how many come in each.
+    """The times of rows, ascending; `rates` has seconds, and the rows a second from then on.
 
     Example:
         >>> times = poisson_times([(0.0, 50.0), (10.0, 100.0)], 20.0, np.random.default_rng(0))
@@ -23,6 +23,6 @@ def poisson_times(
     parts = []
     for (since, rate), until in zip(rates, ends, strict=True):
         span = max(0.0, min(until, seconds) - since)
-        # Given how many come, Poisson arrivals are anywhere.
+        # Given their number, Poisson arrivals are uniform.
         parts.append(np.sort(since + span * rng.random(rng.poisson(rate * span))))
     return np.concatenate(parts)

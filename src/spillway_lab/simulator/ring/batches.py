@@ -1,20 +1,21 @@
-"""A join without equal keys in micro-batches, as a query on Spark has it: a batch's rows come together.
+"""A join without equal keys in micro-batches, as a query on Spark runs it: a batch's rows come together.
 
-A batch begins when the one before it is over: for a fixed time no slot works, then they do until the
-last one is done, and then all its results are there. So what is simulated of a batch is how long its
-slots work, each batch by itself:
+A batch begins when the one before it has ended: for a fixed time no slot works, then all do until the
+last one is done, and then all its results are there. So the simulation of a batch is how long its
+slots work:
 
     PSP   all rows of the batch are in the ring at a time (spillway_lab/simulator/ring/flow.py)
-    CTR   the same, but for each row a slot answers for the slices only that are its in the row's cover,
-          which is the query's own choice (policies/ring/covering.py)
-    ATR   the copies of rows that are in a slot's segments (spillway_lab/simulator/ring/segments.py),
-    one after the other
+    CTR   the same, but a slot answers a row only for its slices in the row's cover, which the query's
+    own
+          policy chooses (policies/ring/covering.py)
+    ATR   the copies of rows in a slot's intervals, one after the other
+          (spillway_lab/simulator/ring/intervals.py)
 
-Slots that have no core of their own are tasks that wait for one, in the order of their numbers.
+Slots without a core of their own are tasks that wait for one, in the order of their numbers.
 
-Known limitation: what a row finds goes on at once, where a query waits for all slots after each step;
-and CTR's rows pass all slots, at the cost of receiving them, where a query leaves out those that neither
-store nor probe. A row meets those before it in time; of two rows of one batch, a query has that of the
+Known limitation: what a row finds goes on at once, while a query waits for all slots after each step.
+CTR's rows pass all slots, at the cost of receiving them, while a query skips slots that neither store
+nor probe. A row meets those before it in time; of two rows of one batch, a query lets that of the
 later stream meet the other.
 """
 
@@ -30,23 +31,31 @@ from spillway.metrics.groups import Floats, Ints
 from spillway.policies.ring.covering import covers
 from spillway.policies.ring.slicing import ATR, CTR
 from spillway.routing.slices import interleaved
-from spillway_lab.simulator.ring.flow import DONE, RESULTS, ring_run
-from spillway_lab.simulator.ring.rows import Rows, held_by_slot, order_of, wrong_rows
+from spillway_lab.simulator.ring.flow import ring_run
+from spillway_lab.simulator.ring.intervals import Jobs, jobs, kept, lost
+from spillway_lab.simulator.ring.rows import (
+    DONE,
+    RESULTS,
+    Rows,
+    held_by_slot,
+    order_of,
+    wrong_rows,
+)
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import Jobs, jobs, kept, lost
 from spillway_lab.simulator.ring.slices import Placement, fixed, still
+from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What there is of each batch."""
+    """The measurements of each batch."""
 
-    #: Up to which second its rows come, and how long it takes.
+    #: The time of its last rows, and how long it takes.
     until_s: Floats
     took_s: Floats
     results: Floats
     pairs: Floats
-    #: By batch and slot: seconds of work, and rows that are kept then.
+    #: By batch and slot: seconds of work, and rows stored at its end.
     busy_s: Floats
     kept: Ints
     violations: tuple[str, ...]
@@ -55,12 +64,12 @@ class Batches:
 def batches(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
     """The batches of rows with these times, by stream."""
     if scenario.distribution == ATR:
-        return _segments(scenario, times, rng)
+        return _intervals(scenario, times, rng)
     return _visits(scenario, times)
 
 
 def makespan(work_s: Sequence[float], cores: int) -> float:
-    """How long tasks take that cores share: each takes the next one when it has done one.
+    """How long tasks take on shared cores: each core takes the next task when it is free.
 
     Example:
         >>> makespan([4.0, 3.0, 2.0], cores=2), makespan([4.0, 3.0, 2.0], cores=3)
@@ -84,8 +93,7 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
     place, chosen = _placed(scenario, rows, ends)
     held, order = held_by_slot(place, times, slots), order_of(scenario)
     copies = scenario.copies if scenario.distribution == CTR else 1
-    keep_s = copies * (scenario.insert_s + scenario.purge_s)
-    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s])
+    ring = Ring(held, order, scenario.part, WorkTimes.of(scenario, copies), np.arange(slots))
     steps = scenario.streams - 1
     found, pairs = (
         np.zeros((len(rows.comes_s), 4)),
@@ -95,26 +103,14 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
     bounds = np.searchsorted(rows.comes_s, [0.0, *ends]).tolist()
     for batch, (first, last) in enumerate(pairwise(bounds)):
         some, comes = slice(first, last), np.zeros(last - first)
-        found[some], pairs[some] = ring_run(
-            comes,
-            comes,
-            rows.source[some],
-            place.homes[chosen[some], place.bucket(rows.comes_s[some])],
-            np.full(len(comes), slots),
-            chosen[some],
-            rows.low[some],
-            rows.high[some],
-            held,
-            order,
-            scenario.part,
-            costs,
-            np.arange(slots),
-            max(1, len(comes)),
-            np.inf,
-            scenario.seed + batch,
-            np.zeros((1, 2)),
-            np.inf,
-            busy_s[batch],
+        mine = Rows(comes, rows.source[some], rows.low[some], rows.high[some])
+        limits = Limits(np.inf, np.inf, scenario.seed + batch, interleave=max(1, len(comes)))
+        heads = place.homes[chosen[some], place.bucket(rows.comes_s[some])]
+        paths = Paths(comes, heads, np.full(len(comes), slots), chosen[some])
+        ring_run(
+            RingRun(mine, ring, limits),
+            paths,
+            Found(found[some], pairs[some], np.zeros((1, 2)), busy_s[batch]),
         )
         took_s[batch] = _took(scenario, busy_s[batch], float(found[some, DONE].max(initial=0.0)))
     number = np.searchsorted(ends, rows.comes_s, side="right")
@@ -130,20 +126,20 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
 
 
 def _took(scenario: RingScenario, busy_s: Floats, alone_s: float) -> float:
-    """Of a batch: `alone_s` is how long it takes where every slot has a core."""
+    """The seconds of a batch; `alone_s` are those where every slot has a core."""
     cores = scenario.slots if scenario.cores is None else scenario.cores
     worked = alone_s if cores >= scenario.slots else makespan(busy_s.tolist(), cores)
     return scenario.batch_fixed_s + worked
 
 
 def _placed(scenario: RingScenario, rows: Rows, ends: Floats) -> tuple[Placement, Ints]:
-    """Where slices are looked into, for each cover; and the cover of each row."""
+    """The slots that answer for each slice, by cover; and the cover of each row."""
     count = len(rows.comes_s)
     if scenario.distribution != CTR:
         return fixed(scenario, scenario.slots), np.zeros(count, np.int64)
     slots, streams, copies = scenario.slots, scenario.streams, scenario.copies
     table = interleaved(scenario.groups, slots, copies)
-    # Covers come again after as many batches as there are slots.
+    # Covers repeat after as many batches as there are slots.
     each = [cover for batch in range(slots) for cover in covers(table, copies, streams, batch)]
     slices = np.array([[table[group] for group in cover] for cover in each])
     batch = np.searchsorted(ends, rows.comes_s, side="right")
@@ -151,7 +147,7 @@ def _placed(scenario: RingScenario, rows: Rows, ends: Floats) -> tuple[Placement
 
 
 def _stored(scenario: RingScenario, times: list[Floats], ends: Floats) -> Ints:
-    """By batch and slot, the rows that its end leaves in the windows."""
+    """By batch and slot, the rows in the windows at its end."""
     ctr = scenario.distribution == CTR
     copies, slots = scenario.copies if ctr else 1, scenario.slots
     table = np.array(interleaved(scenario.groups, slots, copies))
@@ -164,7 +160,7 @@ def _stored(scenario: RingScenario, times: list[Floats], ends: Floats) -> Ints:
     return found
 
 
-def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
+def _intervals(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> Batches:
     """ATR."""
     todo, ends, slots = jobs(scenario, times, rng), _ends(scenario), scenario.slots
     batch = np.searchsorted(ends, todo.comes_s, side="right")
@@ -183,7 +179,7 @@ def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Genera
 
 
 def _waiting(scenario: RingScenario, todo: Jobs, ends: Floats, batch: Ints) -> Ints:
-    """By batch and slot, the copies that are kept when it is over."""
+    """By batch and slot, the copies stored at its end."""
     over = ends[batch]
     by_slot = [kept(todo, over, slot, scenario.window_s, ends) for slot in range(scenario.slots)]
     return np.stack(by_slot, axis=1)

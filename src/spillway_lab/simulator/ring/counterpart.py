@@ -1,18 +1,18 @@
 """The simulated counterpart of a real run of a join without equal keys, and how far the two agree.
 
-A real run is described (`RealRing`) and measured batch by batch (`RingBatch`). What a pair, a row and a
-batch cost is taken from a run with one slot (`costs_of`); `compared` simulates another run, with more
-slots or another distribution, on the same rows at these costs, and says whether its batches take as
-long within `WITHIN` of spillway_lab/simulator/cluster/counterpart.py. So what is compared is what
-sharing the work changes, and nothing of it is fitted. Nothing here needs Spark.
+`RealRing` describes a real run and `RingBatch` has the measurements of a batch. `costs_of` takes the
+costs of a pair, a row and a batch from a run with one slot; `compared` simulates another run, with
+more slots or another distribution, on the same rows at these costs, and tells whether its batches take
+as long within `WITHIN` of spillway_lab/simulator/cluster/counterpart.py. So it tests what sharing the
+work changes, and fits nothing. Nothing here needs Spark.
 
-Of a slot's time with one slot, receiving and storing rows is what the query measured of them, and
-comparing pairs all the rest, as `query.explain()` has it (`policies.ring.fitted`). What a batch takes
-beyond its slot is its fixed time: planning, reading, exchanges, the sink, the log. All slots are visited
-at once, so there are no hops.
+With one slot, the query measured the time of receiving and storing rows; comparing pairs is all the
+rest, as in `query.explain()` (`policies.ring.fitted`). What a batch takes beyond its slot is its fixed
+time: planning, reading, exchanges, the sink, the log. All slots are visited at once, so there are no
+hops.
 
 Known limitation: the fixed time is the same for any number of slots, and slots on different cores do not
-slow each other down. Which pairs match is drawn at random, not that of the real rows.
+slow each other down. Matching pairs are drawn at random, not taken from the real rows.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Simulate = Callable[[RingScenario], RingResult]
 class RealRing:
     """What a real run was given."""
 
-    #: Rows a second of each stream, one pair in so many of which matches.
+    #: Rows a second of each stream, and how many pairs there are for one that matches.
     rate: float
     scenes: int
     window_s: float
-    #: Seconds of the streams in a batch, how many of them, and how many are not looked at.
+    #: Seconds of the streams in a batch, the number of batches, and how many of these warm up.
     batch_s: float
     batches: int
     first: int = 0
     slots: int = 1
     distribution: str = PSP
-    segment_s: float = 20.0
+    interval_s: float = 20.0
     copies: int = 2
     groups: int = 64
     streams: int = 3
@@ -57,20 +57,20 @@ class RealRing:
 
 @dataclass(frozen=True)
 class RingBatch:
-    """What was measured of one batch."""
+    """The measurements of one batch."""
 
     seconds: float
     rows: int
     #: Seconds that each slot worked.
     busy_s: tuple[float, ...]
-    #: Of these, in all slots: for receiving rows, and for storing them.
+    #: Of these, in all slots: receiving rows, and storing them.
     received_s: float = 0.0
     stored_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class RingCosts:
-    """What was measured with one slot: seconds of a pair, of a row received and stored, of a batch."""
+    """Costs measured with one slot: seconds of a pair, of a row received and stored, of a batch."""
 
     pair_s: float
     send_s: float
@@ -95,7 +95,7 @@ def costs_of(
     insert_s = median(one.stored_s / max(1, one.rows) for one in batches)
     busy_s = median(sum(one.busy_s) for one in batches)
     fixed_s = median(one.seconds - sum(one.busy_s) for one in batches)
-    # The same batches with pairs that cost nothing: what is left of the slot's time is that of pairs.
+    # The same batches with free pairs: the rest of the slot's time is that of pairs.
     other = simulate(scenario_of(run, RingCosts(0.0, send_s, insert_s, 0.0)))
     other_s, pairs = (median(other.series[name][run.first :]) for name in ("response_s", "pairs"))
     return RingCosts(
@@ -126,7 +126,7 @@ def scenario_of(run: RealRing, costs: RingCosts) -> RingScenario:
         insert_s=costs.insert_s,
         purge_s=0.0,
         distribution=run.distribution,
-        segment_s=run.segment_s,
+        interval_s=run.interval_s,
         copies=run.copies,
         groups=run.groups,
         batch_s=run.batch_s,
@@ -138,14 +138,14 @@ def scenario_of(run: RealRing, costs: RingCosts) -> RingScenario:
 
 @dataclass(frozen=True)
 class RingComparison:
-    """The batches of a real run beside those of its counterpart: seconds of one, their medians."""
+    """Median seconds of a batch, in a real run and in its counterpart."""
 
     real_s: float
     simulated_s: float
 
     @property
     def ratio(self) -> float:
-        """What was simulated over what was measured."""
+        """Simulated over measured."""
         return self.simulated_s / max(self.real_s, 1e-9)
 
     @property
@@ -171,7 +171,7 @@ def compared(
         raise SpillwayError(
             f"the counterpart of {run.slots} slots and {run.distribution!r} failed its checks",
             detail=found.violations[0],
-            hint="this is a fault of the simulator, and says nothing of the run",
+            hint="this is a bug in the simulator, and says nothing about the run",
         )
     simulated_s = median(found.series["response_s"][run.first :])
     return RingComparison(median(one.seconds for one in batches), simulated_s)

@@ -1,239 +1,213 @@
 """Rows on their way round a ring, hop by hop, in virtual time: PSP Figure 3, with PSP-I's limit.
 
-A message is a row or some partial combinations of one row and step, made in one slot. It visits every
-slot of the ring once, from the one after that it was made in; a slot takes what comes in the order in
-which it comes, passes it on, and only then probes its own slices with it. So
+A message is a row, or partial combinations of one row and step. It visits every slot of the ring once,
+from the slot after the one that made it. A slot serves messages in order of arrival: it passes each on
+first, then probes its own slices with it. So
 
-    begin = max(when it comes, when the slot is free)      it is at the next slot T_s + T_n later
-    free  = begin + T_s + T_j for each pair                what it finds is a message of the next step
+    begin = max(arrival, when the slot is free)       the next slot gets it T_s + T_n later
+    free  = begin + T_s + T_j for each pair           what it finds is a message of the next step
 
-The END message follows behind: when it has come back to the head for the last time, all slots are done
-with the row, and the ring takes the next one. `interleave` rows are in the ring at most.
+The END message follows behind: when it returns to the head for the last time, all slots are done with
+the row, and the ring takes the next one. At most `interleave` rows are in the ring.
 
-Where slots pass on whole rows, links carry one message after the other, in the order in which they are
-sent: it is at the next slot T_n after all rows of all its combinations, k + 1 rows each in step k. END
-has no bytes, and waits for what was sent before it.
+Where slots pass on whole rows, a link carries one message after the other, in the order of sending: a
+message arrives T_n after all rows of all its combinations, k + 1 rows each in step k. END has no bytes,
+and waits for everything sent before it.
 
 Matches are drawn at random: "probabilistic join probing" (8.2). In the last step they are expected
-ones, so that few results do not make a response uncertain.
+values, so that a small number of results does not make the response uncertain.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-from spillway.metrics.groups import Floats, Ints
-
-#: The columns of what a run gives, by row: when it was begun and done, its expected results, and the
-#: sum of the times at which they were there, each times its results.
-BEGUN, DONE, RESULTS, MOMENT = range(4)
+from spillway_lab.simulator.ring.rows import BEGUN, DONE, MOMENT, RESULTS
+from spillway_lab.simulator.ring.travel import Found, Paths, RingRun, Traffic, Traveller
 
 
 @njit(cache=True, nogil=True)
-def ring_run(
-    comes_s: Floats,
-    ready_s: Floats,
-    source: Ints,
-    head: Ints,
-    slots: Ints,
-    epoch: Ints,
-    low: Ints,
-    high: Ints,
-    held: Any,
-    order: Ints,
-    part: float,
-    costs: Floats,
-    links: Ints,
-    interleave: int,
-    until_s: float,
-    seed: int,
-    by_sample: Floats,
-    sample_s: float,
-    busy_s: Floats,
-) -> tuple[Floats, Ints]:
-    """All rows of a run.
-
-    Args:
-        comes_s: When each row comes, ascending.
-        ready_s: When the ring may take it at the earliest.
-        source: Its stream.
-        head: The slot that builds it.
-        slots: The length of its ring.
-        epoch: Which of `held` it sees.
-        low: By row and stream, the first row of the window.
-        high: The same, one after the last.
-        held: By epoch, stream and number, how many of the first rows each slot has.
-        order: The streams that each stream's rows probe.
-        part: The part of pairs that match.
-        costs: T_j, T_s, T_n, T_i with T_p, and how long a link has a row; 0: rows go as packets come.
-        links: On which link each slot sends.
-        interleave: Rows in the ring at a time.
-        until_s: Results that come later do not count.
-        seed: Of the matches.
-        by_sample: Is added to, by sample: results, and the sum of their response times.
-        sample_s: How long a sample is.
-        busy_s: Is added to: seconds that each slot worked, up to `until_s`.
-
-    Returns:
-        What is known of every row; and by row and step, the pairs that were compared, and before them,
-        how many combinations came.
-    """
-    np.random.seed(seed)
-    pair_s, send_s, hop_s, keep_s, link_s = costs
-    rows, steps, places = len(comes_s), order.shape[1], busy_s.shape[0]
-    found = np.zeros((rows, 4))
-    pairs = np.zeros((rows, 2 * steps), np.int64)
-    free, carried = np.zeros(places), np.zeros(places)
-    # When it comes, a number so that equal times have an order, row, step, where it was made, where it
-    # is, slots still to visit, and how many combinations it has; -1 is END. Beyond the slots are the
-    # places where what they sent waits for a link.
-    on_way_s = 0.0 if link_s > 0 else hop_s
-    heap = [(0.0, 0, 0, 0, 0, 0, 0, 0)]
+def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
+    """Sends all rows round the ring, and adds up what they find."""
+    np.random.seed(run.limits.seed)
+    places = found.busy_s.shape[0]
+    heap = [(0.0, 0, Traveller(0, 0, 0, 0, 0, 0))]
     heap.pop()
-    number = 0
+    traffic = Traffic(heap, np.zeros(1, np.int64), np.zeros(places), np.zeros(places))
     following, inside, now_s = 0, 0, 0.0
     while True:
-        while following < rows and inside < interleave:
-            at_s = max(ready_s[following], now_s)
-            if at_s > until_s:
-                return found, pairs
-            found[following, BEGUN] = at_s
-            begin = head[following]
-            message = (at_s, number, following, 0, begin, begin, slots[following], 1)
-            heapq.heappush(heap, message)
-            number += 1
+        while following < len(paths.ready_s) and inside < run.limits.interleave:
+            at_s = max(paths.ready_s[following], now_s)
+            if at_s > run.limits.until_s:
+                return
+            found.rows[following, BEGUN] = at_s
+            head = paths.head[following]
+            _send(traffic, at_s, Traveller(following, 0, head, head, paths.slots[following], 1))
             following += 1
             inside += 1
         if not heap:
-            return found, pairs
-        came_s, _, row, step, made, slot, left, count = heapq.heappop(heap)
-        ring = slots[row]
-        after = slot % places + 1 if slot % places + 1 < ring else 0
-        if slot >= places:
-            link = links[slot - places]
-            carried[link] = max(came_s, carried[link]) + max(0, count) * (step + 1) * link_s
-            there_s = carried[link] + hop_s
-            heapq.heappush(heap, (there_s, number, row, step, made, after, left, count))
-            number += 1
+            return
+        came_s, _, traveller = heapq.heappop(heap)
+        if traveller.slot >= places:
+            _carry(run, paths, traffic, came_s, traveller)
             continue
-        to = slot + places if link_s > 0 else after
-        begin_s = max(came_s, free[slot])
-        passed_s = begin_s + send_s * max(1, count)
-        if left > 1:
-            heapq.heappush(
-                heap, (passed_s + on_way_s, number, row, step, made, to, left - 1, count)
-            )
-            number += 1
-        done_s = passed_s
-        if count >= 0:
-            stream = order[source[row], step]
-            there = held[epoch[row], stream, high[row, stream], slot]
-            there -= held[epoch[row], stream, low[row, stream], slot]
-            compared = count * there
-            pairs[row, step] += compared
-            done_s += compared * pair_s
-            if step == 0 and left == ring:
-                done_s += keep_s
-            if step == steps - 1:
-                results = compared * part
-                if done_s <= until_s:
-                    found[row, RESULTS] += results
-                    found[row, MOMENT] += results * done_s
-                    sample = int(done_s / sample_s)
-                    by_sample[sample, 0] += results
-                    by_sample[sample, 1] += results * (done_s - comes_s[row])
-            else:
-                matched = np.random.binomial(compared, part) if compared > 0 else 0
-                if matched > 0:
-                    pairs[row, steps + step + 1] += matched
-                    heapq.heappush(
-                        heap, (done_s + on_way_s, number, row, step + 1, slot, to, ring, matched)
-                    )
-                    number += 1
-            if step == 0 and left == ring:
-                pairs[row, steps] = 1
-                # The first END goes behind the row itself.
-                heapq.heappush(heap, (done_s + on_way_s, number, row, 1, slot, to, ring, -1))
-                number += 1
-        elif left == 1:
-            if step < steps:
-                heapq.heappush(heap, (done_s + on_way_s, number, row, step + 1, slot, to, ring, -1))
-                number += 1
-            else:
-                found[row, DONE] = done_s
-                inside -= 1
-                now_s = done_s
-        free[slot] = done_s
-        if done_s <= until_s:
-            busy_s[slot] += done_s - begin_s
+        done_s = _serve(run, paths, found, traffic, came_s, traveller)
+        if (
+            traveller.combinations < 0
+            and traveller.left == 1
+            and traveller.step == run.ring.order.shape[1]
+        ):
+            found.rows[traveller.row, DONE] = done_s
+            inside -= 1
+            now_s = done_s
 
 
 @njit(cache=True, nogil=True)
-def hops_run(
-    comes_s: Floats,
-    source: Ints,
-    low: Ints,
-    high: Ints,
-    held: Any,
-    order: Ints,
-    part: float,
-    costs: Floats,
-    until_s: float,
-    seed: int,
-    by_sample: Floats,
-    sample_s: float,
-    busy_s: Floats,
-) -> tuple[Floats, Ints]:
-    """CTR: each step of a row goes to the slots of a cover, and is waited for; one row at a time.
+def _send(traffic: Traffic, at_s: float, traveller: Traveller) -> None:
+    heapq.heappush(traffic.heap, (at_s, traffic.serial[0], traveller))
+    traffic.serial[0] += 1
 
-    The slots of `held` are those of a cover, which has every row once. What comes to a step is sent to
-    them one after the other; when the last one is done, what was found is sent on. Arguments and what
-    is given are those of `ring_run`.
+
+@njit(cache=True, nogil=True)
+def _after(slot: int, ring: int) -> int:
+    """The next slot of a ring."""
+    return slot + 1 if slot + 1 < ring else 0
+
+
+@njit(cache=True, nogil=True)
+def _carry(
+    run: RingRun, paths: Paths, traffic: Traffic, came_s: float, traveller: Traveller
+) -> None:
+    """A link takes a message to the next slot, behind everything sent before."""
+    row, step, made, waits, left, count = traveller
+    slot, costs = waits - len(traffic.free_s), run.ring.costs
+    link, carried_s = run.ring.links[slot], traffic.carried_s
+    carried_s[link] = max(came_s, carried_s[link]) + max(0, count) * (step + 1) * costs.link_s
+    to = _after(slot, paths.slots[row])
+    _send(traffic, carried_s[link] + costs.hop_s, Traveller(row, step, made, to, left, count))
+
+
+@njit(cache=True, nogil=True)
+def _serve(
+    run: RingRun, paths: Paths, found: Found, traffic: Traffic, came_s: float, traveller: Traveller
+) -> float:
+    """A slot passes a message on and works on it; returns when it is done."""
+    row, step, made, slot, left, count = traveller
+    costs, ring = run.ring.costs, paths.slots[row]
+    # Where links take time, a message waits for one in a place beyond the slots.
+    to = slot + len(traffic.free_s) if costs.link_s > 0 else _after(slot, ring)
+    on_way_s = 0.0 if costs.link_s > 0 else costs.hop_s
+    begin_s = max(came_s, traffic.free_s[slot])
+    done_s = begin_s + costs.send_s * max(1, count)
+    if left > 1:
+        _send(traffic, done_s + on_way_s, Traveller(row, step, made, to, left - 1, count))
+    if count >= 0:
+        compared = _compared(run, paths.epoch[row], found, traveller)
+        first = step == 0 and left == ring
+        done_s += compared * costs.pair_s
+        if first:
+            done_s += costs.keep_s
+        matched = _matched(run, found, traveller, compared, done_s)
+        if matched > 0:
+            _send(traffic, done_s + on_way_s, Traveller(row, step + 1, slot, to, ring, matched))
+        if first:
+            found.pairs[row, run.ring.order.shape[1]] = 1
+            # The first END goes behind the row itself.
+            _send(traffic, done_s + on_way_s, Traveller(row, 1, slot, to, ring, -1))
+    elif left == 1 and step < run.ring.order.shape[1]:
+        _send(traffic, done_s + on_way_s, Traveller(row, step + 1, slot, to, ring, -1))
+    traffic.free_s[slot] = done_s
+    if done_s <= run.limits.until_s:
+        found.busy_s[slot] += done_s - begin_s
+    return float(done_s)
+
+
+@njit(cache=True, nogil=True)
+def _met(run: RingRun, epoch: int, row: int, step: int, slot: int) -> int:
+    """Rows of the next stream that a slot holds in the window of a row."""
+    rows, held = run.rows, run.ring.held
+    stream = run.ring.order[rows.source[row], step]
+    there = held[epoch, stream, rows.high[row, stream], slot]
+    return int(there - held[epoch, stream, rows.low[row, stream], slot])
+
+
+@njit(cache=True, nogil=True)
+def _compared(run: RingRun, epoch: int, found: Found, traveller: Traveller) -> int:
+    """Pairs that a message compares in its slot, counted."""
+    pairs = traveller.combinations * _met(run, epoch, traveller.row, traveller.step, traveller.slot)
+    found.pairs[traveller.row, traveller.step] += pairs
+    return pairs
+
+
+@njit(cache=True, nogil=True)
+def _matched(run: RingRun, found: Found, traveller: Traveller, compared: int, done_s: float) -> int:
+    """Combinations for the next step; after the last one there are results instead."""
+    steps = run.ring.order.shape[1]
+    if traveller.step == steps - 1:
+        _add_results(run, found, traveller.row, compared * run.ring.part, done_s)
+        return 0
+    matched = np.random.binomial(compared, run.ring.part) if compared > 0 else 0
+    found.pairs[traveller.row, steps + traveller.step + 1] += matched
+    return matched
+
+
+@njit(cache=True, nogil=True)
+def _add_results(run: RingRun, found: Found, row: int, results: float, done_s: float) -> None:
+    if done_s > run.limits.until_s:
+        return
+    found.rows[row, RESULTS] += results
+    found.rows[row, MOMENT] += results * done_s
+    sample = int(done_s / run.limits.sample_s)
+    found.by_sample[sample, 0] += results
+    found.by_sample[sample, 1] += results * (done_s - run.rows.comes_s[row])
+
+
+@njit(cache=True, nogil=True)
+def hops_run(run: RingRun, found: Found) -> None:
+    """CTR: each step of a row goes to the slots of a cover and waits for them; one row at a time.
+
+    The slots of `held` are those of a cover, which holds every row once. The driver sends a step's
+    combinations to them one after the other; when the last slot is done, it sends on what they found.
     """
-    np.random.seed(seed)
-    pair_s, send_s, hop_s, keep_s = costs[0], costs[1], costs[2], costs[3]
-    rows, steps, slots = len(comes_s), order.shape[1], held.shape[3]
-    found = np.zeros((rows, 4))
-    pairs = np.zeros((rows, 2 * steps), np.int64)
+    np.random.seed(run.limits.seed)
     now_s = 0.0
-    for row in range(rows):
-        now_s = max(now_s, comes_s[row])
-        if now_s > until_s:
-            return found, pairs
-        found[row, BEGUN] = now_s
-        now_s += keep_s
+    for row in range(len(run.rows.comes_s)):
+        now_s = max(now_s, run.rows.comes_s[row])
+        if now_s > run.limits.until_s:
+            return
+        found.rows[row, BEGUN] = now_s
+        now_s += run.ring.costs.keep_s
         count = 1
-        for step in range(steps):
-            pairs[row, steps + step] = count
-            stream = order[source[row], step]
-            last_s, matched = now_s, 0
-            for slot in range(slots):
-                there = held[0, stream, high[row, stream], slot]
-                there -= held[0, stream, low[row, stream], slot]
-                compared = count * there
-                pairs[row, step] += compared
-                took_s = send_s * count + compared * pair_s
-                done_s = now_s + send_s * count * (slot + 1) + hop_s + took_s
-                last_s = max(last_s, done_s)
-                if done_s <= until_s:
-                    busy_s[slot] += took_s
-                if step < steps - 1:
-                    matched += np.random.binomial(compared, part) if compared > 0 else 0
-                elif done_s <= until_s:
-                    results = compared * part
-                    found[row, RESULTS] += results
-                    found[row, MOMENT] += results * done_s
-                    sample = int(done_s / sample_s)
-                    by_sample[sample, 0] += results
-                    by_sample[sample, 1] += results * (done_s - comes_s[row])
+        for step in range(run.ring.order.shape[1]):
+            found.pairs[row, run.ring.order.shape[1] + step] = count
+            last_s, count = _hop(run, found, row, step, now_s, count)
             # All slots say that they are done before the next step.
-            now_s = last_s + hop_s
-            count = matched
+            now_s = last_s + run.ring.costs.hop_s
             if count == 0:
                 break
-        found[row, DONE] = now_s
-    return found, pairs
+        found.rows[row, DONE] = now_s
+
+
+@njit(cache=True, nogil=True)
+def _hop(
+    run: RingRun, found: Found, row: int, step: int, now_s: float, count: int
+) -> tuple[float, int]:
+    """One step of a row in all slots of its cover: when the last is done, and what matched."""
+    costs, part = run.ring.costs, run.ring.part
+    last_s, matched = now_s, 0
+    for slot in range(run.ring.held.shape[3]):
+        compared = count * _met(run, 0, row, step, slot)
+        found.pairs[row, step] += compared
+        took_s = costs.send_s * count + compared * costs.pair_s
+        done_s = now_s + costs.send_s * count * (slot + 1) + costs.hop_s + took_s
+        last_s = max(last_s, done_s)
+        if done_s <= run.limits.until_s:
+            found.busy_s[slot] += took_s
+        if step == run.ring.order.shape[1] - 1:
+            _add_results(run, found, row, compared * part, done_s)
+        else:
+            matched += np.random.binomial(compared, part) if compared > 0 else 0
+    return last_s, matched

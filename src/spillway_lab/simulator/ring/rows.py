@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from spillway.metrics.groups import Floats, Ints
-from spillway_lab.simulator.ring.flow import DONE
+from spillway_lab.simulator.ring.intervals import window
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import window
 from spillway_lab.simulator.ring.slices import Placement
 
+#: What a run finds out about a row: when the ring took it and was done with it, its expected results,
+#: and the sum of the times of these results, each time weighted by its results.
+BEGUN, DONE, RESULTS, MOMENT = range(4)
 
-@dataclass(frozen=True)
-class Rows:
+
+class Rows(NamedTuple):
     """All rows of a run by time, and the windows that they meet."""
 
     comes_s: Floats
@@ -41,7 +43,7 @@ class Rows:
 
 
 def held_by_slot(place: Placement, times: list[Floats], slots: int) -> Ints:
-    """By epoch, stream and number, how many of the first rows each slot has."""
+    """By epoch, stream and number: how many of the first rows each slot holds."""
     longest = max(len(one) for one in times)
     held = np.zeros((len(place.homes), len(times), longest + 1, slots), np.int64)
     for epoch, home in enumerate(place.homes):
@@ -59,7 +61,7 @@ def order_of(scenario: RingScenario) -> Ints:
 
 
 def wrong_rows(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
-    """Rows that are done must have met their windows, all that came to each step and no pair twice."""
+    """Violations: a row that is done must have compared every pair of its windows exactly once."""
     steps, done = met.shape[1], found[:, DONE] > 0
     compared, coming = pairs[done, :steps], pairs[done, steps:]
     wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))

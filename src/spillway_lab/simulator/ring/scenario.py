@@ -1,18 +1,18 @@
-"""A join without equal keys on some slots, as it is simulated: PSP's section 8, and its two rivals.
+"""A simulated join without equal keys on some slots: PSP's section 8, and its two rivals.
 
 The defaults are those of PSP 8.1 and 8.2: three streams of 50 rows a second, windows of 10 s, 600 s,
 images of 10,000 pixels. What the paper does not give:
 
     pair_s   30 µs: 30,000 bytes at a nanosecond each, as a loop over bytes takes on its processors
-    hop_s    70 µs, a packet's latency as FLUX has it for its cluster. A row travels in packets that are
-             passed on as they come: all of 30 kB would be another 240 µs of a gigabit link
-             (`network`), and a ring that has one row at a time would fall behind at every length
+    hop_s    70 µs, a packet's latency in FLUX's cluster. Slots pass packets on as they come: sending all
+             30 kB would take another 240 µs of a gigabit link (`network`), and a ring with one row at a
+             time would fall behind at every length
     send_s   10 µs: a call of the operating system on either side
     insert_s, purge_s   1 µs
 
-`found` is how many partners a row finds in a window of another stream on average. The paper's
-selectivities of 0.05 to 0.5 are taken for that. Of the pairs, as in its section 5, they cannot be: 0.5
-would be 9.4 million results a second, which no master with a gigabit link collects.
+`found` is the mean number of partners of a row in a window of another stream. The paper's
+selectivities of 0.05 to 0.5 are read as that. They cannot be fractions of pairs, as in its section 5:
+0.5 would be 9.4 million results a second, more than a master with a gigabit link can collect.
 
 With `batch_s` rows come in micro-batches, as a query on Spark takes them
 (spillway_lab/simulator/ring/batches.py).
@@ -64,26 +64,26 @@ class RingScenario:
     purge_s: float = 1e-6
     row_bytes: int = 30_000
     link_bytes_per_s: float = 125e6
-    #: How rows get to the next slot: as their packets come, so that bytes take no time; or whole, over a
-    #: link from each slot to the next, or over one network that all slots share.
+    #: How rows get to the next slot: packet by packet, so that bytes take no time; or whole, over a link
+    #: from each slot to the next ("links"), or over one network that all slots share.
     network: str = "packets"
-    #: Seconds of all streams that come together, all of them in the ring at a time; None: row by row.
+    #: Seconds of the streams in a batch, whose rows are in the ring at the same time; None: row by row.
     batch_s: float | None = None
     #: Seconds of a batch in which no slot works.
     batch_fixed_s: float = 0.0
-    #: Processors that all slots have together, where rows come in batches; None: one for each slot.
+    #: Processors that all slots share, where rows come in batches; None: one for each slot.
     cores: int | None = None
     distribution: str = PSP
-    #: Rows that the ring has at a time: 1 is the paper's PSP, more its PSP-I.
+    #: Rows in the ring at a time: 1 is the paper's PSP, more its PSP-I.
     interleave: int = 1
-    #: ATR: how long one slot has all rows.
-    segment_s: float = 20.0
-    #: CTR: in how many slots every row is.
+    #: ATR: how long one slot gets all rows.
+    interval_s: float = 20.0
+    #: CTR: how many slots store each row.
     copies: int = 2
     #: Slices that all groups have; about half of them are live.
     groups: int = 128
     adjustment: str = "none"
-    #: Slots that a ring may come to have, and seconds between two evaluations.
+    #: The longest ring, and seconds between two evaluations.
     most: int = 19
     evaluate_s: float = 5.0
     sample_s: float = 5.0
@@ -95,15 +95,15 @@ class RingScenario:
         one_of("network", self.network, NETWORKS)
         if self.network != "packets" and (self.distribution != PSP or self.batch_s is not None):
             raise SettingsError(
-                f"network={self.network!r} is simulated with PSP alone, row by row",
+                f"network={self.network!r} requires PSP, row by row",
                 hint="leave network out: then bytes take no time",
             )
         if self.batch_s is not None:
             self._check_batches(self.batch_s)
         elif self.cores is not None:
             raise SettingsError(
-                f"{self.cores} cores for all slots are simulated in batches alone",
-                hint="say batch_s, or leave cores out: then every slot has one",
+                f"cores={self.cores} requires batch_s",
+                hint="set batch_s, or leave cores out: then every slot has one",
             )
         elif self.distribution == CTR and self.slots < 2 * self.copies:
             raise SettingsError(
@@ -112,7 +112,8 @@ class RingScenario:
             )
         if not 1 <= self.slots <= self.groups // 4 or self.streams < 2 or self.interleave < 1:
             raise SettingsError(
-                f"no ring of {self.slots} slots, {self.streams} streams, {self.interleave} at a time",
+                f"{self.slots} slots, {self.streams} streams and {self.interleave} rows at a time do "
+                "not make a ring",
                 hint=f"use two streams or more, a row or more at a time, 1 to {self.groups // 4} slots",
             )
 
@@ -120,18 +121,19 @@ class RingScenario:
         cores = 1 if self.cores is None else self.cores
         if batch_s <= 0 or self.adjustment != "none" or cores < 1:
             raise SettingsError(
-                f"no batches of {batch_s:g} s with adjustment={self.adjustment!r} on {self.cores} cores",
-                hint="batches are longer than 0 s, have a core or more, and their slices stay",
+                f"batch_s={batch_s:g} does not work with adjustment={self.adjustment!r} and "
+                f"cores={self.cores}",
+                hint="use a positive batch_s, one core or more, and no adjustment",
             )
         if self.distribution == CTR and (self.slots < self.copies or self.groups % self.copies):
             raise SettingsError(
                 f"{self.slots} slots and {self.groups} groups cannot hold {self.copies} copies",
-                hint="use as many slots as copies or more, and a multiple of them of groups",
+                hint="use at least as many slots as copies, and a multiple of the copies as groups",
             )
 
     @property
     def part(self) -> float:
-        """The part of all pairs that match."""
+        """The fraction of all pairs that match."""
         return self.found / (self.rate * self.window_s)
 
     @property
@@ -141,17 +143,17 @@ class RingScenario:
 
     @property
     def link_s(self) -> float:
-        """How long a link has a row; 0: no slot waits for all of its bytes."""
+        """How long a link needs for a row; 0: no slot waits for all of its bytes."""
         return 0.0 if self.network == "packets" else self.row_bytes / self.link_bytes_per_s
 
     @property
     def rates(self) -> tuple[tuple[float, float], ...]:
-        """From which second on how many rows come in each."""
+        """Seconds, and the rows a second from then on."""
         first = (0.0, self.rate)
         return (first,) if self.rate_after is None else (first, (self.change_s, self.rate_after))
 
     def sources(self, rate: float) -> tuple[Source, ...]:
-        """The join in the terms of the model, where so many rows of each stream come a second."""
+        """The join in the terms of the model, at this many rows a second of each stream."""
         names = [str(n) for n in range(self.streams)]
         known = [Stream(name, rate, rate * self.window_s) for name in names]
         pairs = [(i, j) for at, i in enumerate(names) for j in names[at + 1 :]]
@@ -159,7 +161,7 @@ class RingScenario:
         return probe_orders(known, [Predicate(i, j, self.part, self.pair_s) for i, j in chain])
 
     def _compared(self, left: str, right: str) -> bool:
-        """Every stream is compared with the first one, so that each step has one predicate."""
+        """Every stream is compared with the first one, so each step has one predicate."""
         return left == "0" or right == "0"
 
     def changed(self, **changes: Any) -> RingScenario:

@@ -1,16 +1,14 @@
 """`simulate_ring`: a join without equal keys on some slots; response time and state over virtual time.
 
-Three ways to share it are simulated on the same rows: PSP, where slices are on a ring and every row
-goes round (spillway_lab/simulator/ring/flow.py); CTR, where every row is in several slots and each step
-goes to a cover of them; and ATR, where a slot has a segment of time for itself
-(spillway_lab/simulator/ring/segments.py). In micro-batches, as a query has them, all three are in
-spillway_lab/simulator/ring/batches.py. What must be true of a run is checked when it is done: every row
-met its whole window in every step, no pair twice.
+Three distributions run on the same rows. PSP: slices are on a ring and every row goes round
+(spillway_lab/simulator/ring/flow.py). CTR: several slots store every row, and each step goes to a
+cover of them. ATR: one slot has a whole interval of time (spillway_lab/simulator/ring/intervals.py).
+spillway_lab/simulator/ring/batches.py has all three in micro-batches, as a query runs them. Each run
+is checked at its end: every row met its whole window in every step, no pair twice.
 
-Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state is
-counted once, where the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint
-sets of slots that each have every slice, which is the least there is; how the paper finds its own
-costs nothing.
+Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state counts
+once, while the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint sets of
+slots that each have every slice, the smallest possible; finding it costs nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +22,26 @@ from spillway.policies.ring.slicing import ATR, CTR
 from spillway_lab.simulator.outcome import Outcome
 from spillway_lab.simulator.ring.arrivals import poisson_times
 from spillway_lab.simulator.ring.batches import batches
-from spillway_lab.simulator.ring.flow import BEGUN, DONE, RESULTS, hops_run, ring_run
-from spillway_lab.simulator.ring.rows import Rows, held_by_slot, order_of, wrong_rows
+from spillway_lab.simulator.ring.flow import hops_run, ring_run
+from spillway_lab.simulator.ring.intervals import finished, jobs, kept, lost
+from spillway_lab.simulator.ring.rows import (
+    BEGUN,
+    DONE,
+    RESULTS,
+    Rows,
+    held_by_slot,
+    order_of,
+    wrong_rows,
+)
 from spillway_lab.simulator.ring.scenario import RingScenario
-from spillway_lab.simulator.ring.segments import finished, jobs, kept, lost
 from spillway_lab.simulator.ring.slices import Placement, fixed, placed
+from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
 NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
 
 
 class RingResult(Outcome[RingScenario]):
-    """What a simulation of a ring gave."""
+    """The outcome of a simulated ring."""
 
 
 def simulate_ring(scenario: RingScenario) -> RingResult:
@@ -50,7 +57,7 @@ def simulate_ring(scenario: RingScenario) -> RingResult:
     if scenario.batch_s is not None:
         return _batched(scenario, times, rng)
     if scenario.distribution == ATR:
-        return _segments(scenario, times, rng)
+        return _intervals(scenario, times, rng)
     return _slices(scenario, Rows.of(scenario, times), times)
 
 
@@ -60,69 +67,48 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
     place = fixed(scenario, scenario.slots // scenario.copies) if ctr else placed(scenario, times)
     slots = int(place.ring.max())
     held, order = held_by_slot(place, times, slots), order_of(scenario)
-    keep_s = scenario.insert_s + scenario.purge_s
-    costs = np.array([scenario.pair_s, scenario.send_s, scenario.hop_s, keep_s, scenario.link_s])
-    samples = int(np.ceil(scenario.seconds / scenario.sample_s))
-    by_sample, busy_s = np.zeros((samples + 1, 2)), np.zeros(slots)
+    run = RingRun(
+        rows,
+        Ring(held, order, scenario.part, WorkTimes.of(scenario), _links(scenario, slots)),
+        Limits(scenario.seconds, scenario.sample_s, scenario.seed, scenario.interleave),
+    )
+    found = Found.empty(run, slots, len(_seconds(scenario)) + 1)
     if ctr:
-        found, pairs = hops_run(
-            rows.comes_s,
-            rows.source,
-            rows.low,
-            rows.high,
-            held,
-            order,
-            scenario.part,
-            costs,
-            scenario.seconds,
-            scenario.seed,
-            by_sample,
-            scenario.sample_s,
-            busy_s,
-        )
+        hops_run(run, found)
     else:
-        epoch, bucket = place.epoch(rows.comes_s), place.bucket(rows.comes_s)
-        found, pairs = ring_run(
-            rows.comes_s,
-            np.maximum(rows.comes_s, place.since_s[epoch] + place.pauses_s[epoch]),
-            rows.source,
-            place.homes[epoch, bucket],
-            place.ring[bucket],
-            epoch,
-            rows.low,
-            rows.high,
-            held,
-            order,
-            scenario.part,
-            costs,
-            np.arange(slots) * (scenario.network != "shared"),
-            scenario.interleave,
-            scenario.seconds,
-            scenario.seed,
-            by_sample,
-            scenario.sample_s,
-            busy_s,
-        )
+        ring_run(run, _paths(rows, place), found)
     copies, seconds = scenario.copies if ctr else 1, _seconds(scenario)
-    state, fullest, ring = _kept(rows, place, held, found, seconds)
-    violations = wrong_rows(rows.met(order), found, pairs)
+    state, fullest, ring = _kept(rows, place, held, found.rows, seconds)
+    violations = wrong_rows(rows.met(order), found.rows, found.pairs)
     return _result(
         scenario,
-        by_sample,
+        found.by_sample,
         {
             "rows": state * copies,
             "fullest_rows": fullest,
             "slots": ring if not ctr else ring * copies,
         },
         {
-            "results": float(found[:, RESULTS].sum()),
-            "pairs": float(pairs[:, : scenario.streams - 1].sum()),
+            "results": float(found.rows[:, RESULTS].sum()),
+            "pairs": float(found.pairs[:, : scenario.streams - 1].sum()),
             "moves": place.moves,
-            "rows_waiting": float((found[:, DONE] == 0).sum()),
-            "utilisation": float(busy_s.max() / scenario.seconds),
+            "rows_waiting": float((found.rows[:, DONE] == 0).sum()),
+            "utilisation": float(found.busy_s.max() / scenario.seconds),
         },
         violations,
     )
+
+
+def _links(scenario: RingScenario, slots: int) -> Ints:
+    """The link on which each slot sends: its own, or the one that all share."""
+    return np.arange(slots) * (scenario.network != "shared")
+
+
+def _paths(rows: Rows, place: Placement) -> Paths:
+    """The way of each row; it waits while slices move."""
+    epoch, bucket = place.epoch(rows.comes_s), place.bucket(rows.comes_s)
+    ready_s = np.maximum(rows.comes_s, place.since_s[epoch] + place.pauses_s[epoch])
+    return Paths(ready_s, place.homes[epoch, bucket], place.ring[bucket], epoch)
 
 
 def _seconds(scenario: RingScenario) -> Floats:
@@ -135,13 +121,13 @@ def _kept(
 ) -> tuple[Ints, Ints, Ints]:
     """At some times: rows of state, those of the fullest slot, and the length of the ring.
 
-    A row is kept from when it is begun, until the oldest row that is not done needs it no more.
+    A row is stored from when the ring takes it until the oldest unfinished row no longer needs it.
     """
     begun = found[:, BEGUN][found[:, BEGUN] > 0]
     done = found[:, DONE][: len(begun)].copy()
     done[done == 0] = np.inf
     newest = np.maximum(np.searchsorted(begun, seconds, side="right") - 1, 0)
-    # Done times do not fall by much; the first that is not done yet is found in their running maximum.
+    # Done times hardly fall; the first unfinished row follows from their running maximum.
     oldest = np.minimum(np.searchsorted(np.maximum.accumulate(done), seconds, side="right"), newest)
     epoch = place.epoch(rows.comes_s[newest])
     by_slot = np.zeros((len(seconds), held.shape[3]), np.int64)
@@ -152,7 +138,7 @@ def _kept(
     return by_slot.sum(axis=1), by_slot.max(axis=1), ring
 
 
-def _segments(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
+def _intervals(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
     """ATR."""
     todo = jobs(scenario, times, rng)
     done = finished(todo, scenario.slots)
@@ -215,7 +201,7 @@ def _result(
 
 
 def _batched(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
-    """Any of them, in micro-batches: a point of a series is a batch, and its response all its time."""
+    """Any of them in micro-batches: a point of a series is a batch, its response all its time."""
     found = batches(scenario, times, rng)
     series = {
         "second": found.until_s,

@@ -1,9 +1,8 @@
 """Which slot has which slice of a simulated join, from its first second to its last.
 
 A bucket is a slice of time, the same for all streams; its group is bucket mod groups, and the routing
-says which slot builds it. A bucket stays there, unless aggressive adjustment moves it. What is decided
-depends on what has come, not on how fast it is processed, so all of it is known before any row is
-processed.
+names the slot that builds it. A bucket stays there, unless aggressive adjustment moves it. Decisions
+depend on what has come, not on how fast it is processed, so all are known before any row is processed.
 
 The policies are the query's own: `smoothed` and `resize` of policies/ring/slicing.py, `scaling_moves`,
 `movers`.
@@ -29,15 +28,14 @@ class Placement:
     """Where slices are, and how many slots a row visits."""
 
     width_s: float
-    #: From which second on a row sees which homes; and by then, the slot of every bucket.
+    #: From which second on a row sees which homes; and for each, the slot of every bucket.
     since_s: Floats
     homes: Ints
-    #: Slots that the ring has, by bucket of the row that goes round.
+    #: The length of the ring, by bucket of the row that goes round.
     ring: Ints
-    #: How long nothing was begun, from each of `since_s` on.
+    #: How long the ring takes no row, from each of `since_s` on.
     pauses_s: Floats
     moves: int
-    reasons: tuple[str, ...]
 
     def bucket(self, times: Floats) -> Ints:
         """The bucket of each time."""
@@ -50,19 +48,19 @@ class Placement:
 
 
 def fixed(scenario: RingScenario, slots: int) -> Placement:
-    """Slices go round some slots, and nothing changes."""
+    """Slices go round the slots, and nothing changes."""
     return still(scenario, (np.arange(scenario.groups) % slots)[None, :], slots)
 
 
 def still(scenario: RingScenario, tables: Ints, slots: int) -> Placement:
-    """Slices are where tables say, each of which rows may see; nothing changes.
+    """Slices are where the tables put them, one table per epoch of a row; nothing changes.
 
     A table has the slot of each slice of a period, which is twice a window.
     """
     width_s = 2 * scenario.window_s / tables.shape[1]
     buckets = int(np.ceil(scenario.seconds / width_s)) + 1
     homes, zero = tables[:, np.arange(buckets) % tables.shape[1]], np.zeros(1)
-    return Placement(width_s, zero, homes, np.full(buckets, slots), zero, 0, ())
+    return Placement(width_s, zero, homes, np.full(buckets, slots), zero, 0)
 
 
 def placed(scenario: RingScenario, times: Sequence[Floats]) -> Placement:
@@ -81,13 +79,13 @@ def _buckets(scenario: RingScenario) -> int:
 
 
 class _Placer:
-    """Goes through the evaluations of a run."""
+    """Runs through the evaluations of a run."""
 
     def __init__(self, scenario: RingScenario, times: Sequence[Floats]) -> None:
         self._scenario = scenario
         self._width_s, self._buckets = _width_s(scenario), _buckets(scenario)
         at = np.concatenate([(one / self._width_s).astype(np.int64) for one in times])
-        #: Rows that come in each bucket, of all streams.
+        #: Rows of all streams in each bucket.
         self._rows = np.bincount(at, minlength=self._buckets).astype(float)
         self._home = np.zeros(self._buckets, np.int64)
         self._ring = np.zeros(self._buckets, np.int64)
@@ -95,10 +93,10 @@ class _Placer:
         self._slots = scenario.slots
         self._since, self._pauses = [0.0], [0.0]
         self._homes: list[Ints] = []
-        self._moves, self._reasons = 0, list[str]()
+        self._moves = 0
 
     def run(self) -> Placement:
-        """All buckets, and an evaluation every so often."""
+        """All buckets, with an evaluation every `evaluate_s`."""
         every = max(1, round(self._scenario.evaluate_s / self._width_s))
         for bucket in range(self._buckets):
             if bucket and bucket % every == 0:
@@ -114,7 +112,6 @@ class _Placer:
             self._ring,
             np.array(self._pauses),
             self._moves,
-            tuple(self._reasons),
         )
 
     @property
@@ -131,7 +128,6 @@ class _Placer:
             rules = RingRules(scenario.most, adjustment=scenario.adjustment)
             wanted = resize(scenario.sources(rate), scenario.costs, self._slots, rules)
             if wanted is not None:
-                self._reasons.append(f"{bucket * self._width_s:g} s: {wanted.reason}")
                 old, self._slots = self._slots, wanted.slots
                 if aggressive:
                     self._move(bucket, old)
@@ -152,7 +148,7 @@ class _Placer:
         return held
 
     def _move(self, bucket: int, old: int) -> None:
-        """Aggressive adjustment: moves until none is wanted, and homes from then on."""
+        """Aggressive adjustment: moves slices until none needs to move, and records their homes."""
         scenario, before = self._scenario, self._home.copy()
         sizes = (self._held(bucket) * scenario.row_bytes).astype(np.int64)
         tries = dict.fromkeys(range(old, self._slots), 0)
