@@ -1,16 +1,16 @@
 """Moves of any number and protocol, in any order, with any crash: no group is ever lost or served twice.
 
-The machine drives the coordinator as the loop does, with records that are made up: batches and rounds
+The machine runs the product's conductor and coordinator with made-up records: batches and rounds
 commit and go through the log's text; what was received or failed is said between them; a crash goes
-back to the last record, sometimes with the note of a batch that was begun. A model knows where the
-state of each group is and which rows wait for it, and every order must make sense there.
+back to the last record, sometimes with the note of a batch or round that was begun. A model knows
+where the state of each group is and which rows wait for it; every order must make sense there.
 """
 
 from __future__ import annotations
 
 import itertools
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -21,26 +21,36 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from law.told import Script, told_rules
 
 from spillway.checkpoint.log import note_of, note_text, record_of, record_text
-from spillway.coordinator.adaptation import begin, give_up, resume
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, initial
-from spillway.coordinator.plan import BatchPlan, Note, new_note, plan_batch, plan_round
+from spillway.coordinator.committed import Committed, Mark, initial
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
+from spillway.coordinator.plan import BatchPlan, Note
+from spillway.coordinator.references import References
+from spillway.coordinator.terms import Terms
+from spillway.coordinator.wishes import LimitMemory
 from spillway.ids import SlotId
 from spillway.metrics.events import (
     STEPS,
     TRACK_STEPS,
-    Event,
     GroupsChosen,
     MoveEvent,
     SendingFailed,
     TrackGivenUp,
 )
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.policies.cluster.strategy import Move
+from spillway.policies.cluster.decision import Move
 from spillway.protocols.engine import busy
-from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
+from spillway.protocols.messages import (
+    Message,
+    Received,
+    ReceivePartitions,
+    SendFailed,
+    SendPartitions,
+)
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import MOST_FAILURES
@@ -59,15 +69,6 @@ from spillway.slot.orders import (
 )
 
 GROUPS, STREAMS = 12, 2
-SENT = (Phase.SENDING, Phase.RECEIVING)
-
-
-def through_text(state: Committed) -> Committed:
-    return record_of(record_text(state))
-
-
-def note_through_text(note: Note) -> Note:
-    return note_of(note_text(note))
 
 
 @dataclass
@@ -179,107 +180,164 @@ class Places:
                 self.rows[group].append(plan.batch)
 
 
+class TextHost:
+    """Keeps notes and records as text, as a checkpoint does; what is sent arrives when told to."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Mark, bytes] = {}
+        self.record: bytes | None = None
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets what a crash takes."""
+        #: The moves that are being sent, and whether the receiver has heard of it.
+        self.due: dict[int, bool] = {}
+        self.said: list[tuple[Message, float]] = []
+
+    def note(self, mark: Mark) -> Note | None:
+        return note_of(self.notes[mark]) if mark in self.notes else None
+
+    def write_note(self, mark: Mark, note: Note) -> None:
+        self.notes[mark] = note_text(note)
+        assert note_of(self.notes[mark]) == note
+
+    def append(self, state: Committed) -> None:
+        self.record = record_text(state)
+        assert record_of(self.record) == state
+
+    def send(self, groups: SendGroups) -> None:
+        assert groups.move.move not in self.due
+        self.due[groups.move.move] = False
+        self.said.append((SendPartitions(groups.move.move), 0.5))
+
+    def messages(self) -> list[tuple[Message, float]]:
+        said, self.said = self.said, []
+        return said
+
+    def finish_sending(self) -> None:
+        raise AssertionError("nothing waits")
+
+    def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
+        raise AssertionError("the number of slots stays")
+
+    def discard(self, files: DiscardFiles) -> None: ...
+
+    def prepare_moves(self) -> None: ...
+
+    def reach(self, step: StepReached) -> None: ...
+
+
 class Relocations(RuleBasedStateMachine):
     """A coordinator, its log, and a model of the slots."""
 
     @initialize(slots=st.integers(2, 6))
     def start(self, slots: int) -> None:
-        self.state = self.logged = initial(Routing.even(GROUPS, slots), STREAMS)
+        self.host, self.script = TextHost(), Script()
+        self.first = self.logged = initial(Routing.even(GROUPS, slots), STREAMS)
+        self.open()
         everything = range(GROUPS)
         self.places = Places(
-            dict(enumerate(self.state.routing.table)),
+            dict(enumerate(self.first.routing.table)),
             dict.fromkeys(everything),
             {group: [] for group in everything},
             manifests=dict.fromkeys(range(slots)),
         )
         #: Names of what was received, as far as the coordinator knows of it.
         self.parts: dict[int, str] = {}
-        #: Moves that the next commit begins, as an evaluation would.
-        self.asked: list[Move] = []
-        self.beside: tuple[Event, ...] = ()
-        #: A batch that was begun before a crash: its plan then, and the note.
-        self.begun: tuple[BatchPlan, Note] | None = None
+        #: The plan of a batch or round that was begun before a crash.
+        self.begun: BatchPlan | None = None
         self.told: dict[int, list[MoveEvent]] = {}
         self.names = itertools.count()
         #: Moves of which a crash has taken events that were not committed.
         self.interrupted: set[int] = set()
 
+    def open(self) -> None:
+        """A start of the query."""
+        self.host.begin_anew()
+        self.script.decisions.clear()
+        terms, rules = Terms((None,) * STREAMS), told_rules(self.script, 1e9)
+        self.conductor = Conductor(Coordinator(terms, self.logged, rules), self.host)
+
+    @property
+    def state(self) -> Committed:
+        return self.conductor.state
+
     @rule(data=st.data())
     def ask(self, data: st.DataObject) -> None:
-        taken = busy(self.state.moves) | {s for m in self.asked for s in (m.sender, m.receiver)}
+        asked = {s for m in self.script.decisions for s in (m.sender, m.receiver)}
+        taken = busy(self.state.moves) | asked
         free = [slot for slot in range(self.state.routing.slots) if slot not in taken]
         if len(free) > 1:
             pair = data.draw(st.permutations(free))
             everything = data.draw(st.booleans())
             protocol = data.draw(st.sampled_from(["mslb", "ptlb"]))
             how = {"everything": everything, "protocol": protocol}
-            self.asked.append(Move(pair[0], pair[1], 10, "a test", **how))
+            self.script.decisions.append(Move(pair[0], pair[1], 10, "a test", **how))
 
     @rule(data=st.data(), round_=st.booleans(), limit=st.none() | st.integers(1, 9))
     def run(self, data: st.DataObject, round_: bool, limit: int | None) -> None:
-        plan = self.planned(round_ and self.begun is None, limit)
+        plan = self.planned(round_, limit)
+        if plan is None:
+            return
         self.places.run(plan, self.parts, rows=plan.batch > self.state.batch)
         records = {
             slot: self.record(data, plan, slot, f"manifests/{next(self.names)}")
             for slot in range(plan.routing.slots)
         }
-        state = commit_batch(self.state, plan, records, [None] * STREAMS, 1.0, self.beside)
-        for move in self.asked:
-            state = begin(state, [move])
-        self.state = self.logged = through_text(state)
-        assert self.logged == state
+        self.conductor.commit(plan, records, Took(1.0))
+        self.logged = record_of(self.host.record)
         self.places.manifests = {slot: one.manifest for slot, one in records.items()}
         self.tell(plan)
-        self.asked, self.beside, self.begun = [], (), None
+        self.begun, self.script.impatient = None, False
 
-    @precondition(lambda self: self.begun is None)
+    @precondition(lambda self: self.host.due)
     @rule(data=st.data(), fails=st.sampled_from([False, False, True]))
     def say(self, data: st.DataObject, fails: bool) -> None:
         """One of the moves that are being sent hears of it, perhaps of the beginning only."""
-        sent = [move for move in self.state.moves if move.phase in SENT]
-        if not sent:
-            return
-        move = data.draw(st.sampled_from(sent))
-        said = [SendPartitions(move.move)]
+        move = data.draw(st.sampled_from(sorted(self.host.due)))
         if fails:
-            said.append(SendFailed(move.move, "a test"))
-        else:
-            if move.phase is Phase.SENDING:
-                said.append(ReceivePartitions(move.move))
-            if data.draw(st.integers(0, 3)):
-                name = f"manifests/part-{next(self.names)}"
-                said.append(Received(move.move, name, 1))
-                self.parts[move.move] = name
-        self.state, events = resume(self.state, [(message, 0.5) for message in said])
-        self.beside += events
+            self.host.said.append((SendFailed(move, "a test"), 0.5))
+            del self.host.due[move]
+            return
+        if not self.host.due[move]:
+            self.host.said.append((ReceivePartitions(move), 0.5))
+            self.host.due[move] = True
+        if data.draw(st.integers(0, 3)):
+            name = f"manifests/part-{next(self.names)}"
+            self.host.said.append((Received(move, name, 1), 0.5))
+            self.parts[move] = name
+            del self.host.due[move]
 
-    @precondition(lambda self: self.begun is None)
     @rule()
     def give_up(self) -> None:
-        self.state, events = give_up(self.state, "a test")
-        self.beside += events
+        self.script.impatient = True
 
     @precondition(lambda self: self.begun is None)
-    @rule(begins=st.booleans(), limit=st.none() | st.integers(1, 9))
-    def crash(self, begins: bool, limit: int | None) -> None:
+    @rule(begins=st.booleans(), round_=st.booleans(), limit=st.none() | st.integers(1, 9))
+    def crash(self, begins: bool, round_: bool, limit: int | None) -> None:
         """Back to the last record; slots may have done a batch already, which then never was."""
-        if begins:
-            plan = self.planned(False, limit)
-            deepcopy(self.places).run(plan, self.parts, rows=True)
-            self.begun = plan, note_through_text(plan.note)
-        self.interrupted |= {event.move for event in self.beside if isinstance(event, MoveEvent)}
-        self.state, self.asked, self.beside = self.logged, [], ()
+        if begins and (plan := self.planned(round_, limit)) is not None:
+            deepcopy(self.places).run(plan, self.parts, rows=plan.batch > self.state.batch)
+            self.begun = plan
+        lost = [*self.conductor.coordinator.told, *(message for message, _ in self.host.said)]
+        self.interrupted |= {one.move for one in lost}
+        self.open()
 
-    def planned(self, round_: bool, limit: int | None) -> BatchPlan:
+    def planned(self, round_: bool, limit: int | None) -> BatchPlan | None:
         limits = dict.fromkeys(range(self.state.routing.slots), limit)
-        if round_:
-            return plan_round(self.state, new_note(self.state, limits))
-        number = self.state.batch + 1
-        if self.begun is None:
-            return plan_batch(self.state, number, memory_bytes=limits)
-        before, note = self.begun
-        again = plan_batch(self.state, number, memory_bytes=limits, note=note)
-        assert again == before
+        self.conductor.wish(LimitMemory(limits))
+        if self.begun is not None:
+            return self.again(self.begun)
+        if round_ and self.state.batch >= 0:
+            return self.conductor.begin_round(0, ())
+        return self.conductor.begin_batch(self.state.batch + 1)
+
+    def again(self, before: BatchPlan) -> BatchPlan:
+        """The plan of what was begun: it must be what it was."""
+        again = self.conductor.open_round()
+        if again is None:
+            again = self.conductor.begin_batch(before.batch)
+        assert replace(again, sweep=before.sweep) == before
         return again
 
     def record(self, data: st.DataObject, plan: BatchPlan, slot: int, manifest: str) -> SlotRecord:
@@ -337,7 +395,7 @@ class Relocations(RuleBasedStateMachine):
 
     @invariant()
     def moves_are_apart(self) -> None:
-        if not hasattr(self, "state"):
+        if not hasattr(self, "conductor"):
             return
         moves = self.state.moves
         slots = [slot for move in moves for slot in move.slots]
@@ -347,7 +405,7 @@ class Relocations(RuleBasedStateMachine):
 
     @invariant()
     def rows_reach_the_slot_that_has_or_will_have_the_state(self) -> None:
-        if not hasattr(self, "state"):
+        if not hasattr(self, "conductor"):
             return
         moves = {move.move: move for move in self.logged.moves}
         for group, slot in enumerate(self.logged.routing.table):
@@ -360,7 +418,7 @@ class Relocations(RuleBasedStateMachine):
     @invariant()
     def no_row_is_lost_or_overtaken(self) -> None:
         """Rows of a group are processed in the order they came, and those that wait came last."""
-        if not hasattr(self, "state"):
+        if not hasattr(self, "conductor"):
             return
         came = None
         for group, rows in self.places.rows.items():

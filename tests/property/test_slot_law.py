@@ -423,6 +423,22 @@ def test_slots_added_while_groups_move_survive_a_crash_of_the_next_batch() -> No
         subject.check(cluster)
 
 
+@pytest.mark.parametrize("t_gap_s", [None, 1.0])
+@pytest.mark.parametrize("memory_bytes", [None, 600])
+def test_batch_that_comes_again_has_the_limits_that_it_had(memory_bytes, t_gap_s) -> None:
+    """The next start has a limit where there was none: the batch may not miss what it spills."""
+    values = itertools.count()
+    with small() as folder:
+        subject = Joined([None, None])
+        how = {"t_gap_s": t_gap_s, "block_rows": 1000}
+        cluster = Cluster(folder, subject, 0, 2, memory_bytes, **how)
+        for lost in (False, True, False):
+            rows = [Row(s, k, 0, next(values)) for s in (0, 1) for k in range(60)]
+            cluster.batch(rows, [], lost)
+        cluster.clean_up()
+        subject.check(cluster)
+
+
 def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
     shared = References({"r": 2})
 

@@ -35,7 +35,6 @@ from spillway.coordinator.plan import (
     Note,
     new_note,
     next_round,
-    noteworthy,
     plan_batch,
     plan_round,
 )
@@ -311,13 +310,11 @@ class Coordinator:
     def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
         """The plan of the next batch; with a note, the plan that it had before a crash.
 
-        A new plan is noted where another start could make another one.
+        Every new plan is noted: another start, with other settings, could make another one.
         """
         planned = note or self._new_note()
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
-        if note is None and noteworthy(self.state, plan):
-            return plan, (WriteNote(Mark(batch), planned),)
-        return plan, ()
+        return plan, () if note is not None else (WriteNote(Mark(batch), planned),)
 
     def _new_note(self) -> Note:
         """What the next batch is told, as things are now."""

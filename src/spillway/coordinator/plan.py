@@ -131,8 +131,8 @@ def new_note(
     return Note(*told, shapes=tuple(shapes))
 
 
-def noteworthy(state: Committed, plan: BatchPlan) -> bool:
-    """Whether another start could make another plan than this, with other results in the batch."""
+def needs_every_slot(state: Committed, plan: BatchPlan) -> bool:
+    """Whether slots have something to do that does not depend on rows."""
     limited = any(limit is not None for limit in plan.memory_bytes)
     waits = any(plan.note.budgets) or state.spooled_rows
     return bool(limited or plan.cleanup or plan.moves or state.pending or waits)

@@ -9,7 +9,7 @@ from spillway.checkpoint.log import Log
 from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.commit import commit_batch, next_watermark
 from spillway.coordinator.committed import Committed, Mark, Sample, initial
-from spillway.coordinator.plan import new_note, noteworthy, plan_batch, plan_round
+from spillway.coordinator.plan import needs_every_slot, new_note, plan_batch, plan_round
 from spillway.errors import QueryError, StateError
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.account import Account
@@ -45,13 +45,13 @@ def test_budgets_and_turns_are_part_of_the_note_and_come_back_with_it(tmp_path) 
     plan = plan_batch(state, 0, note=note)
     assert [plan.budget_of(slot) for slot in range(3)] == [None, Budget(7, 1000), None]
     assert [plan.t_gap_of(slot) for slot in range(3)] == [0.5, 0.0, None]
-    assert noteworthy(state, plan)
+    assert needs_every_slot(state, plan)
     log.begin(Mark(0), plan.note)
     assert log.begun(Mark(0)) == plan.note
     unbounded = plan_batch(state, 0)
     assert [unbounded.budget_of(slot) for slot in range(3)] == [None] * 3
-    assert not noteworthy(state, unbounded)
-    assert noteworthy(replace(state, spooled_rows=1), unbounded)
+    assert not needs_every_slot(state, unbounded)
+    assert needs_every_slot(replace(state, spooled_rows=1), unbounded)
 
 
 def test_watermark_waits_for_every_stream_and_never_goes_back() -> None:

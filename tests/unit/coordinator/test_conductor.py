@@ -58,7 +58,7 @@ def with_move(one: Conductor) -> Conductor:
 def test_batch_is_planned_and_committed_in_order() -> None:
     found = conductor()
     run(found)
-    assert found.host.called() == ["messages", "append", "discard"]
+    assert found.host.called() == ["messages", "write_note", "append", "discard"]
     assert found.host.log == [found.state]
 
 
@@ -123,7 +123,7 @@ def test_wish_from_another_thread_while_a_batch_is_committed_is_not_lost() -> No
     assert found.ahead.wished is not None
     found.host.called()
     plan = found.begin_batch(1)
-    assert found.host.called() == ["prepare_moves", "messages"]
+    assert found.host.called() == ["prepare_moves", "messages", "write_note"]
     assert plan.routing.slots == 3
     assert found.state.scaling is not None
 
@@ -154,7 +154,7 @@ def test_start_with_other_slots_has_its_state_written_anew() -> None:
     started = Coordinator.at_start(TERMS, state, References(), slots=3)
     found = Conductor(started, MemoryHost())
     plan = found.begin_batch(0)
-    assert found.host.called() == ["messages", "reroute"]
+    assert found.host.called() == ["messages", "reroute", "write_note"]
     assert plan.routing.slots == 3
     assert plan.manifests == ("rerouted-0", "rerouted-1", "rerouted-2")
     assert found.coordinator.references.counts == {"run": 1}
@@ -203,7 +203,7 @@ def test_what_is_being_sent_arrives_before_more_waits_for_it() -> None:
     run(found, parked_bytes=[TERMS.buffer_bytes + 1, 0])
     found.host.called()
     found.begin_batch(1)
-    assert found.host.called() == ["finish_sending", "messages"]
+    assert found.host.called() == ["finish_sending", "messages", "write_note"]
 
 
 @pytest.mark.parametrize(("strategy", "asked"), [("none", []), ("lazy-disk", ["prepare_moves"])])

@@ -134,9 +134,10 @@ def test_tests_may_steer() -> None:
     assert (steered.always_sends, effects) == (True, ())
 
 
-def test_note_is_written_only_where_another_start_could_plan_otherwise() -> None:
+def test_note_is_written_of_every_plan_that_is_new() -> None:
     plain = coordinator()
-    assert plain.plan_batch(0)[1] == ()
+    plan, effects = plain.plan_batch(0)
+    assert effects == (WriteNote(Mark(0), plan.note),)
     limited = coordinator(rules=Rules(Strategy("spill-only")), memory={0: 100, 1: 100})
     plan, [written] = limited.plan_batch(0)
     assert written == WriteNote(Mark(0), plan.note)

@@ -22,7 +22,7 @@ from spillway.coordinator.chain import Answers
 from spillway.coordinator.committed import Committed
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
-from spillway.coordinator.plan import BatchPlan, noteworthy
+from spillway.coordinator.plan import BatchPlan, needs_every_slot
 from spillway.coordinator.references import References
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
@@ -127,7 +127,7 @@ class Stage:
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
         if plan.copies:
             rows, slot = with_copies(rows, slot, plan.copies, plan.routing.groups)
-        if self._renumbers and noteworthy(self.state, plan):
+        if self._renumbers and needs_every_slot(self.state, plan):
             rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
         if self.spec.sliced is not None:
             return self._visits(rows, plan)
