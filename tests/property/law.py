@@ -30,11 +30,12 @@ from spillway.coordinator.coordinator import (
 )
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
-from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
 from spillway.plan.shape import Shape
 from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Received, ReceivePartitions, SendFailed, SendPartitions
@@ -42,9 +43,9 @@ from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.slot.control import Limits
-from spillway.slot.gate import Budget
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.job import SlotJob
+from spillway.slot.limits import Budget, Limits
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.layout.moving import of_move
 from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
 from spillway.state.runs.store import OpenRuns, Store
@@ -132,7 +133,7 @@ class Cluster:
     lateness: int
     slots: int
     memory_bytes: int | None = None
-    policy: SpillPolicy = field(default_factory=SpillPolicy)
+    policy: LocalController = field(default_factory=LocalController)
     spill_fraction: float = 0.3
     #: Seconds of a turn where groups take turns in memory; None: they leave in generations.
     t_gap_s: float | None = None
@@ -452,4 +453,4 @@ class Cluster:
         job, manifest = self.job(plan, slot, attempt), self.manifest(plan, slot)
         operator = self.operator(slot, plan)
         mine = exchanged(rows, plan, slot, attempt)
-        return run_slot(mine, job, manifest, operator, self.policy, store, report)
+        return run_slot(mine, Attempt(job, manifest, operator, self.policy, store, report))

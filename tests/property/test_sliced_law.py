@@ -24,15 +24,16 @@ from test_slot_law import MEMORIES, histories, small
 from spillway.coordinator.adaptation import rescale
 from spillway.coordinator.smoothing import smooth
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.conditions import predicate
 from spillway.operators.predicates.predicate import bound
 from spillway.operators.theta.combinations import manifest_in
 from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.routing.slices import Slicing
 from spillway.settings import VICTIMS
-from spillway.slot.visits import completed, first_round, later_round
+from spillway.slot.run import Attempt
+from spillway.slot.visits import LaterVisit, completed, first_visit
 from spillway.spark.runtime.visits import probing_of
 
 NAMES = ("k", "t", "v", "x")
@@ -159,7 +160,7 @@ class Sliced:
 
 
 class SlicedCluster(Cluster):
-    """A cluster whose batches have rounds, and whose slices to come go where there is room."""
+    """A cluster whose batches have several visits, and whose slices to come go where there is room."""
 
     #: How often slices to come were given another slot.
     smoothed = 0
@@ -222,27 +223,28 @@ class SlicedCluster(Cluster):
                 taken = []
                 number = next(ATTEMPTS)
                 job = self.job(plan, slot, number)
-                found = first_round(
-                    self.exchanged(rows, job, probing.sources_at(slot), number),
+                attempted = Attempt(
                     job,
                     self.manifest(plan, slot),
                     join,
-                    probing,
                     self.policy,
                     self.opened_store(plan),
                     taken.append,
                 )
+                mine = self.exchanged(rows, job, probing.sources_at(slot), number)
+                found = first_visit(mine, attempted, probing)
                 if attempt == "dies":
                     next(found, None)
                 else:
                     travelling += found
                     records[slot] = taken[0]
-        for number in range(2, probing.rounds + 1):
+        for number in range(2, probing.visit_count + 1):
             came, travelling = travelling, []
             for slot in range(plan.routing.slots):
                 mine = self.sent(came, slot, probing.sources_at(slot))
                 job, store = self.job(plan, slot, next(ATTEMPTS)), self.opened_store(plan)
-                travelling += later_round(number, mine, job, join, probing, store, later.append)
+                visit = LaterVisit(number, job, join, probing, store, later.append)
+                travelling += visit.run(mine)
         output = Counter(r for b in travelling for r in self.subject.read(b))
         assert all(b.num_rows <= max(self.block_rows, 1) for b in travelling)
         for slot, record in records.items():
@@ -330,7 +332,7 @@ def test_any_history_gives_the_cross_join(
     subject = data.draw(sliced(copies))
     events = data.draw(histories(subject))
     with small() as folder:
-        policy = SpillPolicy(victims, amortised, inactive_batches=2)
+        policy = LocalController(victims, amortised, inactive_batches=2)
         cluster = SlicedCluster(folder, subject, lateness, 2, memory_bytes, policy, 0.3)
         for name, *values in events:
             if name == "memory":
@@ -367,7 +369,7 @@ def test_slices_that_move_and_spill_are_probed_wherever_they_are(streams: int, c
     subject = Sliced([6] * streams, pairs, False, [2] * streams, copies)
     with small() as folder:
         cluster = SlicedCluster(
-            folder, subject, 2, 3, 1500, SpillPolicy("inactive", False), block_rows=40
+            folder, subject, 2, 3, 1500, LocalController("inactive", False), block_rows=40
         )
         for clock in range(30):
             drawn = zip(
@@ -401,7 +403,7 @@ def test_slots_come_and_go_with_slices_to_come_alone(streams: int) -> None:
     )
     wanted = {3: 4, 12: 1, 30: 3, 33: 2}
     with small() as folder:
-        policy = SpillPolicy("inactive", False)
+        policy = LocalController("inactive", False)
         cluster = SlicedCluster(folder, subject, 3, 2, 1500, policy, block_rows=40)
         for clock in range(48):
             drawn = zip(

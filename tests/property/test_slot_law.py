@@ -30,12 +30,12 @@ from spillway.operators.grouping import groupby, windowed, windows
 from spillway.operators.predicates import predicate as predicates
 from spillway.operators.theta import sliced, visit
 from spillway.plan.shape import parse
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
-from spillway.slot import control
+from spillway.slot import cleanup, keeper, limits
 from spillway.slot import visits as rounds
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.state.layout import compaction, shelf
 from spillway.state.runs import merging
 from spillway.state.slot import memory, parts, shipping, staging
@@ -61,9 +61,9 @@ SMALL = [
     (compaction, "COMBINING_FAN", 2),
     (compaction, "LEAST_FUEL_ROWS", 3),
     (compaction, "CROWDED_LAYERS", 4),
-    (control, "CLEAN_STEP_BYTES", 150),
-    (control, "EXPIRY_BYTES", 200),
-    (control, "LEAST_MADE_BYTES", 120),
+    (cleanup, "CLEAN_STEP_BYTES", 150),
+    (keeper, "EXPIRY_BYTES", 200),
+    (limits, "LEAST_MADE_BYTES", 120),
     (groupby, "STEP_KEYS", 2),
     (windowed, "BLOCK_ROWS", 5),
     (windows, "SPELLED_ROWS", 4),
@@ -174,7 +174,7 @@ def test_any_history_gives_the_batch_query(
     subject = data.draw(SUBJECTS[kind])
     events = data.draw(histories(subject))
     with small() as folder:
-        policy = SpillPolicy(victims, amortised, inactive_batches=2)
+        policy = LocalController(victims, amortised, inactive_batches=2)
         sizes = (memory_bytes, policy, spill_fraction, t_gap_s)
         cluster = Cluster(folder, subject, lateness, 2, *sizes)
         for name, *values in events:
@@ -192,7 +192,7 @@ def under_pressure(subject: Subject, victims: str, memory_bytes: int = 900) -> C
     rng = np.random.default_rng(5)
     streams = len(subject.streams)
     with tempfile.TemporaryDirectory() as folder:
-        policy = SpillPolicy(victims, inactive_batches=2)
+        policy = LocalController(victims, inactive_batches=2)
         cluster = Cluster(Path(folder), subject, 3, 2, memory_bytes, policy, block_rows=1000)
         values = itertools.count()
         for clock in range(30):

@@ -24,17 +24,18 @@ from spillway.ids import SlotId
 from spillway.inspect.inspection import inspect_checkpoint
 from spillway.metrics.events import ForceSpilled, GroupsReceived, MoveAsked, Scaled, Spilled
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.input import StreamColumns
 from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
 from spillway.policies.cluster.strategy import Move
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest import empty_manifest, part_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
@@ -107,7 +108,8 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
         mine = [rows.filter(pa.array((slot_of == slot) | (copied == slot)))]
         taken: list[SlotRecord] = []
         operator = JoinOperator(COLUMNS, 1000)
-        for _ in run_slot(mine, job, manifest, operator, SpillPolicy(), store, taken.append):
+        attempt = Attempt(job, manifest, operator, LocalController(), store, taken.append)
+        for _ in run_slot(mine, attempt):
             pass
         records[slot] = taken[0]
     after = commit_batch(state, plan, records, [5 * SECOND_US] * 2)

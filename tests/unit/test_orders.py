@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.predicate import bound
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import banded
 from spillway.operators.theta.banded import Orders
 from spillway.operators.theta.combinations import combinations

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.predicate import bound
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import visit as visits
 from spillway.operators.theta.combinations import Combinations, combinations
 from spillway.operators.theta.visit import Visit

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import PlanError, QueryError
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import scalar
 from spillway.operators.predicates.evaluation import holds
 from spillway.operators.predicates.predicate import bound
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import in_all, in_band, ordered
 from spillway.operators.theta.combinations import combinations
 from spillway.operators.theta.visit import Visit

@@ -23,7 +23,7 @@ from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.engine import move_from_json
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing, decode_table, encode_table
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.slot.orders import order_from_json, order_to_json
 from spillway.state.manifest import newer_format
 from spillway.state.runs.tiers import DurableTier

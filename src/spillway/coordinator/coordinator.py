@@ -26,7 +26,7 @@ from spillway.protocols.messages import ComputePartitionsToMove
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.routing.routing import Routing
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.slot.orders import Force, Order
 
 

@@ -18,7 +18,7 @@ SIZE = "size"
 
 @dataclass(frozen=True)
 class Pick:
-    """That one group is to be sent, and which; see `policies.picking`."""
+    """That one group is to be sent, and which; see `policies.local.picking`."""
 
     #: `LOAD`: the busiest with at most `share`; `SIZE`: the largest with at most the bytes asked for.
     by: str

@@ -23,6 +23,7 @@ import numpy as np
 from spillway.errors import StateError
 from spillway.ids import NO_VERSION, SlotId, Version
 from spillway.kernels.checksum import sealed, unsealed
+from spillway.metrics.counts import Counts, added, key_of_text, key_text
 from spillway.metrics.groups import GroupTable
 from spillway.routing.routing import HashRange, Routing, group_ranges
 from spillway.state.layout.gaps import Gaps, all_gaps, gaps_inside
@@ -49,8 +50,8 @@ class Manifest:
     #: For each stream, its layers, oldest first.
     streams: tuple[tuple[Layer, ...], ...]
     groups: GroupTable = field(default_factory=lambda: GroupTable.empty(0))
-    #: For "source>target" streams, (rows probed, rows matched), older batches weighing less.
-    selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: What operators have counted, older batches weighing less.
+    selectivity: Counts = field(default_factory=dict)
     #: What was moved out of memory, oldest first.
     generations: tuple[Generation, ...] = ()
     #: Groups that have left for another slot, and rows that came for groups on their way here.
@@ -236,17 +237,12 @@ def combine(
         _combined([old.streams[stream] for old in olds], ranges)
         for stream in range(streams + len(made))
     ]
-    selectivity: dict[str, tuple[float, float]] = {}
-    for old in olds:
-        for pair, (probed, matched) in old.selectivity.items():
-            before = selectivity.get(pair, (0.0, 0.0))
-            selectivity[pair] = (before[0] + probed, before[1] + matched)
     return Manifest(
         max((old.version for old in olds), default=NO_VERSION),
         slot,
         tuple(stacks),
         groups=groups,
-        selectivity=selectivity,
+        selectivity=added(old.selectivity for old in olds),
         generations=tuple(
             by_number(
                 part
@@ -318,7 +314,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "track": _track_to_json(manifest.track, at),
         "calm": manifest.calm,
         "groups": manifest.groups.to_json(),
-        "selectivity": manifest.selectivity,
+        "selectivity": {key_text(key): of for key, of in manifest.selectivity.items()},
         "rows": manifest.state_rows,
         "bytes": manifest.state_bytes,
         "disk_rows": manifest.disk_rows,
@@ -379,7 +375,7 @@ def _from_json(found: dict[str, Any]) -> Manifest:
         SlotId(found["slot"]),
         tuple(_layers_from_json(layers, runs) for layers in found["streams"]),
         groups=GroupTable.from_json(found["groups"]),
-        selectivity={pair: (p, m) for pair, (p, m) in found["selectivity"].items()},
+        selectivity={key_of_text(key): (p, m) for key, (p, m) in found["selectivity"].items()},
         generations=_generations_from_json(found["generations"], runs),
         departures=tuple(
             Departure(

@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.errors import PlanError, QueryError, SpillwayError
-from spillway.operators.base import OperatorStats
 from spillway.operators.predicates.columns import NothingThere, Rows
 from spillway.operators.predicates.conditions import Condition
 from spillway.operators.predicates.evaluation import holds
 from spillway.operators.predicates.implied import InBands, between_two
+from spillway.operators.stats import OperatorStats
 from spillway.plan.sql.bands import Band, answered, bands_of, equalities
 from spillway.plan.sql.expression import Column, Expression, columns_of, parse
 from spillway.plan.sql.kinds import kind_of
@@ -163,7 +163,7 @@ def judged(
             left = keep if left is None else left.take(keep)
     seconds = time.perf_counter() - since
     passed = count if left is None else len(left)
-    stats.judged(predicate.label, considered, passed, seconds)
+    stats.count_judged(predicate.label, considered, passed, seconds)
     return left
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.state.runs.run import RunData, as_numpy
 
 SLOT, SOURCE, MANIFEST = "_slot", "_source", "_manifest"

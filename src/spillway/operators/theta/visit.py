@@ -26,9 +26,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.probe import expand_within
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Predicate, judged, pairs_of
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
 from spillway.operators.theta.combinations import Combinations
 from spillway.operators.theta.pieces import Pieces, Placed, pieces_of, placed
@@ -155,7 +156,7 @@ class Visit:
         if held:
             yield self._gathered(held)
         source, target = str(self._left.source), str(self._target)
-        self._stats.probed(source, target, self._left.count, matched)
+        self._stats.count_probed(source, target, self._left.count, matched)
 
     def _found(self, number: int, pieces: Pieces, most: int) -> Iterator[Found]:
         data = pieces.data
@@ -194,7 +195,7 @@ class Visit:
             considered = round(seen * limits.share)
             left, right = self._passed(data, left, right, considered, some.answered, took)
             if len(left):
-                self._stats.produced_of(data.h, right)
+                self._stats.count_outputs_of(data.h, right)
                 yield Found(left, number, right)
 
     def _unsure(self, data: RunData) -> bool | None:
@@ -294,7 +295,7 @@ class Visit:
         took_s: float,
     ) -> tuple[Positions, Positions]:
         if answered is not None:
-            self._stats.judged(answered.label, considered, len(left), took_s)
+            self._stats.count_judged(answered.label, considered, len(left), took_s)
             considered = len(left)
         for predicate in self._predicates:
             if not len(left):

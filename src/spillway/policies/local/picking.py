@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, GroupTable, Ints
-from spillway.slot.control import Choice
+from spillway.slot.controller import Choice
 from spillway.slot.orders import LOAD, Pick
 
 #: Shares are quotients, and what is asked for is one too.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import GroupTable, Ints
-from spillway.slot.control import Choice
+from spillway.slot.controller import Choice
 
 #: Groups go as long as they have at most so many times the bytes asked for; and if none is as small
 #: as that, one group may have so many times as much. Beyond it sender and receiver would only change

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from spillway.coordinator.coordinator import Committed, Scaling
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator
+from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.policies.ring.length import BEHIND, Length
 from spillway.policies.ring.model import utilisation

@@ -282,7 +282,7 @@ class Stage:
                 spec.lanes.structs,
                 spec.schema,
                 partial(self._exchanged, plan),
-                lambda number: VisitTask(*sent, join=join, probing=probing, round=number),
+                lambda number: VisitTask(*sent, join=join, probing=probing, visit=number),
                 self._records,
             )
         task = SlotTask(*sent)

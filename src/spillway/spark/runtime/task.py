@@ -24,14 +24,16 @@ from spillway.errors import SpillwayError
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.equi.tree import TreeOperator
-from spillway.policies.local.controller import SpillPolicy
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
+from spillway.policies.local.controller import LocalController
 from spillway.routing.groups import group_of
 from spillway.settings import parse_bytes
-from spillway.slot.control import Limits
-from spillway.slot.run import SlotJob, run_slot
-from spillway.slot.visits import RoundRecord
+from spillway.slot.job import SlotJob
+from spillway.slot.limits import Limits
+from spillway.slot.run import Attempt, run_slot
+from spillway.slot.visits import VisitRecord
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.lanes import COPY, stored_as
 from spillway.state.manifest import Manifest, empty_manifest, read_manifest
@@ -77,16 +79,16 @@ class SlotTask:
         if slot >= self.plan.routing.slots:
             return
         store = self._store()
-        yield from run_slot(
-            map(as_stored, rows),
+        attempt = Attempt(
             self._job(slot, sure=sure),
             self._manifest(store.durable, slot),
             self._operator(slot),
-            self._policy(slot),
+            self._controller(slot),
             store,
             lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
         )
+        yield from run_slot(map(as_stored, rows), attempt)
 
     def _store(self) -> Store:
         """The tiers of the host, without what is known to be garbage."""
@@ -125,9 +127,9 @@ class SlotTask:
             shape=str(self.plan.shape_of(slot) or ""),
         )
 
-    def _policy(self, slot: SlotId) -> SpillPolicy:
+    def _controller(self, slot: SlotId) -> LocalController:
         adapt = self.home.adapt
-        return SpillPolicy(
+        return LocalController(
             adapt.victims,
             adapt.amortised,
             adapt.inactive_batches,
@@ -183,7 +185,7 @@ class SlotTask:
 
 
 #: For each batch and slot, the records of all attempts, in the order they arrived.
-Attempts = dict[tuple[int, int], tuple[SlotRecord | RoundRecord, ...]]
+Attempts = dict[tuple[int, int], tuple[SlotRecord | VisitRecord, ...]]
 
 
 class Records(AccumulatorParam[Attempts]):

@@ -26,7 +26,7 @@ from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, St
 from spillway.coordinator.coordinator import BatchPlan
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.probing import together
 from spillway.operators.theta.combinations import MANIFEST, SLOT, SOURCE
 from spillway.operators.theta.sliced import Probing, SlicedJoin
@@ -43,7 +43,8 @@ from spillway.policies.ring.model import (
 )
 from spillway.policies.ring.probing import Stream, orders_of, sources_of
 from spillway.routing.slices import Slicing
-from spillway.slot.visits import RoundRecord, completed, first_round, later_round
+from spillway.slot.run import Attempt
+from spillway.slot.visits import LaterVisit, VisitRecord, completed, first_visit
 from spillway.spark.runtime.lanes import STREAM, micros
 from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
 from spillway.state.runs.run import as_numpy
@@ -56,12 +57,13 @@ Model = tuple[tuple[Source, ...], HopCosts]
 
 @dataclass(frozen=True)
 class VisitTask(SlotTask):
-    """Everything the tasks of one round are sent."""
+    """Everything the tasks of one visit are sent."""
 
     #: The operator, by its kind.
     join: SlicedJoin = field(kw_only=True)
     probing: Probing = field(kw_only=True)
-    round: int = field(kw_only=True)
+    #: Which visit of the batch it is, from 1 on.
+    visit: int = field(kw_only=True)
 
     def _run(
         self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
@@ -72,24 +74,24 @@ class VisitTask(SlotTask):
         owned = self.plan.routing.groups_of(slot)
         job, store = replace(self._job(slot, sure=sure), owned=owned), self._store()
 
-        def report(record: SlotRecord | RoundRecord) -> None:
+        def report(record: SlotRecord | VisitRecord) -> None:
             records.add({(record.batch, record.slot): (record,)})
 
-        if self.round > 1:
+        if self.visit > 1:
             stored = map(as_stored, rows)
-            yield from later_round(self.round, stored, job, self.join, self.probing, store, report)
+            visit = LaterVisit(self.visit, job, self.join, self.probing, store, report)
+            yield from visit.run(stored)
             return
-        yield from first_round(
-            map(self._placed, map(as_stored, rows)),
+        attempt = Attempt(
             job,
             self._manifest(store.durable, slot),
             self.join,
-            self.probing,
-            self._policy(slot),
+            self._controller(slot),
             store,
             report,
             self.faults.bound(self.plan.batch, slot),
         )
+        yield from first_visit(map(self._placed, map(as_stored, rows)), attempt, self.probing)
 
     def _found(
         self, rows: Iterable[pa.RecordBatch], place: SlotId
@@ -100,7 +102,7 @@ class VisitTask(SlotTask):
         if first is None:
             return place, (), False
         slot, whole = SlotId(first.column(0)[0].as_py()), chain([first], rows)
-        if self.round > 1:
+        if self.visit > 1:
             return slot, whole, True
         mine = (unmarked(batch.select(batch.schema.names[1:])) for batch in whole)
         return slot, filter(len, mine), True
@@ -263,7 +265,7 @@ def in_rounds(
     `structs` are the streams as they travel from one round to the next.
     """
     first = task(1)
-    rounds, looked_into = first.probing.rounds, _visited(first, SOURCE)
+    rounds, looked_into = first.probing.visit_count, _visited(first, SOURCE)
     coming = F.explode(F.expr(_first_slots(rows, first)))
     placed = exchange(rows.select(coming.alias(SLOT), "*"), F.col(SLOT))
     between = between_schema(structs)
@@ -320,13 +322,13 @@ def between_schema(structs: StructType) -> StructType:
     )
 
 
-def answered(attempts: Iterable[SlotRecord | RoundRecord], rounds: int) -> SlotRecord | None:
+def answered(attempts: Iterable[SlotRecord | VisitRecord], rounds: int) -> SlotRecord | None:
     """The record of a slot of all its rounds; None: some have not ended."""
     said = list(attempts)
-    later: dict[int, RoundRecord] = {}
+    later: dict[int, VisitRecord] = {}
     for one in said:
-        if isinstance(one, RoundRecord):
-            later.setdefault(one.round, one)
+        if isinstance(one, VisitRecord):
+            later.setdefault(one.visit, one)
     first = sorted((one for one in said if isinstance(one, SlotRecord)), key=lambda r: not r.sure)
     if not first or len(later) < rounds - 1:
         return None

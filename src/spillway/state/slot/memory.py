@@ -108,7 +108,7 @@ class Memory:
             if most <= LEAST_WASTE_BYTES:
                 return
             layers = list(self.layers[stream])
-            anew = self._shelf.moved(
+            anew = self._shelf.rewrite(
                 stream, [layers[at]], everything, tier="memory", waiting=waiting
             )
             layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]

@@ -192,7 +192,7 @@ class Parts:
             return
         waiting = self.deferred
         streams = tuple(
-            self._shelf.moved(stream, layers, victims, tier="disk", waiting=waiting)
+            self._shelf.rewrite(stream, layers, victims, tier="disk", waiting=waiting)
             for stream, layers in enumerate(self._memory.cut_out(victims))
         )
         ranges, gaps = group_ranges(victims, self._groups), self._memory.gaps
@@ -235,12 +235,12 @@ class Parts:
             whole = united(0, [*parts, no_rows])
             self._memory.widen(whole.gaps)
             for stream, layers in enumerate(whole.streams):
-                for layer in self._shelf.moved(stream, layers, chosen, tier="memory"):
+                for layer in self._shelf.rewrite(stream, layers, chosen, tier="memory"):
                     self._memory.put_under(stream, layer)
         elif parts:
             whole = united(next_number(self.generations), parts)
             streams = tuple(
-                self._shelf.moved(stream, layers, chosen, tier="disk")
+                self._shelf.rewrite(stream, layers, chosen, tier="disk")
                 if len(layers) >= CROWDED_GENERATION
                 else layers
                 for stream, layers in enumerate(whole.streams)

@@ -19,7 +19,7 @@ from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import profile
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.protocols.engine import busy
 from spillway.protocols.messages import Message
 from spillway.routing.routing import Routing
@@ -34,7 +34,7 @@ class Control:
         scenario, settings = cluster.scenario, cluster.scenario.settings
         self._cluster = cluster
         self.rules = Rules.of(settings)
-        self.controller = SpillPolicy(
+        self.controller = LocalController(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
         groups, shares = scenario.groups, settings.shares

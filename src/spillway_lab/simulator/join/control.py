@@ -22,10 +22,11 @@ from spillway.coordinator.adaptation import Rules, adapt, resume
 from spillway.coordinator.coordinator import BatchPlan, commit_batch, initial, plan_batch
 from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.ids import SlotId
+from spillway.metrics.counts import Counts, Sampled
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.policies.shape.costs import JoinRates, StreamRates
 from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
 from spillway.protocols.messages import Message, Received, ReceivePartitions, SendPartitions
@@ -45,7 +46,7 @@ class JoinControl:
         self._scenario = scenario
         life_us = round(scenario.window_s * scenario.track_windows * 1e6)
         self.rules = Rules.of(settings, life_us)
-        self._controller = SpillPolicy(
+        self._controller = LocalController(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
         self._shaping = Shaping(NAMES, TREE)
@@ -176,7 +177,7 @@ class _Measured:
     rows_out: int
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
-    sampled: dict[str, tuple[float, float]]
+    sampled: Counts
 
     @classmethod
     def of(cls, joining: Joining, slot: int, groups: Ints, since: int, now: int) -> _Measured:
@@ -191,8 +192,8 @@ class _Measured:
         waiting = int(joining.queued_bytes(units, now).sum())
         # Pairs are those of all rows of a slot, of which only those of one group can match.
         matches = rows @ rows.T * scenario.matching
-        sampled = {
-            f"{i}~{j}": (float(held[i] * held[j]), float(matches[i, j]))
+        sampled: Counts = {
+            Sampled(str(i), str(j)): (float(held[i] * held[j]), float(matches[i, j]))
             for i, j in permutations(range(len(NAMES)), 2)
             if held[i] * held[j] > 0
         }
