@@ -50,7 +50,7 @@ from spillway.state.layout.moving import of_move
 from spillway.state.manifest import Manifest, empty_manifest, matched, part_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
-from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
+from spillway.state.slot.shipping import laid_out, packed, parcels, unpack
 
 GROUPS = 8
 ATTEMPTS = itertools.count()
@@ -348,7 +348,7 @@ class Cluster:
         for parcel in [] if by_name else parcels(departure, GROUPS):
             time = times[names[parcel.stream]]
             name = f"{self.state.batch:09d}-m{move.move}-{next(ATTEMPTS)}.arrow"
-            received.append((parcel, unpacked(packed(parcel, time, store), name, time, store)))
+            received.append((parcel, unpack(packed(parcel, time, store), name, time, store)))
         layers = departure.streams if by_name else laid_out(received, len(departure.streams))
         part = part_manifest(SlotId(move.receiver), departure, layers, manifest.groups)
         name = f"manifests/part-{next(ATTEMPTS)}.json"

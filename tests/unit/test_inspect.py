@@ -39,7 +39,7 @@ from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest import empty_manifest, part_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
-from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
+from spillway.state.slot.shipping import laid_out, packed, parcels, unpack
 
 GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
 SECOND_US = 1_000_000
@@ -176,7 +176,7 @@ def receive(location: Path, root: Path) -> str:
     sender, store = checkpoint.manifest(name), store_of(root, checkpoint, state.batch)
     [departure] = sender.departures
     arrived = [
-        (parcel, unpacked(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
+        (parcel, unpack(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
         for parcel in parcels(departure, GROUPS)
     ]
     part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)

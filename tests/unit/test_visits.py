@@ -98,7 +98,7 @@ def test_so_many_rows_visit_at_a_time_and_find_the_same(opened, monkeypatch, int
 
     class Counted(Visit):
         def __init__(self, *given: Any) -> None:
-            sizes.append(given[3].count)
+            sizes.append(given[1].count)
             super().__init__(*given)
 
     monkeypatch.setattr(sliced_module, "Visit", Counted)

@@ -159,13 +159,13 @@ class Ascent:
             held[kind].append(self._combined(child, term, block))
             sizes[kind] += held[kind][-1].nbytes
             if sizes[kind] >= self._piece_bytes:
-                yield from self._kept(child, kind, held[kind])
+                yield from self._keep(child, kind, held[kind])
                 held[kind], sizes[kind] = [], 0
         for kind, left in enumerate(held):
-            yield from self._kept(child, kind, left)
+            yield from self._keep(child, kind, left)
         self._known.add(name)
 
-    def _kept(
+    def _keep(
         self, node: Shape, kind: int, held: Sequence[pa.RecordBatch]
     ) -> Iterator[tuple[int, RunData]]:
         """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""

@@ -101,7 +101,7 @@ class TreeOperator:
         older = {name: base[at] for name, at in self.place.items()}
         for ranges, shape in self._patches(work.keeping.gaps):
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
-            kinds = [Kind(both, {}, self._kept(work.keeping.keep))]
+            kinds = [Kind(both, {}, self._keeper_of(work.keeping.keep))]
             ascent = self._ascent(shape, kinds, work, (older, newer))
             yield from ascent.results(self.streams)
 
@@ -138,7 +138,7 @@ class TreeOperator:
         if not step.ranges:
             return None
         kinds = [
-            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._kept(keep))
+            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._keeper_of(keep))
             for rows, keep in zip(step.given, (state.keep, state.tracker.add), strict=True)
         ]
         keeping = Keeping(state.keep, state.gaps, budget.bytes)
@@ -163,7 +163,7 @@ class TreeOperator:
         keeps = (work.keeping.keep, work.keeping.keep_new)[: len(there)]
         for ranges, shape in self._patches(work.keeping.gaps):
             kinds = [
-                Kind(one, {}, self._kept(keep)) for one, keep in zip(there, keeps, strict=True)
+                Kind(one, {}, self._keeper_of(keep)) for one, keep in zip(there, keeps, strict=True)
             ]
             for stream, rows in zip(self.streams, deltas, strict=True):
                 kinds[-1].found[stream.name] = _whole(rows_inside(rows, ranges))
@@ -179,7 +179,7 @@ class TreeOperator:
         """What there is of each state, by name."""
         return {name: opened(at) for name, at in self.place.items()}
 
-    def _kept(self, keep: Keep) -> Callable[[str, RunData], Segment]:
+    def _keeper_of(self, keep: Keep) -> Callable[[str, RunData], Segment]:
         """What takes rows of a state by its name."""
         return lambda name, rows: keep(self.place[name], rows)
 

@@ -20,8 +20,8 @@ A beginning is over when the watermark is a length past it, which is when no row
 any more: what expires, and when a parallel track ends (state/slot/tracks.py), follows from that alone.
 Rows are late, and in order, by their own times.
 
-Rows of groups that have a part on disk cannot be answered yet (operators/cumulative.py): they are kept whole,
-in a list of one row, which is empty for keys whose row was emitted and then takes no room.
+Rows of groups that have a part on disk cannot be answered yet (operators/cumulative.py): they are kept
+whole, in a list of one row, which is empty for keys whose row was emitted and then takes no room.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured, in_order
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import Combinations, complete, travelling
-from spillway.operators.theta.visit import Visit
+from spillway.operators.theta.visit import Step, Visit
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange
 from spillway.routing.slices import Slicing
@@ -141,21 +141,12 @@ class SlicedJoin:
         before = int(state.version) if target > left.source else None
         last = done + 1 == len(self.streams)
         wanted = self._going_on([*there, self.streams[target].name], last)
+        step = Step(
+            self.streams, self.slicing, asked, target, segments, self.pair_rows, wanted, before
+        )
         for begin in range(0, left.count, self.interleave):
             some = left.slice(begin, min(self.interleave, left.count - begin))
-            visit = Visit(
-                self.streams,
-                self.slicing,
-                asked,
-                some,
-                target,
-                segments,
-                stats,
-                self.pair_rows,
-                wanted,
-                before,
-            )
-            for columns in visit.blocks():
+            for columns in Visit(step, some, stats).blocks():
                 if last:
                     yield complete(columns, self.streams)
                 else:

@@ -100,39 +100,42 @@ class _Limits:
     share: float
 
 
+@dataclass(frozen=True)
+class Step:
+    """What combinations look into, and for what: the same for all that visit a stream in a slot."""
+
+    streams: Sequence[StreamColumns]
+    slicing: Slicing
+    #: In the order of their use.
+    predicates: Sequence[Predicate]
+    #: The stream that is visited, and its rows.
+    target: int
+    segments: Sequence[Segment]
+    #: Pairs that are made at a time.
+    pair_rows: int
+    #: For each stream, the columns that go on.
+    wanted: Sequence[Sequence[int]]
+    #: Rows of this batch and later ones are left out; None: all rows count.
+    before: int | None = None
+
+
 class Visit:
     """Combinations against some segments of one stream."""
 
-    def __init__(
-        self,
-        streams: Sequence[StreamColumns],
-        slicing: Slicing,
-        predicates: Sequence[Predicate],
-        left: Combinations,
-        target: int,
-        segments: Sequence[Segment],
-        stats: OperatorStats,
-        pair_rows: int,
-        wanted: Sequence[Sequence[int]],
-        before: int | None = None,
-    ) -> None:
-        """`wanted` are the columns of each stream that go on; `before` leaves out rows of that batch.
-
-        Predicates are in the order of their use.
-        """
-        self._streams = streams
-        self._slicing = slicing
-        self._predicates = predicates
+    def __init__(self, step: Step, left: Combinations, stats: OperatorStats) -> None:
+        self._streams = step.streams
+        self._slicing = step.slicing
+        self._predicates = step.predicates
         self._left = left
-        self._target = target
-        self._runs = pieces_of(segments)
+        self._target = step.target
+        self._runs = pieces_of(step.segments)
         self._stats = stats
-        self._pair_rows = pair_rows
-        self._wanted = wanted
+        self._pair_rows = step.pair_rows
+        self._wanted = step.wanted
         #: Columns of the combinations by which partners are found in bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
-        self._before = before
-        window = streams[target].window_us
+        self._before = step.before
+        window = step.streams[step.target].window_us
         assert window is not None
         #: The times between which partners are, both included.
         self._first, self._last = left.latest - window + 1, left.deadline - 1

@@ -83,7 +83,7 @@ class LocalController:
         everything: bool,
         pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send to another slot: see `policies.local.relocation` and `policies.local.picking`."""
+        """Groups to send: see `policies.local.relocation` and `policies.local.picking`."""
         if pick is not None:
             return picked(table, owned, wanted_bytes, pick)
         return movers(

@@ -271,7 +271,7 @@ class Parts:
         self.pending -= set(chosen)
         return parts
 
-    def put_beside(self, generations: Sequence[Generation]) -> None:
+    def add_groups(self, generations: Sequence[Generation]) -> None:
         """Adds what groups have on disk that had nothing here."""
         self.generations = by_number([*self.generations, *generations])
 

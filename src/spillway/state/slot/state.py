@@ -159,9 +159,9 @@ class SlotState:
             if bound is None:
                 continue
             expiry = Expiry(self._shelf, stream, bound, kept)
-            self.memory.layers[stream] = expiry.probed(self.memory.layers[stream])
-            self.tracker.expire(stream, expiry.probed)
-            self.parts.expire(stream, expiry.frozen)
+            self.memory.layers[stream] = expiry.expire_probed(self.memory.layers[stream])
+            self.tracker.expire(stream, expiry.expire_probed)
+            self.parts.expire(stream, expiry.expire_frozen)
             self.expired_rows += expiry.rows
         self.parts.drop_empty()
 
@@ -233,8 +233,8 @@ class SlotState:
         ranges = group_ranges(np.flatnonzero(part.groups.here).tolist(), self.groups)
         self.memory.gaps = all_gaps([gaps_outside(self.memory.gaps, ranges), part.gaps])
         for stream, layers in enumerate(part.streams):
-            self.memory.put_beside(stream, layers)
-        self.parts.put_beside(part.generations)
+            self.memory.add_groups(stream, layers)
+        self.parts.add_groups(part.generations)
         self.arrived |= came
         self._known = self._known.merged(part.groups)
         self.parts.pending |= self.parts.missing_in(self.table())
