@@ -99,7 +99,7 @@ class SlotRecord:
         return _added(self.state_bytes, self.disk_bytes)
 
     def place(self, names: int) -> str:
-        """Who has the same memory tier: so many of the names of the worker's host, executor and self."""
+        """Who has the same memory tier: the first `names` of the worker's host, executor and self."""
         return "/".join(self.worker.split("/")[:names])
 
 

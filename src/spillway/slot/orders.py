@@ -1,4 +1,4 @@
-"""Orders: what a slot is told to do to its groups in one batch, beside the rows it gets.
+"""Orders: what a slot is told to do to its groups in one batch, apart from its rows.
 
 The coordinator's protocols (spillway/protocols) speak of partitions and of machines; a slot task knows
 only its own state. An order is what a message of the papers means for that state, and it is carried out
@@ -38,7 +38,7 @@ class Choose:
 
     move: int
     bytes: int
-    #: At least so many groups, whatever their bytes.
+    #: The least number of groups, whatever their bytes.
     groups: int = 0
     #: All groups, also those that are on disk.
     everything: bool = False

@@ -7,8 +7,8 @@ With S_j what there is of child j of a node, and D_j what is new of it, the node
 Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So one pass serves three ends:
 
     a batch        S is the state, and the new rows of the streams are given
-    cleanup        S is two parts of the state, no row is new, and every node has beside what is new
-                   below it the combinations of children of one part with children of the other
+    cleanup        S is two parts of the state, no row is new, and every node has, with what is new
+                   below it, the combinations of children of one part with children of the other
     a missing      S is nothing, and all there is of the states that it is made of is given
     state
 
@@ -206,7 +206,7 @@ class Ascent:
 
 
 def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int, Block]]:
-    """The combinations of rows of a kind with others, of which each side has so many old segments."""
+    """The combinations of rows of a kind with others; the first `olds` segments of a side are old."""
     if kind == OLD:
         yield OLD, block
         return

@@ -118,7 +118,7 @@ class TreeOperator:
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes intermediate states where they are lacking, from the lowest hash upwards.
 
-        The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
+        The work of a batch is `FILL_ROWS` rows and `most_bytes`, or one hash.
         """
         budget, left = Budget(FILL_ROWS, most_bytes), 1.0
         while any(state.gaps) and left > 0.0:

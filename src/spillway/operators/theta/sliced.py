@@ -7,7 +7,7 @@ S_j the rows of stream j before the batch and D_j its new rows, a new row of str
     S_j + D_j for every j < i    and    S_j for every j > i
 
 which is Equation 1 of DCAPE-TR: every combination has exactly one last stream whose row is new. A row
-is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
+is stored once, together with the number of its batch: that tells D from S, wherever rows have been
 merged, spilled or moved to since.
 
 PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it

@@ -64,7 +64,7 @@ from spillway.spark.runtime.visits import (
     VisitTask,
     answered,
     explained_visits,
-    in_rounds,
+    in_visits,
     model_now,
     probing_of,
 )
@@ -277,7 +277,7 @@ class Stage:
         sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
         if (join := self.spec.sliced) is not None:
             probing = probing_of(join, plan, self._last, self._last_s)
-            return in_rounds(
+            return in_visits(
                 rows,
                 spec.lanes.structs,
                 spec.schema,

@@ -1,12 +1,12 @@
-"""The rounds of a time-sliced join in one Spark job: every row visits every slot.
+"""The visits of a time-sliced join in one Spark job: every row visits every slot.
 
-    round 1   the new rows of the batch go to all slots; each stores those whose slices it has
-    round k   what was found so far goes to all slots again, and is joined with one stream more
+    visit 1   the new rows of the batch go to all slots; each stores those whose slices it has
+    visit k   what was found so far goes to all slots again, and is joined with one stream more
 
 Where slices are stored more than once (CTR), rows visit the slots of one copy of each, and new rows go
 to those that store them besides: which these are is found in Spark, before the exchange.
 
-A round is an exchange and a stage of slot tasks (slot/visits.py). Between two rounds a slot sends
+A visit is an exchange and a stage of slot tasks (slot/visits.py). Between two visits a slot sends
 itself the name of the manifest that it wrote in the first.
 """
 
@@ -252,7 +252,7 @@ def probing_of(
     return replace(probing, chosen=chosen, visits=visits)
 
 
-def in_rounds(
+def in_visits(
     rows: DataFrame,
     structs: StructType,
     schema: StructType,
@@ -260,20 +260,20 @@ def in_rounds(
     task: Callable[[int], VisitTask],
     records: Any,
 ) -> DataFrame:
-    """The results of a batch, in as many rounds as it takes; `schema` is theirs.
+    """The results of a batch, in as many visits as it takes; `schema` is theirs.
 
-    `structs` are the streams as they travel from one round to the next.
+    `structs` are the streams as they travel from one visit to the next.
     """
     first = task(1)
-    rounds, looked_into = first.probing.visit_count, _visited(first, SOURCE)
+    visits, looked_into = first.probing.visit_count, _visited(first, SOURCE)
     coming = F.explode(F.expr(_first_slots(rows, first)))
     placed = exchange(rows.select(coming.alias(SLOT), "*"), F.col(SLOT))
     between = between_schema(structs)
-    for number in range(1, rounds + 1):
+    for number in range(1, visits + 1):
         made = placed.mapInArrow(
-            task(number).function(records), schema if number == rounds else between
+            task(number).function(records), schema if number == visits else between
         )
-        if number == rounds:
+        if number == visits:
             return made
         others = [column for column in between.names if column != SLOT]
         going = F.explode(F.expr(f"if({MANIFEST} IS NULL, {looked_into}, array({SLOT}))"))
@@ -311,7 +311,7 @@ def _array(values: Iterable[object]) -> str:
 
 
 def between_schema(structs: StructType) -> StructType:
-    """The schema of what travels between two rounds: see operators/theta/combinations.py."""
+    """The schema of what travels between two visits: see operators/theta/combinations.py."""
     return StructType(
         [
             StructField(SLOT, IntegerType()),
@@ -322,14 +322,14 @@ def between_schema(structs: StructType) -> StructType:
     )
 
 
-def answered(attempts: Iterable[SlotRecord | VisitRecord], rounds: int) -> SlotRecord | None:
-    """The record of a slot of all its rounds; None: some have not ended."""
+def answered(attempts: Iterable[SlotRecord | VisitRecord], visits: int) -> SlotRecord | None:
+    """The record of a slot of all its visits; None: some have not ended."""
     said = list(attempts)
     later: dict[int, VisitRecord] = {}
     for one in said:
         if isinstance(one, VisitRecord):
             later.setdefault(one.visit, one)
     first = sorted((one for one in said if isinstance(one, SlotRecord)), key=lambda r: not r.sure)
-    if not first or len(later) < rounds - 1:
+    if not first or len(later) < visits - 1:
         return None
     return completed(first[0], list(later.values()))

@@ -143,7 +143,7 @@ class Parts:
         return set() if self._visited else set(np.flatnonzero(table.pending).tolist())
 
     def note_pending(self) -> None:
-        """Takes note of groups that have got a part in memory beside one on disk."""
+        """Takes note of groups that have got a part in memory and one on disk."""
         deferred = [] if self._visited else np.flatnonzero(self.deferred).tolist()
         if deferred:
             self.pending |= set(self._memory.having(deferred))

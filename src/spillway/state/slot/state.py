@@ -268,7 +268,7 @@ class SlotState:
         return self.tracker.track.groups if self.tracker.track else ()
 
     def follow(self, stream: int, data: RunData) -> None:
-        """Keeps new rows of groups that another slot has as well, beside the old ones."""
+        """Keeps new rows of groups that another slot has as well, apart from the old ones."""
         if data.rows:
             self.follow_made(stream, data)
 

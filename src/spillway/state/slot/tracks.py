@@ -3,7 +3,7 @@
 From the batch on in which a track begins, two slots get the new rows of its groups. *Old* is what the
 sender's state had before that batch, *new* what came since: a batch boundary tells them apart, so no row
 carries a flag. The old rows stay where they are, in the layers that are probed; the new rows of an
-additive operator are kept beside them, in layers of the track, because the sender makes only what needs
+additive operator are kept apart, in layers of the track, because the sender makes only what needs
 an old row (slot/intake.py). A cumulative operator goes on to answer for the groups, and keeps old
 and new together; its track is only a time.
 
