@@ -12,7 +12,6 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from law import Cluster, Row
 
-from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.grouping.aggregates import Aggregate
@@ -20,6 +19,7 @@ from spillway.operators.grouping.dedup import DedupOperator
 from spillway.operators.grouping.groupby import GroupByOperator
 from spillway.operators.grouping.windowed import LastRows, WindowedOperator, Within
 from spillway.operators.grouping.windows import PythonAggregate
+from spillway.operators.input import StreamColumns
 from spillway.plan.shape import Shape, parse
 
 

@@ -25,14 +25,15 @@ from spillway.coordinator.jobs import controller_of
 from spillway.coordinator.plan import BatchPlan
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
 from spillway.operators.theta.combinations import manifest_in
 from spillway.operators.theta.sliced import VISITING_ROWS, Probing, SlicedJoin
 from spillway.routing.slices import Slicing
 from spillway.settings import ADJUSTMENTS, VICTIMS
-from spillway.slot.visits import completed, first_round, later_round
+from spillway.slot.run import Attempt
+from spillway.slot.visits import LaterVisit, completed, first_visit
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())
@@ -179,12 +180,13 @@ class SlicedHeld(Held):
             taken: list[SlotRecord] = []
             travelling += self._first_visit(plan, rows, slot, probing, taken.append)
             found.records[slot] = taken[0]
-        for number in range(2, probing.rounds + 1):
+        for number in range(2, probing.visit_count + 1):
             came, travelling = travelling, []
             for slot in range(plan.routing.slots):
                 mine = self._sent(came, slot, probing.sources_at(slot))
                 job, store = self.job(plan, slot, next(ATTEMPTS)), self.swept_store(plan)
-                travelling += later_round(number, mine, job, join, probing, store, later.append)
+                visit = LaterVisit(number, job, join, probing, store, later.append)
+                travelling += visit.run(mine)
         found.output.update(one for batch in travelling for one in self.subject.read(batch))
         assert all(b.num_rows <= max(self.adapt.block_rows, 1) for b in travelling)
         for slot, record in found.records.items():
@@ -204,16 +206,16 @@ class SlicedHeld(Held):
     def _first_visit(self, plan, rows, slot, probing, report):
         attempt = next(ATTEMPTS)
         job = self.job(plan, slot, attempt)
-        return first_round(
-            self._visiting(rows, job, probing.sources_at(slot), attempt),
+        attempted = Attempt(
             job,
             self.manifest(plan, slot),
             self.first_operator(),
-            probing,
             controller_of(self.adapt, SlotId(slot)),
             self.swept_store(plan),
             report,
         )
+        mine = self._visiting(rows, job, probing.sources_at(slot), attempt)
+        return first_visit(mine, attempted, probing)
 
     def _check_counts(self, rows: list[Row], found: Results) -> None:
         """A row is counted once, wherever its copies are, and late or not."""

@@ -32,9 +32,9 @@ from spillway.operators.theta import sliced, visit
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
-from spillway.slot import control
+from spillway.slot import cleanup, keeper, limits
 from spillway.slot import visits as rounds
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.state.layout import compaction, shelf
 from spillway.state.runs import merging
 from spillway.state.slot import memory, parts, shipping, staging
@@ -60,9 +60,9 @@ SMALL = [
     (compaction, "COMBINING_FAN", 2),
     (compaction, "LEAST_FUEL_ROWS", 3),
     (compaction, "CROWDED_LAYERS", 4),
-    (control, "CLEAN_STEP_BYTES", 150),
-    (control, "EXPIRY_BYTES", 200),
-    (control, "LEAST_MADE_BYTES", 120),
+    (cleanup, "CLEAN_STEP_BYTES", 150),
+    (keeper, "EXPIRY_BYTES", 200),
+    (limits, "LEAST_MADE_BYTES", 120),
     (groupby, "STEP_KEYS", 2),
     (windowed, "BLOCK_ROWS", 5),
     (windows, "SPELLED_ROWS", 4),

@@ -22,7 +22,7 @@ from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import LEAST_TRACK_S, Protocols
 from spillway.policies.cluster.strategy import Strategy
 from spillway.protocols.move import Phase
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 TRACKED = [
     Joined([5, 5]),

@@ -15,7 +15,7 @@ from test_slot_law import small
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
 from spillway.protocols.move import Phase
 from spillway.routing.routing import group_ranges
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.state.layout.gaps import gaps_inside
 from spillway.state.manifest.manifest import Manifest
 

@@ -13,7 +13,7 @@ from test_slot_law import small
 
 from spillway.ids import HASH_END
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 FOUR = [f"s{at}" for at in range(4)]
 SHAPES = [*binary_shapes(FOUR), flat(FOUR), parse("((s0 s1 s3) s2)")]

@@ -59,7 +59,7 @@ def test_what_runs_is_what_the_core_has():
     assert type(conductor) is Conductor
     assert type(conductor.coordinator) is Coordinator
     assert type(conductor.host) is SimulatedHost
-    assert control.SpillPolicy is spill.SpillPolicy
+    assert control.LocalController is spill.LocalController
     assert inspect.getmodule(control.busy) is engine
 
 
@@ -91,7 +91,7 @@ def test_a_move_is_carried_once_and_told_once():
 def test_decisions_and_choices_come_from_the_policies(monkeypatch):
     asked = []
     decide, movers, victims = (
-        strategy.Strategy.decide, spill.SpillPolicy.movers, spill.SpillPolicy.victims
+        strategy.Strategy.decide, spill.LocalController.movers, spill.LocalController.victims
     )  # fmt: skip
 
     def told(name, function):
@@ -102,8 +102,8 @@ def test_decisions_and_choices_come_from_the_policies(monkeypatch):
         return heard
 
     monkeypatch.setattr(strategy.Strategy, "decide", told("decide", decide))
-    monkeypatch.setattr(spill.SpillPolicy, "movers", told("movers", movers))
-    monkeypatch.setattr(spill.SpillPolicy, "victims", told("victims", victims))
+    monkeypatch.setattr(spill.LocalController, "movers", told("movers", movers))
+    monkeypatch.setattr(spill.LocalController, "victims", told("victims", victims))
     found = simulate(preset("pressure"))
     kinds = [event.kind for _, event in found.journal]
     assert asked.count("movers") == kinds.count("groups-chosen") > 0

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 from scenario import Scenario
 
 from spillway import join
-from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.input import StreamColumns
+from spillway.operators.stats import OperatorStats
 from spillway.state.runs.run import RunData
 from spillway.testing import assert_same_rows
 

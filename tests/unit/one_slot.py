@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator, StreamColumns
-from spillway.policies.local.controller import SpillPolicy
-from spillway.slot.control import Limits
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
+from spillway.policies.local.controller import LocalController
+from spillway.slot.job import SlotJob
+from spillway.slot.limits import Limits
 from spillway.slot.orders import Order
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.store import OpenRuns, Store
@@ -75,15 +77,8 @@ class Slot:
             orders=tuple(orders),
         )
         found: Counter = Counter()
-        for batch in run_slot(
-            [self._exchanged(rows)] if rows else [],
-            job,
-            self.manifest,
-            operator,
-            SpillPolicy(),
-            store,
-            taken.append,
-        ):
+        attempt = Attempt(job, self.manifest, operator, LocalController(), store, taken.append)
+        for batch in run_slot([self._exchanged(rows)] if rows else [], attempt):
             self.largest = max(self.largest, batch.num_rows)
             found.update(tuple(row[s.name]["v"] for s in self.columns) for row in batch.to_pylist())
         [self.record] = taken

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import OperatorStats, StreamColumns, sort_input
 from spillway.operators.grouping.dedup import DedupOperator
+from spillway.operators.input import StreamColumns, sort_input
+from spillway.operators.stats import OperatorStats
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.routing.slices import slicing_for

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.groupby import GroupByOperator
-from spillway.policies.local.controller import SpillPolicy
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
+from spillway.policies.local.controller import LocalController
 from spillway.routing.routing import HashRange
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.layout import compaction
 from spillway.state.layout.layers import Layer
 from spillway.state.manifest.manifest import empty_manifest
@@ -56,9 +58,10 @@ class Slot:
             worker="test",
         )
         records: list[SlotRecord] = []
-        found = run_slot(
-            [rows], job, self.manifest, self.operator, SpillPolicy(), store, records.append
+        attempt = Attempt(
+            job, self.manifest, self.operator, LocalController(), store, records.append
         )
+        found = run_slot([rows], attempt)
         results = [row for batch in found for row in batch.to_pylist()]
         self.manifest = read_manifest(durable, records[0].manifest)
         self.batches += 1

@@ -27,22 +27,24 @@ from spillway.ids import SlotId
 from spillway.inspect.inspection import inspect_checkpoint
 from spillway.metrics.events import ForceSpilled, GroupsReceived, MoveAsked, Scaled, Spilled
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.input import StreamColumns
 from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
-from spillway.policies.cluster.strategy import Move, Strategy
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.cluster.decision import Move
+from spillway.policies.cluster.strategy import Strategy
+from spillway.policies.local.controller import LocalController
 from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import Phase
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
-from spillway.state.slot.shipping import laid_out, packed, parcels, unpacked
+from spillway.state.slot.shipping import laid_out, packed, parcels, unpack
 
 GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
 SECOND_US = 1_000_000
@@ -117,7 +119,8 @@ def run_batch(root: Path, checkpoint: Checkpoint, state: Committed, attempts: It
         mine = [rows.filter(pa.array((slot_of == slot) | (copied == slot)))]
         taken: list[SlotRecord] = []
         operator = JoinOperator(COLUMNS, 1000)
-        for _ in run_slot(mine, job, manifest, operator, SpillPolicy(), store, taken.append):
+        attempt = Attempt(job, manifest, operator, LocalController(), store, taken.append)
+        for _ in run_slot(mine, attempt):
             pass
         records[slot] = taken[0]
     after, _ = coordinator.commit(plan, records, Took(0.0))
@@ -184,7 +187,7 @@ def receive(location: Path, root: Path) -> str:
     sender, store = checkpoint.manifest(name), store_of(root, checkpoint, state.batch)
     [departure] = sender.departures
     arrived = [
-        (parcel, unpacked(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
+        (parcel, unpack(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
         for parcel in parcels(departure, GROUPS)
     ]
     part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)

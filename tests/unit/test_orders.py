@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import banded
 from spillway.operators.theta.banded import Orders
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Visit
+from spillway.operators.theta.visit import Step, Visit
 from spillway.routing.slices import Slicing
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
@@ -104,8 +105,9 @@ def test_answers_are_the_same_whatever_is_kept(monkeypatch, budget: int) -> None
     segments = [Segment(run, 0, ROWS) for run in runs]
     for _ in range(2):
         mine = combinations(0, {0: left.payload.columns[:3]}, STREAMS)
-        how = (mine, 1, segments, OperatorStats(16), 9999, [range(3)] * 2)
-        visit = Visit(STREAMS, SLICING, [bound(text, (), KINDS)], *how)
+        how = (1, segments, 9999, [range(3)] * 2)
+        step = Step(STREAMS, SLICING, [bound(text, (), KINDS)], *how)
+        visit = Visit(step, mine, OperatorStats(16))
         found = sum(len(block[1][0]) for block in visit.blocks())
         (ax, ay), (bx, by) = (
             [np.concatenate([run.payload.column(at) for run in some]) for at in (0, 1)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spillway.errors import QueryError
+from spillway.metrics.counts import Sampled
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
 from spillway.policies.cluster.decision import megabytes
 from spillway.policies.shape.costs import (
@@ -188,7 +189,9 @@ def test_estimates_are_what_random_streams_have() -> None:
 
 
 def test_selectivities_come_from_samples_of_both_directions() -> None:
-    found = pair_selectivities("BA", {"0~1": (1000.0, 20.0), "1~0": (6000.0, 79.5)})
+    found = pair_selectivities(
+        "BA", {Sampled("0", "1"): (1000.0, 20.0), Sampled("1", "0"): (6000.0, 79.5)}
+    )
     assert found == {("A", "B"): 100.0 / 7000.0}
     assert pair_selectivities("AB", {}) == {("A", "B"): 1.0}
 

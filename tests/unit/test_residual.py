@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.metrics.counts import Counts, Judged, Spent
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates import predicate as predicates
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.probing import Measured, probe_order
+from spillway.operators.stats import OperatorStats
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 
@@ -58,7 +60,7 @@ class Counted:
     def batches(self, image_bytes: int = 1):
         """Batches of rows of the first stream; yields the pairs that predicates were given in each."""
         old = [[Segment(rows(STORED, at, image_bytes), 0, STORED)] for at in range(3)]
-        known: dict[str, tuple[float, float]] = {}
+        known: Counts = {}
         for batch in range(4):
             self.given = dict.fromkeys(self.given, 0)
             stats = OperatorStats(16)
@@ -86,10 +88,10 @@ def test_streams_are_probed_by_cost_and_selectivity_of_what_is_asked() -> None:
     star = [bound("a.x < b.x", (), COLUMNS, 0), bound("a.x < c.x", (), COLUMNS, 1)]
     labels = [one.label for one in star]
     partners = {"b": 10.0, "c": 10.0}
-    counts = {f"match {labels[0]}": (100.0, 50.0), f"match {labels[1]}": (100.0, 1.0)}
+    counts = {Judged(labels[0]): (100.0, 50.0), Judged(labels[1]): (100.0, 1.0)}
     assert probe_order("a", "abc", star, partners, Measured(counts)) == ("c", "b")
-    counts = {f"cost {labels[0]}": (1e6, 1e-3), f"cost {labels[1]}": (1e6, 10.0)}
-    counts |= {f"match {label}": (100.0, 1.0) for label in labels}
+    counts = {Spent(labels[0]): (1e6, 1e-3), Spent(labels[1]): (1e6, 10.0)}
+    counts |= {Judged(label): (100.0, 1.0) for label in labels}
     assert probe_order("a", "abc", star, partners, Measured(counts)) == ("b", "c")
 
 

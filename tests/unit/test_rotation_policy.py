@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spillway.metrics.events import Reloaded
 from spillway.metrics.record import SlotRecord
 from spillway.policies.local.rotation import Gaps, Rotation
-from spillway.slot.turns import Turn, Waiting
+from spillway.slot.controller import Turn, Waiting
 
 
 def waiting(*rows: tuple[int, bool, float, int, float]) -> Waiting:

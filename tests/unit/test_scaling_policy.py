@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
+from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.scaling import drained, filled, scaling_moves
-from spillway.policies.cluster.strategy import Move
 from spillway.policies.local.relocation import movers
 
 

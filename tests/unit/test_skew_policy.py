@@ -7,7 +7,7 @@ import pytest
 
 from spillway.metrics.record import SlotRecord
 from spillway.policies.local.skew import Pace, Skew, open_groups
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 ENDLESS = 1 << 40
 

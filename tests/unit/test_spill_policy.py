@@ -10,7 +10,7 @@ import pytest
 from spillway.codec import decode, encode, made, plain
 from spillway.errors import SettingsError
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.settings import VICTIMS, Adapt
 
 
@@ -35,12 +35,12 @@ GROUPS = table(
 @pytest.mark.parametrize(
     ("policy", "wanted", "groups"),
     [
-        (SpillPolicy("least-productive"), 150, (3, 0)),
-        (SpillPolicy("least-productive", amortised=True), 400, (3, 2)),
-        (SpillPolicy("most-productive"), 150, (1, 2)),
-        (SpillPolicy("largest"), 1, (2,)),
-        (SpillPolicy("inactive", inactive_batches=5), 101, (1, 3)),
-        (SpillPolicy("inactive", inactive_batches=50), 101, (3, 0)),
+        (LocalController("least-productive"), 150, (3, 0)),
+        (LocalController("least-productive", amortised=True), 400, (3, 2)),
+        (LocalController("most-productive"), 150, (1, 2)),
+        (LocalController("largest"), 1, (2,)),
+        (LocalController("inactive", inactive_batches=5), 101, (1, 3)),
+        (LocalController("inactive", inactive_batches=50), 101, (3, 0)),
     ],
 )
 def test_victims_come_in_the_policys_order_until_they_are_enough(policy, wanted, groups) -> None:
@@ -49,22 +49,24 @@ def test_victims_come_in_the_policys_order_until_they_are_enough(policy, wanted,
 
 @pytest.mark.parametrize("name", VICTIMS)
 def test_a_policy_takes_only_groups_that_are_in_memory_and_all_if_need_be(name: str) -> None:
-    assert set(SpillPolicy(name).victims(GROUPS, 10**9, batch=10).groups) == {0, 1, 2, 3}
+    assert set(LocalController(name).victims(GROUPS, 10**9, batch=10).groups) == {0, 1, 2, 3}
 
 
 def test_random_is_drawn_anew_for_every_batch_and_the_same_in_a_replay() -> None:
     many = table(bytes=[1] * 50)
-    drawn = [SpillPolicy("random", seed=4).victims(many, 10, batch).groups for batch in range(5)]
+    drawn = [
+        LocalController("random", seed=4).victims(many, 10, batch).groups for batch in range(5)
+    ]
     assert drawn == [
-        SpillPolicy("random", seed=4).victims(many, 10, batch).groups for batch in range(5)
+        LocalController("random", seed=4).victims(many, 10, batch).groups for batch in range(5)
     ]
     assert len(set(drawn)) == 5
-    assert SpillPolicy("random", seed=5).victims(many, 10, 0).groups != drawn[0]
+    assert LocalController("random", seed=5).victims(many, 10, 0).groups != drawn[0]
 
 
 def test_the_last_to_leave_come_back_first_as_long_as_they_fit() -> None:
     frozen = replace(GROUPS, disk_bytes=np.array([30, 30, 30, 30, 0]))
-    policy = SpillPolicy("least-productive")
+    policy = LocalController("least-productive")
     assert policy.returning(frozen, 65, batch=10).groups == (1, 2)
     assert policy.returning(frozen, 10, batch=10).groups == ()
 

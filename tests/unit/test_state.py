@@ -60,8 +60,8 @@ def advanced(manifest, store, batch, deltas, watermark_us=None, layout=LAYOUT):
     state.expire(watermark_us)
     for delta in deltas:
         state.add(0, delta)
-    merged = state.compact(watermark_us)
-    return state, state.next_manifest({}, 0), merged
+    state.compact(watermark_us)
+    return state, state.next_manifest({}, 0), state.merged_rows
 
 
 def test_layers_stay_logarithmic_and_no_batch_merges_much(store) -> None:
@@ -169,7 +169,7 @@ def test_rows_that_are_only_staged_are_not_durable(store, tmp_path, monkeypatch)
         for seed in range(3):
             waiting.add(0, rows(200, seed))
         assert list((tmp_path / "disk").iterdir())
-        taken = [found.rows for (found,) in waiting.taken() if found is not None]
+        taken = [found.rows for (found,) in waiting.take() if found is not None]
         assert sum(taken) == 600
     assert DurableTier(str(tmp_path / "durable")).names("runs") == []
     # What is said to have been written is what is deleted, wherever it is.

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.metrics.view import CLASSES, NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
-from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
+from spillway.policies.cluster.decision import ForceSpill, Move
+from spillway.policies.cluster.strategy import Strategy
 from spillway.settings import STRATEGIES
 
 MB = 10**6

@@ -11,10 +11,13 @@ import pytest
 
 from spillway.codec import decode, encode
 from spillway.ids import HASH_END, SlotId, Version
-from spillway.operators.base import OperatorStats, Results
-from spillway.operators.intake import Intake
-from spillway.policies.local.controller import SpillPolicy
+from spillway.operators.cumulative import Cumulative
+from spillway.operators.operator import Made, Results, Work
+from spillway.operators.stats import OperatorStats
+from spillway.policies.local.controller import LocalController
 from spillway.routing.groups import group_of
+from spillway.slot.admission import Fate, admission_of
+from spillway.slot.intake import Intake
 from spillway.slot.orders import (
     Arrive,
     Choose,
@@ -31,6 +34,7 @@ from spillway.state.layout.moving import of_move
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier
@@ -64,24 +68,31 @@ class Listener:
     """An operator that notes what it was given and how many rows the state had."""
 
     layouts = (StreamLayout("a"), StreamLayout("b"))
+    untracked = ""
 
-    def __init__(self, cumulative: bool = False) -> None:
-        self.cumulative = cumulative
+    def __init__(self) -> None:
         self.heard: list[tuple[int, list[list[int]]]] = []
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
         return tuple(deltas)
 
-    def process(self, state: SlotState, deltas, stats: OperatorStats, keeping) -> Results:
+    def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         there = sum(segment.rows for stream in range(2) for segment in state.segments(stream))
         self.heard.append((there, [ids(delta) for delta in deltas]))
-        stats.produced(np.concatenate([delta.h for delta in deltas]))
+        work.stats.count_outputs(np.concatenate([delta.h for delta in deltas]))
         yield pa.RecordBatch.from_pydict({"rows": [sum(delta.rows for delta in deltas)]})
-        return tuple(deltas)
 
-    def missing(self, base, delta, stats, selectivity) -> Results:
+    def missing(self, base, delta, work) -> Made:
         yield from ()
-        return ()
+
+
+class Whole(Listener, Cumulative):
+    """One that gets a batch when all its rows are there."""
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        self.heard.append((sum(segment.rows for segment in old), [ids(delta)]))
+        yield from ()
+        return (delta,)
 
 
 def rows(groups: Sequence[int], first: int) -> RunData:
@@ -124,12 +135,15 @@ class Slot:
         transit = Transit(state, orders, self._shelf.__getitem__)
         for _ in transit.before_batch(Intake(state, self.operator, OperatorStats(GROUPS))):
             pass
-        self.staged = sum(rows.rows for found in state.staging.taken() for rows in found if rows)
-        kept = transit.without_parked(deltas)
+        self.staged = sum(rows.rows for found in state.staging.take() for rows in found if rows)
+        admission = admission_of(state, self.operator, orders, np.zeros(GROUPS, np.bool_))
+        for _ in Intake(state, self.operator, OperatorStats(GROUPS), admission).admit(deltas):
+            pass
+        kept = admission.arriving.cut(deltas)[Fate.PROCESS]
         for stream, delta in enumerate(kept):
             state.add(stream, delta)
         self.manifest = state.next_manifest({}, 0)
-        self.chosen = transit.chosen(range(GROUPS), SpillPolicy())
+        self.chosen = transit.chosen(range(GROUPS), LocalController())
         self.parked_bytes = state.parked_bytes
         self.batches += 1
         return [ids(delta) for delta in kept]
@@ -219,7 +233,7 @@ def test_arrived_groups_take_the_rows_that_waited_before_anything_else(
 def test_rows_that_waited_are_staged_where_a_batch_is_processed_whole(
     sender: Slot, receiver: Slot, shelf: dict[str, Manifest]
 ) -> None:
-    receiver.operator = Listener(cumulative=True)
+    receiver.operator = Whole()
     sender.batch([Depart(MOVE, (1, 2))])
     receiver.batch([Park(MOVE, (1, 2))], rows([1, 6], 100), rows([2], 150))
     receiver.batch([Arrive(MOVE, received(sender, shelf))])

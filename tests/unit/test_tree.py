@@ -13,6 +13,7 @@ import pytest
 from one_slot import NAMES, Slot, streams
 
 from spillway.errors import QueryError
+from spillway.metrics.counts import Sampled
 from spillway.operators.equi import ascent
 from spillway.operators.equi import tree as tree_module
 from spillway.operators.equi.filling import Budget, Filling
@@ -22,8 +23,8 @@ from spillway.operators.equi.tree import TreeOperator
 from spillway.plan.shape import flat, parse
 from spillway.policies.shape.costs import join_rates
 from spillway.routing.routing import HashRange, group_ranges, outside
-from spillway.slot import control
-from spillway.slot.control import Limits
+from spillway.slot import limits
+from spillway.slot.limits import Limits
 from spillway.state.layout.generations import cut_layers
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
@@ -124,8 +125,8 @@ def test_partners_in_all_streams_are_sampled_whatever_is_joined(folder: Path) ->
     slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"))
     slot.batch(tree, [(2, key % 5, 0) for key in range(10)])
     slot.batch(tree, [(1, key, 0) for key in range(10)])
-    assert slot.record.sampled["1~2"] == (100.0, 10.0)
-    assert slot.record.sampled["1~0"] == (0.0, 0.0)
+    assert slot.record.sampled[Sampled("1", "2")] == (100.0, 10.0)
+    assert slot.record.sampled[Sampled("1", "0")] == (0.0, 0.0)
     rates = join_rates("ABC", slot.record, 2.0)
     assert [(s.rate, s.rows) for s in rates.streams] == [(0.0, 0.0), (5.0, 10.0), (0.0, 10.0)]
     assert rates.streams[1].row_bytes == 4 + 3 * 8
@@ -151,7 +152,7 @@ def test_the_record_names_states_and_those_that_are_still_being_made(
 def test_memory_holds_while_the_combinations_of_one_piece_are_made(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "LEAST_MADE_BYTES", 1 << 14)
+    monkeypatch.setattr(limits, "LEAST_MADE_BYTES", 1 << 14)
     columns = streams([None] * 3)
     slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"), block_rows=512)
     slot.limits = Limits(memory_bytes=200_000)
@@ -170,7 +171,7 @@ def test_memory_holds_while_the_combinations_of_one_piece_are_made(
 def test_groups_whose_combinations_have_no_room_end_on_disk_when_they_are_cleaned_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "LEAST_MADE_BYTES", 1 << 14)
+    monkeypatch.setattr(limits, "LEAST_MADE_BYTES", 1 << 14)
     columns = streams([None] * 3)
     slot, tree = Slot(folder, columns), TreeOperator(columns, parse("((A B) C)"), block_rows=512)
     slot.limits = Limits(memory_bytes=1)

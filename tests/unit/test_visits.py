@@ -1,4 +1,4 @@
-"""Steps of a time-sliced join: what travels between rounds, and in which order predicates are asked."""
+"""Steps of a time-sliced join: what travels between visits, and in which order predicates are asked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from spillway.coordinator.visiting import explained_visits, most_rate, probing_of, sources_now
 from spillway.ids import SlotId, Version
+from spillway.metrics.counts import Judged, Spent
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import MATCHED, SPENT, OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import sliced as sliced_module
 from spillway.operators.theta.combinations import of_batch, of_rows
 from spillway.operators.theta.sliced import Probing, SlicedJoin
@@ -79,7 +81,7 @@ def opened(tmp_path):
 
 
 def went_round(join: SlicedJoin, state: SlotState, measured=None):
-    """New rows of the first stream in both rounds: what travels, and what comes of it."""
+    """New rows of the first stream in both visits: what travels, and what comes of it."""
     probing, stats = Probing(ORDERS, measured=measured or {}), OperatorStats(16)
     first = of_rows(0, given(join, 0), join.streams)
     travelled = list(join.step(first, state, probing, stats))
@@ -96,7 +98,7 @@ def test_so_many_rows_visit_at_a_time_and_find_the_same(opened, monkeypatch, int
 
     class Counted(Visit):
         def __init__(self, *given: Any) -> None:
-            sizes.append(given[3].count)
+            sizes.append(given[1].count)
             super().__init__(*given)
 
     monkeypatch.setattr(sliced_module, "Visit", Counted)
@@ -159,9 +161,9 @@ def test_predicate_over_all_streams_is_asked_when_its_measured_cost_says(opened)
     counts = {
         name: (1000.0, of)
         for label, seconds in (("0:dear", 1.0), ("1:cheap", 1e-5))
-        for name, of in ((MATCHED + label, 50.0), (SPENT + label, seconds))
+        for name, of in ((Judged(label), 50.0), (Spent(label), seconds))
     }
-    # A later round tells the driver alone what it has measured.
+    # A later visit tells the driver alone what it has measured.
     said = replace(SAID, sampled=counts)
     plan: Any = None
     probing = probing_of(join, plan, {0: said}, 1.0)

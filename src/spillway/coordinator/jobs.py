@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from spillway.coordinator.plan import BatchPlan
 from spillway.ids import SlotId
-from spillway.operators.base import Operator, StreamColumns
 from spillway.operators.equi.tree import TreeOperator
-from spillway.policies.local.controller import SpillPolicy
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
+from spillway.policies.local.controller import LocalController
 from spillway.settings import Adapt, parse_bytes
-from spillway.slot.control import Limits
-from spillway.slot.run import SlotJob
+from spillway.slot.job import SlotJob
+from spillway.slot.limits import Limits
 
 
 def job_of(
@@ -50,9 +51,11 @@ def job_of(
     )
 
 
-def controller_of(adapt: Adapt, slot: SlotId) -> SpillPolicy:
+def controller_of(adapt: Adapt, slot: SlotId) -> LocalController:
     """The local controller of a slot."""
-    return SpillPolicy(adapt.victims, adapt.amortised, adapt.inactive_batches, adapt.seed + slot)
+    return LocalController(
+        adapt.victims, adapt.amortised, adapt.inactive_batches, adapt.seed + slot
+    )
 
 
 def operator_of(

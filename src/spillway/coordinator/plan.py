@@ -17,7 +17,7 @@ from spillway.plan.shape import Shape
 from spillway.protocols.engine import busy
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.slot.orders import Order
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from spillway.metrics.counts import Counts
 from spillway.metrics.events import Event
 
 
@@ -47,8 +48,8 @@ class SlotRecord:
     #: The names of the streams that the operator makes, and of those that are not there everywhere yet.
     made: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
-    #: For "i~j", of a few rows of stream i: pairs with rows of j, and how many of them matched.
-    sampled: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: What was sampled of pairs of streams, and what was counted of predicates.
+    sampled: Counts = field(default_factory=dict)
     #: On disk after the batch, per stream.
     disk_rows: tuple[int, ...] = ()
     disk_bytes: tuple[int, ...] = ()
@@ -98,7 +99,7 @@ class SlotRecord:
         return _added(self.state_bytes, self.disk_bytes)
 
     def place(self, names: int) -> str:
-        """Who has the same memory tier: so many of the names of the worker's host, executor and self."""
+        """Who has the same memory tier: the first `names` of the worker's host, executor and self."""
         return "/".join(self.worker.split("/")[:names])
 
 

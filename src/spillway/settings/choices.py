@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Which groups leave memory first; see spillway/policies/local/controller.py.
 VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive")
 
-#: How groups live on disk; see spillway/slot/control.py and spillway/slot/rotation.py.
+#: How groups live on disk; see spillway/slot/keeper.py and spillway/slot/rotation.py.
 SPILL_MODES = ("generations", "rotation")
 
 #: How slots share memory; see spillway/policies/cluster/strategy.py.

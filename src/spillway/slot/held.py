@@ -32,6 +32,7 @@ class Held:
             # The file has no name, so nothing is left of it when the task ends in any way.
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
+            # It is closed when it has been read, or with the task.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)

@@ -1,4 +1,4 @@
-"""Orders: what a slot is told to do to its groups in one batch, beside the rows it gets.
+"""Orders: what a slot is told to do to its groups in one batch, apart from its rows.
 
 The coordinator's protocols (spillway/protocols) speak of partitions and of machines; a slot task knows
 only its own state. An order is what a message of the papers means for that state, and it is carried out
@@ -17,7 +17,7 @@ SIZE = "size"
 
 @dataclass(frozen=True)
 class Pick:
-    """That one group is to be sent, and which; see `policies.picking`."""
+    """That one group is to be sent, and which; see `policies.local.picking`."""
 
     #: `LOAD`: the busiest with at most `share`; `SIZE`: the largest with at most the bytes asked for.
     by: str
@@ -37,7 +37,7 @@ class Choose:
 
     move: int
     bytes: int
-    #: At least so many groups, whatever their bytes.
+    #: The least number of groups, whatever their bytes.
     groups: int = 0
     #: All groups, also those that are on disk.
     everything: bool = False

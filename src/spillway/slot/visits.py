@@ -1,15 +1,15 @@
-"""A batch of a time-sliced join in one slot: rounds, each of which is a visit to all slots.
+"""A batch of a time-sliced join in one slot: the visits of the batch's rows to all slots.
 
-Round 1 is a normal slot task (slot/run.py). All new rows of the batch come to every slot. Those whose
-slices are here are stored, and everything that a slot task does to its state is done; then all of them,
-as `Visitors`, look for partners in what is here now. Of two streams these are the results. Where slices
-are stored more than once, rows come to the slots that store them and to those of the copies that they
-probe (policies/ring/covering.py), and a slot may have rows of which none looks for partners in it.
+The first visit is a normal slot task (slot/run.py). All new rows of the batch come to every slot. Those
+whose slices are here are stored, and everything that a slot task does to its state is done; then all of
+them, as `Visitors`, look for partners in what is here now. Of two streams these are the results. Where
+slices are stored more than once, rows come to the slots that store them and to those of the copies that
+they probe (policies/ring/covering.py), and a slot may have rows of which none looks for partners in it.
 
-Of n streams, the combinations that were found go to all slots again, n - 2 times. These rounds only
-read: they open the manifest that round 1 wrote, whose name the slot has sent itself through the
-exchange. So a stage that runs again reads files of the attempt whose rows it reads, and any attempt at
-round 1 has stored the same rows.
+Of n streams, the combinations that were found go to all slots again, n - 2 times. These later visits
+only read: they open the manifest that the first one wrote, whose name the slot has sent itself through
+the exchange. So a stage that runs again reads files of the attempt whose rows it reads, and any attempt
+at the first visit has stored the same rows.
 
 PSP sends rows round a ring, slot by slot (4.1); here all slots are visited at once, which takes one
 exchange where the ring takes as many hops as it has nodes, and the same number of row transfers (4.3).
@@ -18,7 +18,6 @@ The slices stay where they were built, and the head of the state goes round the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,16 +26,19 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import StateError
+from spillway.metrics.counts import Counts, added, of_predicates
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import MATCHED, SPENT, Made, OperatorStats, sort_input
+from spillway.operators.input import sort_input
+from spillway.operators.operator import Made
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import control_row, manifest_in, of_batch, of_rows
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.groups import group_of
 from spillway.routing.routing import HashRange
-from spillway.slot.control import Controller
 from spillway.slot.held import Held
-from spillway.slot.run import SlotJob, manifest_name, opened, run_slot
-from spillway.state.manifest.manifest import Manifest
+from spillway.slot.job import SlotJob, manifest_name, open_state
+from spillway.slot.meter import Meter
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.run import as_numpy
 from spillway.state.runs.store import Store
@@ -62,14 +64,14 @@ class Visitors:
     @property
     def complete(self) -> bool:
         """Whether what is found are results already."""
-        return self._probing.rounds == 1
+        return self._probing.visit_count == 1
 
     @property
     def copied(self) -> tuple[HashRange, ...]:
         """A row is counted where its first copy is."""
         return self._join.slicing.beyond_first
 
-    def admitted(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
+    def admit(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
         """Takes rows of the batch, all of them; gives those that are stored here."""
         looking = [some for batch in batches if (some := self._looking(batch))]
         piece = sort_input(looking, self._job.streams, self._job.watermark_us)
@@ -80,12 +82,12 @@ class Visitors:
 
     def results(self, state: SlotState, stats: OperatorStats) -> Made:
         """What the visitors find, when all that is stored is there."""
-        for found in state.visiting.taken():
+        for found in state.visiting.take():
             for source, rows in enumerate(found):
                 if rows is not None:
                     left = of_rows(source, rows, self._join.streams)
                     yield from self._join.step(left, state, self._probing, stats)
-        state.news.produced(stats.taken())
+        state.news.produced(stats.take_outputs())
 
     def _looking(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The rows that look for partners here."""
@@ -106,79 +108,88 @@ class Visitors:
         return placed if mine.all() else placed.filter(pa.array(mine))
 
 
-def first_round(
-    rows: Iterable[pa.RecordBatch],
-    job: SlotJob,
-    manifest: Manifest,
-    join: SlicedJoin,
-    probing: Probing,
-    controller: Controller,
-    store: Store,
-    report: Callable[[SlotRecord], None],
-    reach: Callable[[str], None] = lambda _: None,
+def first_visit(
+    rows: Iterable[pa.RecordBatch], attempt: Attempt, probing: Probing
 ) -> Iterator[pa.RecordBatch]:
     """Stores the slot's rows of a batch, and lets all rows of it visit: results, or what goes on."""
+    job, join = attempt.job, attempt.operator
+    assert isinstance(join, SlicedJoin)
     visitors = Visitors(join, job, probing)
-    yield from run_slot(rows, job, manifest, join, controller, store, report, reach, visitors)
+    yield from run_slot(rows, attempt, visitors)
     if not visitors.complete:
         yield control_row(int(job.slot), manifest_name(job), join.streams, join.types)
 
 
 @dataclass(frozen=True)
-class RoundRecord:
-    """The answer of one slot to a round after the first."""
+class VisitRecord:
+    """The answer of one slot to a visit after the first."""
 
     batch: int
     slot: int
-    round: int
+    visit: int
     rows_out: int
     busy_s: float = 0.0
     cpu_s: float = 0.0
-    #: What was counted of predicates; see `operators.probing.Measured`.
-    measured: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: What was counted of predicates; see `operators.predicates.probing.Measured`.
+    measured: Counts = field(default_factory=dict)
     restored: tuple[str, ...] = ()
 
 
-def later_round(
-    number: int,
-    rows: Iterable[pa.RecordBatch],
-    job: SlotJob,
-    join: SlicedJoin,
-    probing: Probing,
-    store: Store,
-    report: Callable[[RoundRecord], None],
-) -> Iterator[pa.RecordBatch]:
-    """Lets combinations visit the slot, in round `number`, from 2 on."""
-    name, batches = named(rows, store.disk.root)
-    if name is None:
-        raise StateError(
-            f"slot {job.slot} was not told what it stored in batch {job.batch}",
-            hint="this is a fault of Spillway; the batch will be repeated when the query starts again",
+@dataclass(frozen=True)
+class LaterVisit:
+    """Combinations that visit a slot, after the first visit of the batch."""
+
+    #: From 2 on.
+    number: int
+    job: SlotJob
+    join: SlicedJoin
+    probing: Probing
+    store: Store
+    #: Takes the record when all results are taken.
+    report: Callable[[VisitRecord], None]
+
+    @property
+    def last(self) -> bool:
+        """Whether what is found are results."""
+        return self.number == self.probing.visit_count
+
+    def run(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields what the combinations find, and the name of the manifest if they go on."""
+        job, join, meter = self.job, self.join, Meter()
+        name, batches = named(rows, self.store.disk.root)
+        if name is None:
+            raise StateError(
+                f"slot {job.slot} was not told what it stored in batch {job.batch}",
+                hint="this is a fault of Spillway; the batch will be repeated when the query restarts",
+            )
+        stats, out = OperatorStats(job.groups), 0
+        for result in meter.metered("operator", self._found(name, batches, stats)):
+            out += result.num_rows if self.last else 0
+            yield result
+        if not self.last:
+            yield control_row(int(job.slot), name, join.streams, join.types)
+        self.report(self._record(out, stats, meter))
+
+    def _found(
+        self, manifest: str, batches: Iterable[pa.RecordBatch], stats: OperatorStats
+    ) -> Made:
+        stored = read_manifest(self.store.durable, manifest)
+        state = open_state(stored, self.job, self.join, self.store)
+        for batch in batches:
+            for left in of_batch(batch, self.join.streams):
+                yield from self.join.step(left, state, self.probing, stats)
+
+    def _record(self, out: int, stats: OperatorStats, meter: Meter) -> VisitRecord:
+        return VisitRecord(
+            self.job.batch,
+            int(self.job.slot),
+            self.number,
+            out,
+            meter.busy_s,
+            sum(meter.cpu_s.values()),
+            of_predicates(stats.selectivity),
+            tuple(self.store.restored),
         )
-    manifest = read_manifest(store.durable, name)
-    state = opened(manifest, job, join, store)
-    stats = OperatorStats(job.groups)
-    last = number == probing.rounds
-    out, busy, cpu = 0, 0.0, 0.0
-    found = (
-        result
-        for batch in batches
-        for left in of_batch(batch, join.streams)
-        for result in join.step(left, state, probing, stats)
-    )
-    while True:
-        since, used = time.perf_counter(), time.thread_time()
-        result = next(found, None)
-        busy, cpu = busy + time.perf_counter() - since, cpu + time.thread_time() - used
-        if result is None:
-            break
-        out += result.num_rows if last else 0
-        yield result
-    if not last:
-        yield control_row(int(job.slot), name, join.streams, join.types)
-    counted = {k: v for k, v in stats.selectivity.items() if k.startswith((MATCHED, SPENT))}
-    restored = tuple(store.restored)
-    report(RoundRecord(job.batch, int(job.slot), number, out, busy, cpu, counted, restored))
 
 
 def named(
@@ -196,17 +207,13 @@ def named(
     return None, held.then(source)
 
 
-def completed(record: SlotRecord, rounds: Sequence[RoundRecord]) -> SlotRecord:
-    """The record of a slot with what its later rounds have added."""
-    sampled = dict(record.sampled)
-    for key, (pairs, more) in (item for one in rounds for item in one.measured.items()):
-        before = sampled.get(key, (0.0, 0.0))
-        sampled[key] = before[0] + pairs, before[1] + more
+def completed(record: SlotRecord, later: Sequence[VisitRecord]) -> SlotRecord:
+    """The record of a slot with what its later visits have added."""
     return replace(
         record,
-        rows_out=record.rows_out + sum(one.rows_out for one in rounds),
-        busy_s=record.busy_s + sum(one.busy_s for one in rounds),
-        cpu_s=record.cpu_s + sum(one.cpu_s for one in rounds),
-        sampled=sampled,
-        restored=(*record.restored, *(name for one in rounds for name in one.restored)),
+        rows_out=record.rows_out + sum(one.rows_out for one in later),
+        busy_s=record.busy_s + sum(one.busy_s for one in later),
+        cpu_s=record.cpu_s + sum(one.cpu_s for one in later),
+        sampled=added([record.sampled, *(one.measured for one in later)]),
+        restored=(*record.restored, *(name for one in later for name in one.restored)),
     )

@@ -27,11 +27,11 @@ from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
-from spillway.policies.cluster.strategy import ForceSpill, Move
+from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.local.rotation import Gaps
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 #: Settings of the laws, where a history does not say otherwise.
 SETTINGS = {

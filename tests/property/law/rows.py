@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
 
 if TYPE_CHECKING:
     from law.stages import Held

@@ -22,13 +22,14 @@ from spillway.coordinator.plan import BatchPlan
 from spillway.coordinator.reshaping import shapes_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator
 from spillway.operators.equi.intermediate import time_columns
 from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.operator import Operator
 from spillway.plan.shape import Shape
 from spillway.routing.groups import group_of
 from spillway.settings import Adapt
-from spillway.slot.run import SlotJob, run_slot
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
@@ -143,8 +144,7 @@ class Held:
     def _attempt(self, plan, rows, slot, report) -> Iterator[pa.RecordBatch]:
         attempt = next(ATTEMPTS)
         operator = operator_of(plan, slot, self.adapt, self.streams, self.first_operator())
-        return run_slot(
-            self._exchanged(rows, plan, slot, attempt),
+        attempted = Attempt(
             self.job(plan, slot, attempt),
             self.manifest(plan, slot),
             operator,
@@ -152,6 +152,7 @@ class Held:
             self.swept_store(plan),
             report,
         )
+        return run_slot(self._exchanged(rows, plan, slot, attempt), attempted)
 
     def job(self, plan: BatchPlan, slot: int, attempt: int) -> SlotJob:
         worker = f"host{slot % self.hosts}/1/{slot}"

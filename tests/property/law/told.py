@@ -18,7 +18,7 @@ from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.local.skew import Skew
 from spillway.policies.shape.proposal import Reshape
 from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 
 @dataclass

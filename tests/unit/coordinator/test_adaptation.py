@@ -22,9 +22,10 @@ from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.plan.shape import parse
 from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.cluster.flux import Thresholds
 from spillway.policies.cluster.rounds import Progress, Rounds
-from spillway.policies.cluster.strategy import ForceSpill, Move, Strategy
+from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.shape.proposal import Wish
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (

@@ -18,7 +18,7 @@ from spillway.policies.cluster.rounds import Progress
 from spillway.policies.cluster.tuning import Tuner
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 from spillway.slot.orders import Pick
 from spillway.state.runs.tiers import DurableTier
 

@@ -18,7 +18,8 @@ from spillway.metrics.events import (
 )
 from spillway.metrics.record import Chosen
 from spillway.plan.shape import parse
-from spillway.policies.cluster.strategy import Move, Strategy
+from spillway.policies.cluster.decision import Move
+from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.shape.proposal import Wish
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (

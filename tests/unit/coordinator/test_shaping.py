@@ -19,9 +19,10 @@ from spillway.coordinator.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId
 from spillway.inspect.explanation import shape_report
+from spillway.metrics.counts import Probed, Sampled
 from spillway.metrics.events import Event, Reshaped
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import OperatorStats
+from spillway.operators.stats import OperatorStats
 from spillway.plan.shape import Shape, flat, left_deep, parse
 from spillway.policies.shape.costs import cheapest
 from spillway.policies.shape.proposal import Wish
@@ -41,7 +42,7 @@ FIXED = Shaping.asked(NAMES, None, "((a c) b)")
 def record(slot: int, far: str = "ac", rows: int = 1000, state: int = 20_000) -> SlotRecord:
     """A slot in which the two streams that are named match twenty times less often than others."""
     sampled = {
-        f"{i}~{j}": (1e7, 50.0 if {NAMES[i], NAMES[j]} == set(far) else 1000.0)
+        Sampled(str(i), str(j)): (1e7, 50.0 if {NAMES[i], NAMES[j]} == set(far) else 1000.0)
         for i, j in itertools.permutations(range(3), 2)
     }
     return SlotRecord(
@@ -176,7 +177,9 @@ def test_slots_on_a_parallel_track_are_evaluated_as_ever(phase: Phase) -> None:
 
 
 def many_records(count: int, slots: int) -> dict[int, SlotRecord]:
-    pairs = {f"{i}~{j}": (1e4, 10.0) for i, j in itertools.permutations(range(count), 2)}
+    pairs = {
+        Sampled(str(i), str(j)): (1e4, 10.0) for i, j in itertools.permutations(range(count), 2)
+    }
     rows, none = (100,) * count, (0,) * count
     return {
         at: SlotRecord(
@@ -231,7 +234,7 @@ def evaluated(limits: dict[int, int | None]) -> int:
 def first_last(streams: int, slots: int) -> dict[int, SlotRecord]:
     """Slots in which the first stream matches most often, and is not to be joined first."""
     sampled = {
-        f"{i}~{j}": (1e4, 10.0 if min(i, j) else 1000.0)
+        Sampled(str(i), str(j)): (1e4, 10.0 if min(i, j) else 1000.0)
         for i, j in itertools.permutations(range(streams), 2)
     }
     records = many_records(streams, slots)
@@ -356,14 +359,22 @@ def test_shapes_survive_the_log(tmp_path: Path) -> None:
 
 def test_samples_of_three_batches_are_mostly_new() -> None:
     stats = OperatorStats(1)
-    learned = {"0~1": (1000.0, 1000.0), "0>1": (1000.0, 1000.0)}
+    learned = {Sampled("0", "1"): (1000.0, 1000.0), Probed("0", "1"): (1000.0, 1000.0)}
     for _ in range(3):
         stats = OperatorStats(1)
-        stats.sampled("0", "1", 1000, 0)
-        stats.probed("0", "1", 1000, 0)
+        stats.count_sampled("0", "1", 1000, 0)
+        stats.count_probed("0", "1", 1000, 0)
         learned = stats.blended(learned)
-    sampled, probed = (learned[key][1] / learned[key][0] for key in ("0~1", "0>1"))
+    sampled, probed = (learned[key][1] / learned[key][0] for key in learned)
     assert sampled < 0.1 < probed
+
+
+def test_predicate_with_a_tilde_in_its_text_decays_like_any_other() -> None:
+    stats = OperatorStats(1)
+    stats.count_judged("a.x ~ b.x", 1000, 500, 0.1)
+    stats.count_judged("a.x = b.x", 1000, 500, 0.1)
+    learned = OperatorStats(1).blended(stats.selectivity)
+    assert {key: of[0] for key, of in learned.items()} == dict.fromkeys(stats.selectivity, 800.0)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ With S_j what there is of child j of a node, and D_j what is new of it, the node
 Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So one pass serves three ends:
 
     a batch        S is the state, and the new rows of the streams are given
-    cleanup        S is two parts of the state, no row is new, and every node has beside what is new
-                   below it the combinations of children of one part with children of the other
+    cleanup        S is two parts of the state, no row is new, and every node has, with what is new
+                   below it, the combinations of children of one part with children of the other
     a missing      S is nothing, and all there is of the states that it is made of is given
     state
 
@@ -28,9 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.equi.intermediate import Stored
 from spillway.operators.equi.term import Block, Side, Term, driven, mixed
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Work
 from spillway.plan.shape import Shape
 from spillway.state.runs.merging import Segment, merged
 from spillway.state.runs.run import HASH_COLUMN, RunData
@@ -41,7 +42,6 @@ PIECE_BYTES = 32 << 20
 #: The kinds of rows of a parallel track. Where there is none, all rows are of the first.
 OLD, NEW = 0, 1
 
-Selectivity = dict[str, tuple[float, float]]
 #: Segments by state.
 Segments = Mapping[str, Sequence[Segment]]
 
@@ -70,21 +70,18 @@ class Ascent:
         states: Mapping[str, Stored],
         shape: Shape,
         kinds: Sequence[Kind],
-        stats: OperatorStats,
-        selectivity: Selectivity,
-        piece_bytes: int,
+        work: Work,
         pair_rows: int,
         parts: Sequence[Segments] = (),
     ) -> None:
-        """`piece_bytes` of combinations may be kept at a time."""
         self._states = states
         self._shape = shape
         self._kinds = kinds
         #: The states of which all that is new is known: it was given, or has been made.
         self._known = {name for kind in kinds for name in kind.found}
-        self._stats = stats
-        self._selectivity = selectivity
-        self._piece_bytes = min(PIECE_BYTES, piece_bytes)
+        self._work = work
+        #: Combinations that may be kept at a time.
+        self._piece_bytes = min(PIECE_BYTES, work.keeping.piece_bytes)
         self._pair_rows = pair_rows
         #: Two parts whose children are to be combined with each other.
         self._parts = parts
@@ -95,7 +92,7 @@ class Ascent:
         for kind, term, block in self._blocks(shape):
             if kind == NEW:
                 continue
-            self._stats.produced(term.driving.h[block.source])
+            self._work.stats.count_outputs(term.driving.h[block.source])
             found = self._gathered(shape, term, block, wanted)
             columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
             yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
@@ -142,9 +139,9 @@ class Ascent:
     ) -> Iterator[tuple[int, Term, Block]]:
         """What rows of a kind give with those of the other sides, which are told apart by kind."""
         segments = [[one for some in kinds for one in some] for kinds in rows]
-        term = Term(sides, source, driving, segments, self._stats, self._pair_rows)
+        term = Term(sides, source, driving, segments, self._work.stats, self._pair_rows)
         olds = [len(kinds[OLD]) for kinds in rows]
-        for block in term.blocks(self._selectivity):
+        for block in term.blocks(self._work.known):
             for which, some in _by_kind(kind, block, olds):
                 yield which, term, some
 
@@ -162,13 +159,13 @@ class Ascent:
             held[kind].append(self._combined(child, term, block))
             sizes[kind] += held[kind][-1].nbytes
             if sizes[kind] >= self._piece_bytes:
-                yield from self._kept(child, kind, held[kind])
+                yield from self._keep(child, kind, held[kind])
                 held[kind], sizes[kind] = [], 0
         for kind, left in enumerate(held):
-            yield from self._kept(child, kind, left)
+            yield from self._keep(child, kind, left)
         self._known.add(name)
 
-    def _kept(
+    def _keep(
         self, node: Shape, kind: int, held: Sequence[pa.RecordBatch]
     ) -> Iterator[tuple[int, RunData]]:
         """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""
@@ -209,7 +206,7 @@ class Ascent:
 
 
 def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int, Block]]:
-    """The combinations of rows of a kind with others, of which each side has so many old segments."""
+    """The combinations of rows of a kind with others; the first `olds` segments of a side are old."""
     if kind == OLD:
         yield OLD, block
         return

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import stream_side
 from spillway.operators.equi.term import Side
+from spillway.operators.input import StreamColumns
 from spillway.plan.shape import state_name
 from spillway.state.layout.shelf import StreamLayout
 

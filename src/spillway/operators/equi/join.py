@@ -17,10 +17,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns
+from spillway.metrics.counts import Counts
 from spillway.operators.equi.residual import Residual
 from spillway.operators.equi.term import Block, Side, Term, crossed, driven, mixed
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Made, Work
 from spillway.operators.predicates.predicate import Predicate
+from spillway.operators.stats import OperatorStats
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
@@ -30,15 +33,13 @@ from spillway.state.slot.state import SlotState
 class JoinOperator:
     """Joins any number of streams on equal keys, optionally within windows and on predicates."""
 
-    cumulative = False
-
     def __init__(
         self,
         streams: Sequence[StreamColumns],
         block_rows: int = 65_536,
         predicates: Sequence[Predicate] = (),
     ) -> None:
-        """`predicates` are asked of rows with equal keys."""
+        """`predicates` filter rows with equal keys."""
         self.streams = tuple(streams)
         self.residual = Residual(streams, predicates) if predicates else None
         self.block_rows = block_rows
@@ -56,28 +57,21 @@ class JoinOperator:
         """Rows are stored as they come."""
         return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
 
-    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:  # noqa: ARG002
+    def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:
         """The rows as they are."""
         return tuple(deltas)
 
-    def process(
-        self,
-        state: SlotState,
-        deltas: Sequence[RunData],
-        stats: OperatorStats,
-        keeping: Keeping,  # noqa: ARG002
-    ) -> Results:
+    def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         """Yields the results that the deltas complete, in batches of at most `block_rows`."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
-        yield from self.terms(old, deltas, stats, state.manifest.selectivity)
-        return tuple(deltas)
+        yield from self.terms(old, deltas, work.stats, work.known)
 
     def terms(
         self,
         old: Sequence[Sequence[Segment]],
         deltas: Sequence[RunData],
         stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],
+        known: Counts,
     ) -> Iterator[pa.RecordBatch]:
         """The terms of Equation 1, one per stream with new rows."""
         for i, delta in enumerate(deltas):
@@ -87,40 +81,25 @@ class JoinOperator:
                 [*segments, Segment(deltas[j], 0, deltas[j].rows)] if j < i else list(segments)
                 for j, segments in enumerate(old)
             ]
-            yield from self._term(i, delta, sides, stats, selectivity)
+            yield from self._term(i, delta, sides, stats, known)
 
     def missing(
-        self,
-        base: Sequence[Sequence[Segment]],
-        delta: Sequence[Sequence[Segment]],
-        stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],
-        keeping: Keeping,  # noqa: ARG002
-    ) -> Results:
-        """The combinations that have rows of both `base` and `delta`; all rows stay as they are."""
+        self, base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], work: Work
+    ) -> Made:
+        """The combinations that have rows of both `base` and `delta`."""
         for i, segments in enumerate(delta):
             for sides in mixed(base, delta, i):
                 for driving in driven(segments):
-                    yield from self._term(i, driving, sides, stats, selectivity)
-        return ()
+                    yield from self._term(i, driving, sides, work.stats, work.known)
 
-    def crossing(
-        self,
-        state: SlotState,
-        deltas: Sequence[RunData],
-        stats: OperatorStats,
-        keeping: Keeping,  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
+    def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         """The combinations that the deltas complete and that have an old row."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
         new = [state.tracker.segments(stream) for stream in range(len(self.streams))]
         for i, delta in enumerate(deltas):
             if delta.rows:
                 for sides in crossed(old, new, deltas, i):
-                    yield from self._term(i, delta, sides, stats, state.manifest.selectivity)
-
-    def fill(self, state: SlotState, most_bytes: int) -> None:
-        """Nothing is made."""
+                    yield from self._term(i, delta, sides, work.stats, work.known)
 
     def _term(
         self,
@@ -128,11 +107,11 @@ class JoinOperator:
         driving: RunData,
         sides: Sequence[Sequence[Segment]],
         stats: OperatorStats,
-        selectivity: dict[str, tuple[float, float]],
+        known: Counts,
     ) -> Iterator[pa.RecordBatch]:
         term = Term(self.sides, source, driving, sides, stats, self.pair_rows, self.residual)
-        for block in term.blocks(selectivity):
-            stats.produced(driving.h[block.source])
+        for block in term.blocks(known):
+            stats.count_outputs(driving.h[block.source])
             yield self._gathered(term, block)
 
     def _gathered(self, term: Term, block: Block) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Predicates beside equal keys: what is left to decide of the pairs that an equi-join finds.
+"""Predicates on rows with equal keys: what is left to decide of the pairs that an equi-join finds.
 
 A pair of an n-way join has equal keys and fitting times; each predicate is evaluated when the last of
 its streams joins the combination, on columns gathered for that, and what it says of two streams when
@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.metrics.counts import Counts
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Predicate, due, judged, with_implied
 from spillway.operators.predicates.probing import Measured, in_order, probe_order
+from spillway.operators.stats import OperatorStats
 
 Positions = NDArray[Any]
 #: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
@@ -35,7 +37,7 @@ class Residual:
         self,
         source: int,
         partners: Mapping[int, float],
-        measured: Mapping[str, tuple[float, float]],
+        measured: Counts,
     ) -> tuple[int, ...]:
         """The other streams in the order in which rows of one look for partners."""
         names = [stream.name for stream in self._streams]
@@ -49,7 +51,7 @@ class Residual:
         columns: Callable[[Positions], Mapping[int, Column]],
         count: int,
         stats: OperatorStats,
-        measured: Mapping[str, tuple[float, float]],
+        measured: Counts,
     ) -> Positions | None:
         """Which of the candidates that a stream has joined pass; None: all do.
 
@@ -76,7 +78,7 @@ class Residual:
         self,
         target: int,
         there: Mapping[int, Column],
-        measured: Mapping[str, tuple[float, float]],
+        measured: Counts,
     ) -> list[Predicate]:
         known = [self._streams[number].name for number in there]
         asked = due(self._predicates, known, self._streams[target].name)

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
-from spillway.operators.base import OperatorStats
+from spillway.metrics.counts import Counts, Probed
 from spillway.operators.equi.refs import Refs, gather, gathered_column
 from spillway.operators.equi.residual import Column, Residual
 from spillway.operators.lookup import Positions, Spans, candidates
 from spillway.operators.predicates.predicate import pairs_of
+from spillway.operators.stats import OperatorStats
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
@@ -116,11 +117,11 @@ class Term:
         self._pair_rows = pair_rows
         #: What more is asked of pairs; sides are streams then.
         self._residual = residual
-        self._measured: Mapping[str, tuple[float, float]] = {}
+        self._measured: Counts = {}
         self._known_spans: dict[int, Spans] = {}
         self._keys = [driving.payload.column(at) for at in sides[source].keys]
 
-    def blocks(self, selectivity: dict[str, tuple[float, float]]) -> Iterator[Block]:
+    def blocks(self, selectivity: Counts) -> Iterator[Block]:
         """All combinations, the sides probed in the order of what was measured of them."""
         self._measured = selectivity
         if all(rows for side, rows in enumerate(self._rows) if side != self._source):
@@ -156,7 +157,7 @@ class Term:
 
     def _count(self, target: int, rows: int, matched: int) -> None:
         """Counts partners by keys and times; what predicates leave of them is counted with those."""
-        self._stats.probed(
+        self._stats.count_probed(
             self._sides[self._source].label, self._sides[target].label, rows, matched
         )
 
@@ -316,18 +317,16 @@ def crossed(
         ]
 
 
-def partners(
-    source: int, labels: Sequence[str], selectivity: Mapping[str, tuple[float, float]]
-) -> dict[int, float]:
+def partners(source: int, labels: Sequence[str], selectivity: Counts) -> dict[int, float]:
     """How many rows of each other side a row finds on average, where that was counted.
 
     Example:
-        >>> partners(0, "012", {"0>1": (10.0, 40.0)})
+        >>> partners(0, "012", {Probed("0", "1"): (10.0, 40.0)})
         {1: 4.0}
     """
     found = {}
     for side, label in enumerate(labels):
-        probed, matched = selectivity.get(f"{labels[source]}>{label}", (0.0, 0.0))
+        probed, matched = selectivity.get(Probed(labels[source], label), (0.0, 0.0))
         if side != source and probed:
             found[side] = matched / probed
     return found

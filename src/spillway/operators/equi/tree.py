@@ -31,13 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import QueryError
-from spillway.operators.base import Keep, Keeping, OperatorStats, Results, StreamColumns
-from spillway.operators.equi.ascent import Ascent, Kind, Segments, Selectivity
+from spillway.operators.equi.ascent import Ascent, Kind, Segments
 from spillway.operators.equi.filling import Budget, Filling
 from spillway.operators.equi.intermediate import combined_stored, stream_stored
 from spillway.operators.equi.join import unbounded
-from spillway.operators.intake import rows_inside
+from spillway.operators.input import StreamColumns, rows_inside
 from spillway.operators.lookup import candidates
+from spillway.operators.operator import Keep, Keeping, Made, Work
+from spillway.operators.stats import OperatorStats
 from spillway.plan.shape import Shape
 from spillway.state.layout.gaps import Gaps, Ranges, patched
 from spillway.state.layout.shelf import StreamLayout
@@ -54,8 +55,6 @@ SAMPLE_ROWS = 256
 
 class TreeOperator:
     """Joins streams on equal keys in a given shape, optionally within windows."""
-
-    cumulative = False
 
     def __init__(
         self, streams: Sequence[StreamColumns], shape: Shape, block_rows: int = 65_536
@@ -85,61 +84,41 @@ class TreeOperator:
         """The streams as they come, then the intermediate states."""
         return tuple(state.layout for state in self.states)
 
-    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:  # noqa: ARG002
+    def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:
         """The rows as they are."""
         return tuple(deltas)
 
-    def process(
-        self,
-        state: SlotState,
-        deltas: Sequence[RunData],
-        stats: OperatorStats,
-        keeping: Keeping,
-    ) -> Results:
+    def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         """Yields the results that the deltas complete; new combinations are kept as they are made."""
         there = [self._segments(state.segments)]
-        yield from self._results(there, deltas, stats, state.manifest.selectivity, keeping)
-        return tuple(deltas)
+        yield from self._results(there, deltas, work)
 
     def missing(
-        self,
-        base: Sequence[Sequence[Segment]],
-        delta: Sequence[Sequence[Segment]],
-        stats: OperatorStats,
-        selectivity: Selectivity,
-        keeping: Keeping,
-    ) -> Results:
+        self, base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], work: Work
+    ) -> Made:
         """The combinations that have rows of both `base` and `delta`, those that are stored as well."""
         both = {name: [*base[at], *delta[at]] for name, at in self.place.items()}
         older = {name: base[at] for name, at in self.place.items()}
-        for ranges, shape in self._patches(keeping.gaps):
+        for ranges, shape in self._patches(work.keeping.gaps):
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
-            kinds = [Kind(both, {}, self._kept(keeping.keep))]
-            size, parts = keeping.piece_bytes, (older, newer)
-            ascent = self._ascent(shape, kinds, stats, selectivity, size, parts)
+            kinds = [Kind(both, {}, self._keeper_of(work.keeping.keep))]
+            ascent = self._ascent(shape, kinds, work, (older, newer))
             yield from ascent.results(self.streams)
-        return ()
 
     @property
     def untracked(self) -> str:
         """Rows count for ever in a stream without a window."""
         return unbounded(self.streams)
 
-    def crossing(
-        self,
-        state: SlotState,
-        deltas: Sequence[RunData],
-        stats: OperatorStats,
-        keeping: Keeping,
-    ) -> Iterator[pa.RecordBatch]:
+    def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         """The results that the deltas complete and that have an old row; what nodes make is kept."""
         there = [self._segments(state.segments), self._segments(state.tracker.segments)]
-        return self._results(there, deltas, stats, state.manifest.selectivity, keeping)
+        yield from self._results(there, deltas, work)
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes intermediate states where they are lacking, from the lowest hash upwards.
 
-        The work of a batch is `FILL_ROWS` rows and so many bytes, or one hash.
+        The work of a batch is `FILL_ROWS` rows and `most_bytes`, or one hash.
         """
         budget, left = Budget(FILL_ROWS, most_bytes), 1.0
         while any(state.gaps) and left > 0.0:
@@ -159,11 +138,12 @@ class TreeOperator:
         if not step.ranges:
             return None
         kinds = [
-            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._kept(keep))
+            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._keeper_of(keep))
             for rows, keep in zip(step.given, (state.keep, state.tracker.add), strict=True)
         ]
-        stats = OperatorStats(state.groups)
-        ascent = self._ascent(self.shape, kinds, stats, {}, budget.bytes)
+        keeping = Keeping(state.keep, state.gaps, budget.bytes)
+        work = Work(OperatorStats(state.groups), {}, keeping)
+        ascent = self._ascent(self.shape, kinds, work)
         # The larger first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
@@ -176,40 +156,30 @@ class TreeOperator:
         self,
         there: Sequence[Segments],
         deltas: Sequence[RunData],
-        stats: OperatorStats,
-        selectivity: Selectivity,
-        keeping: Keeping,
+        work: Work,
     ) -> Iterator[pa.RecordBatch]:
         """The results that deltas complete with what there is of each kind; they are of the last."""
-        self._sample(there, deltas, stats)
-        keeps = (keeping.keep, keeping.beside)[: len(there)]
-        for ranges, shape in self._patches(keeping.gaps):
+        self._sample(there, deltas, work.stats)
+        keeps = (work.keeping.keep, work.keeping.keep_new)[: len(there)]
+        for ranges, shape in self._patches(work.keeping.gaps):
             kinds = [
-                Kind(one, {}, self._kept(keep)) for one, keep in zip(there, keeps, strict=True)
+                Kind(one, {}, self._keeper_of(keep)) for one, keep in zip(there, keeps, strict=True)
             ]
             for stream, rows in zip(self.streams, deltas, strict=True):
                 kinds[-1].found[stream.name] = _whole(rows_inside(rows, ranges))
-            ascent = self._ascent(shape, kinds, stats, selectivity, keeping.piece_bytes)
+            ascent = self._ascent(shape, kinds, work)
             yield from ascent.results(self.streams)
 
     def _ascent(
-        self,
-        shape: Shape,
-        kinds: Sequence[Kind],
-        stats: OperatorStats,
-        selectivity: Selectivity,
-        piece_bytes: int,
-        parts: Sequence[Segments] = (),
+        self, shape: Shape, kinds: Sequence[Kind], work: Work, parts: Sequence[Segments] = ()
     ) -> Ascent:
-        return Ascent(
-            self._by_name, shape, kinds, stats, selectivity, piece_bytes, self.pair_rows, parts
-        )
+        return Ascent(self._by_name, shape, kinds, work, self.pair_rows, parts)
 
     def _segments(self, opened: Callable[[int], list[Segment]]) -> Segments:
         """What there is of each state, by name."""
         return {name: opened(at) for name, at in self.place.items()}
 
-    def _kept(self, keep: Keep) -> Callable[[str, RunData], Segment]:
+    def _keeper_of(self, keep: Keep) -> Callable[[str, RunData], Segment]:
         """What takes rows of a state by its name."""
         return lambda name, rows: keep(self.place[name], rows)
 
@@ -227,7 +197,7 @@ class TreeOperator:
                     segments = [segment for kind in there for segment in kind[stream.name]]
                     found = sum(int(candidates(few, segment)[2].sum()) for segment in segments)
                     pairs = len(few) * sum(segment.rows for segment in segments)
-                    stats.sampled(str(source), str(target), pairs, found)
+                    stats.count_sampled(str(source), str(target), pairs, found)
 
     def _patches(self, gaps: Gaps) -> list[tuple[Ranges, Shape]]:
         """In which ranges which shape is followed: without the states that are not there."""

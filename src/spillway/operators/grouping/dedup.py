@@ -20,8 +20,8 @@ A beginning is over when the watermark is a length past it, which is when no row
 any more: what expires, and when a parallel track ends (state/slot/tracks.py), follows from that alone.
 Rows are late, and in order, by their own times.
 
-Rows of groups that have a part on disk cannot be answered yet (operators/base.py): they are kept whole,
-in a list of one row, which is empty for keys whose row was emitted and then takes no room.
+Rows of groups that have a part on disk cannot be answered yet (operators/cumulative.py): they are kept
+whole, in a list of one row, which is empty for keys whose row was emitted and then takes no room.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ from numpy.typing import NDArray
 from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.kernels.ordering import apart, in_order, sort_each
 from spillway.kernels.ranking import numbers, sort_keys
-from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.cumulative import Cumulative
+from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
+from spillway.operators.operator import Results
+from spillway.operators.stats import OperatorStats
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
@@ -104,7 +107,7 @@ class DedupOperator(Cumulative):
         if delta.rows == 0:
             return (delta,)
         at = self._new(old, delta)
-        stats.produced(delta.h[at])
+        stats.count_outputs(delta.h[at])
         yield from self._emitted(delta, at)
         return (self._kept(delta, at),)
 

@@ -18,10 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.grouping import Grouping, by_group, grouped
-from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.partials import Partial, Rows, Total
+from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
+from spillway.operators.operator import Results
+from spillway.operators.stats import OperatorStats
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment, together
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
@@ -97,7 +100,7 @@ class GroupByOperator(Cumulative):
         for begin in range(0, delta.rows, STEP_KEYS):
             step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
             whole = self._with_state(old, step)
-            stats.produced(step.h)
+            stats.count_outputs(step.h)
             for at in range(0, whole.num_rows, self.block_rows):
                 yield whole.slice(at, self.block_rows)
         return (delta,)

@@ -28,10 +28,13 @@ from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.kernels.ordering import in_order
 from spillway.kernels.ranking import numbers, sort_keys
 from spillway.kernels.sliding import last_range, last_rows, overtaken
-from spillway.operators.base import Cumulative, OperatorStats, Results, StreamColumns
+from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.partials import Rows
 from spillway.operators.grouping.windows import AnyAggregate, Windows, over_windows
+from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import Positions, candidates, matches
+from spillway.operators.operator import Results
+from spillway.operators.stats import OperatorStats
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
@@ -122,14 +125,18 @@ class WindowedOperator(Cumulative):
         if delta.rows == 0:
             return (delta,)
         groups = grouped(delta.h, self._keys(delta.payload))
-        for begin, end in _turns(old, delta, groups):
+        for begin, end in _blocks(old, delta, groups):
             starts = groups.starts[begin : end + 1]
             some = Grouping(groups.order[starts[0] : starts[-1]], starts - starts[0])
             result, hashes = self._of_keys(old, delta, some)
-            stats.produced(hashes)
+            stats.count_outputs(hashes)
             for at in range(0, result.num_rows, self.block_rows):
                 yield result.slice(at, self.block_rows)
         return (delta,)
+
+    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
+        """All rows: later ones see them."""
+        return delta
 
     def _of_keys(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
@@ -207,8 +214,8 @@ class WindowedOperator(Cumulative):
         return [payload.column(at) for at in self.stream.keys]
 
 
-def _turns(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[tuple[int, int]]:
-    """The keys of a delta in turns, each with a bounded number of rows in delta and state."""
+def _blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[tuple[int, int]]:
+    """The keys of a delta in blocks, each with a bounded number of rows in delta and state."""
     sizes = np.diff(groups.starts)
     h = delta.h[groups.first]
     for segment in old:

@@ -74,8 +74,8 @@ class Windows:
         """Some of the windows."""
         return Windows(self.begin[chosen], self.end[chosen], self.tangled[chosen])
 
-    def turns(self) -> Iterator[slice]:
-        """The windows in turns whose rows are few enough to be spelled out."""
+    def blocks(self) -> Iterator[slice]:
+        """The windows in blocks whose rows are few enough to be spelled out."""
         sizes = np.cumsum(self.end - self.begin)
         at, done = 0, 0
         while at < len(sizes):
@@ -129,8 +129,8 @@ def _spelled(
         if isinstance(one, Aggregate) and all(p in known for p in one.partials()):
             ready[at] = one.result([known[p] for p in one.partials()])
     parts: dict[int, list[pa.Array]] = {at: [] for at in range(len(aggregates)) if at not in ready}
-    for turn in windows.turns() if parts else ():
-        groups = Grouping(*spelled_out(windows.begin[turn], windows.end[turn], rows.batches))
+    for block in windows.blocks() if parts else ():
+        groups = Grouping(*spelled_out(windows.begin[block], windows.end[block], rows.batches))
         for at, held in parts.items():
             held.append(_aggregated(aggregates[at], rows, groups))
     ready |= {at: pa.concat_arrays(held) for at, held in parts.items() if held}

@@ -17,10 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.errors import QueryError, SpillwayError
-from spillway.operators.base import OperatorStats
 from spillway.operators.predicates.columns import NothingThere, Rows
 from spillway.operators.predicates.evaluation import holds
 from spillway.operators.predicates.implied import InBands
+from spillway.operators.stats import OperatorStats
 from spillway.plan.sql.bands import Band, equalities
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.nodes import SqlCondition
@@ -164,7 +164,7 @@ def judged(
             left = keep if left is None else left.take(keep)
     seconds = time.perf_counter() - since
     passed = count if left is None else len(left)
-    stats.judged(predicate.label, considered, passed, seconds)
+    stats.count_judged(predicate.label, considered, passed, seconds)
     return left
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from spillway.operators.base import MATCHED, SPENT
+from spillway.metrics.counts import Counts, Judged, Spent, added, of_predicates
 from spillway.operators.predicates.predicate import Predicate, due
 
 #: Assumptions about a predicate that has not been measured yet.
@@ -25,31 +25,26 @@ PAIRED_US = 0.02
 
 @dataclass(frozen=True)
 class Measured:
-    """Counts of predicates, as manifests store them (operators/base.py)."""
+    """Counts of predicates, as manifests store them (metrics/counts.py)."""
 
-    counts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    counts: Counts = field(default_factory=dict)
 
     def selectivity(self, predicate: Predicate) -> float:
         """The fraction of pairs that pass."""
-        pairs, passed = self.counts.get(MATCHED + predicate.label, (0.0, 0.0))
+        pairs, passed = self.counts.get(Judged(predicate.label), (0.0, 0.0))
         return passed / pairs if pairs else GUESSED_SELECTIVITY
 
     def cost_us(self, predicate: Predicate) -> float:
         """Microseconds of a pair."""
-        pairs, seconds = self.counts.get(SPENT + predicate.label, (0.0, 0.0))
+        pairs, seconds = self.counts.get(Spent(predicate.label), (0.0, 0.0))
         if pairs:
             return 1e6 * seconds / pairs
         return GUESSED_COST_US if predicate.cost_us is None else predicate.cost_us
 
 
-def together(counts: Sequence[Mapping[str, tuple[float, float]]]) -> Measured:
-    """The counts of several slots or rounds, added up."""
-    found: dict[str, tuple[float, float]] = {}
-    for key, (pairs, more) in (item for one in counts for item in one.items()):
-        if key.startswith((MATCHED, SPENT)):
-            before = found.get(key, (0.0, 0.0))
-            found[key] = before[0] + pairs, before[1] + more
-    return Measured(found)
+def together(counts: Sequence[Counts]) -> Measured:
+    """The counts of several slots or visits, added up."""
+    return Measured(of_predicates(added(counts)))
 
 
 def in_order(predicates: Sequence[Predicate], measured: Measured) -> list[Predicate]:

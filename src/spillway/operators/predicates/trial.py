@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import SpillwayError
-from spillway.operators.base import MATCHED, SPENT, OperatorStats
+from spillway.metrics.counts import Judged, Key, Spent
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Positions, Predicate, judged
 from spillway.operators.predicates.probing import Measured
+from spillway.operators.stats import OperatorStats
 
 #: Pairs of the largest block.
 MOST_PAIRS = 8192
@@ -36,7 +37,7 @@ def tried(
 
     A predicate that fails is not measured: if the failure matters, the join itself will raise it.
     """
-    counts: dict[str, tuple[float, float]] = {}
+    counts: dict[Key, tuple[float, float]] = {}
     for predicate in predicates:
         with contextlib.suppress(SpillwayError):
             counts |= _tried(
@@ -50,7 +51,7 @@ def _tried(
     samples: Mapping[str, pa.RecordBatch],
     random: np.random.Generator,
     budget_s: float,
-) -> dict[str, tuple[float, float]]:
+) -> dict[Key, tuple[float, float]]:
     # One-time work of a predicate, such as compiling itself, does not count as the cost of a pair.
     _judge(predicate, samples, 1, random)
     pairs, passed, took_s = 1, 0.0, 0.0
@@ -58,15 +59,15 @@ def _tried(
     while True:
         found = _judge(predicate, samples, pairs, random).selectivity
         judged_pairs += pairs
-        passed += found[MATCHED + predicate.label][1]
-        took_s = found[SPENT + predicate.label][1]
+        passed += found[Judged(predicate.label)][1]
+        took_s = found[Spent(predicate.label)][1]
         spent_s += took_s
         if 2 * pairs > MOST_PAIRS or spent_s + 2 * took_s > budget_s:
             break
         pairs *= 2
     return {
-        MATCHED + predicate.label: (judged_pairs, passed),
-        SPENT + predicate.label: (pairs, took_s),
+        Judged(predicate.label): (judged_pairs, passed),
+        Spent(predicate.label): (pairs, took_s),
     }
 
 

@@ -71,7 +71,7 @@ def ordered(column: pa.Array) -> Ordered | None:
 
 
 class Orders:
-    """The orders of columns of open runs, up to so many bytes and one more; each goes with its run."""
+    """The orders of columns of open runs, up to a budget and one more; each goes with its run."""
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
@@ -136,7 +136,7 @@ def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
 
 
 def in_all(found: Sequence[InBand], count: int) -> InBand:
-    """For each of so many rows, those in all of some bands in the same order."""
+    """For each of `count` rows, those in all of some bands in the same order."""
     if len(found) == 1:
         return found[0]
     which = reduce(np.intersect1d, [one.which for one in found]).astype(np.int32)

@@ -1,6 +1,6 @@
 """Partial combinations of a time-sliced join: rows of some of its streams that fit together so far.
 
-They travel from slot to slot between rounds (slot/visits.py), as rows of one schema:
+They travel from slot to slot between visits (slot/visits.py), as rows of one schema:
 
     _slot int, _source tinyint, _manifest string, then one struct per stream
 
@@ -8,8 +8,8 @@ A struct is NULL where the stream is not in the combination yet. `_source` is th
 the combination began with. `_slot` is where a row goes; NULL is to every slot that has slices to be
 probed.
 
-A row with a `_manifest` is no combination: the slot sends it to itself, and reads in the next round
-what it stored in the first.
+A row with a `_manifest` is not a combination: the slot sends it to itself, and reads in the next
+visit what it stored in the first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.state.runs.run import RunData, as_numpy
 
 SLOT, SOURCE, MANIFEST = "_slot", "_source", "_manifest"
@@ -89,7 +89,7 @@ def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterato
         if source < 0:
             continue
         mine = batch if (sources == source).all() else batch.filter(pa.array(sources == source))
-        # All that one stream began and that are in one round have rows of the same streams.
+        # All that one stream began and that are in one visit have rows of the same streams.
         columns = {
             at: mine.column(_BEFORE + at).flatten()
             for at in range(len(streams))
@@ -99,7 +99,7 @@ def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterato
 
 
 def schema(streams: Sequence[StreamColumns], types: Sequence[Sequence[pa.DataType]]) -> pa.Schema:
-    """The schema of rows that travel between rounds."""
+    """The schema of rows that travel between visits."""
     fields = [(SLOT, pa.int32()), (SOURCE, pa.int8()), (MANIFEST, pa.string())]
     return pa.schema(
         [*fields, *((s.name, _struct(s, t)) for s, t in zip(streams, types, strict=True))]
@@ -144,7 +144,7 @@ def control_row(
     streams: Sequence[StreamColumns],
     types: Sequence[Sequence[pa.DataType]],
 ) -> pa.RecordBatch:
-    """What a slot tells itself of the first round."""
+    """What a slot tells itself of the first visit."""
     kinds = schema(streams, types)
     arrays = [pa.array([slot], pa.int32()), pa.array([-1], pa.int8()), pa.array([manifest])]
     arrays += [pa.nulls(1, one.type) for one in list(kinds)[_BEFORE:]]

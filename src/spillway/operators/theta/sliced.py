@@ -7,7 +7,7 @@ S_j the rows of stream j before the batch and D_j its new rows, a new row of str
     S_j + D_j for every j < i    and    S_j for every j > i
 
 which is Equation 1 of DCAPE-TR: every combination has exactly one last stream whose row is new. A row
-is stored once, with the number of its batch beside it: that tells D from S, wherever rows have been
+is stored once, together with the number of its batch: that tells D from S, wherever rows have been
 merged, spilled or moved to since.
 
 PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
@@ -16,10 +16,10 @@ partners, what leaves the state is behind the windows of all rows that are not l
 which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a
 time: `interleave` bounds what is held of their candidates, and not what is found.
 
-This is what a slot stores, as an `Operator`; what rows do when they visit is a step
-(operators/theta/visit.py), and steps follow upon each other in rounds (slot/visits.py). Since visitors
-look into all that a slot names, on disk too, no result is ever missing, and cleanup has nothing to
-make.
+This is what a slot stores, as an `Operator` that is neither additive nor cumulative: rows are only
+stored. What rows do when they visit is a step (operators/theta/visit.py), and a step follows another in
+the next visit (slot/visits.py). Since visitors look into all that a slot names, on disk too, no result
+is ever missing, and cleanup has nothing to make.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import PlanError
-from spillway.operators.base import Keeping, OperatorStats, Results, StreamColumns, Undivided
+from spillway.metrics.counts import Counts
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured, in_order
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import Combinations, complete, travelling
-from spillway.operators.theta.visit import Visit
+from spillway.operators.theta.visit import Step, Visit
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange
 from spillway.routing.slices import Slicing
@@ -51,7 +53,7 @@ VISITING_ROWS = 65_536
 
 @dataclass(frozen=True)
 class Probing:
-    """How the new rows of one batch look for partners: the same for all its slots and rounds."""
+    """How the new rows of one batch look for partners: the same for all its slots and visits."""
 
     #: For each stream that begins, the others in the order in which they are visited.
     orders: tuple[tuple[int, ...], ...]
@@ -59,11 +61,11 @@ class Probing:
     #: once, and the slots that have them (policies/ring/covering.py); None: all.
     chosen: tuple[tuple[int, ...], ...] | None = None
     visits: tuple[tuple[int, ...], ...] | None = None
-    #: What all slots have counted of predicates in all rounds; a manifest knows of the first alone.
-    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: What all slots have counted of predicates in all visits; a manifest knows of the first alone.
+    measured: Counts = field(default_factory=dict)
 
     @property
-    def rounds(self) -> int:
+    def visit_count(self) -> int:
         """How many times slots are visited in a batch."""
         return len(self.orders) - 1
 
@@ -74,10 +76,8 @@ class Probing:
         return tuple(at for at, slots in enumerate(self.visits) if slot in slots)
 
 
-class SlicedJoin(Undivided):
+class SlicedJoin:
     """Joins any number of streams on any predicates, within windows."""
-
-    cumulative = False
 
     def __init__(
         self,
@@ -118,29 +118,6 @@ class SlicedJoin(Undivided):
         """The rows with the number of their batch."""
         return tuple(delta if delta.rows == 0 else _marked(delta, batch) for delta in deltas)
 
-    def process(
-        self,
-        state: SlotState,  # noqa: ARG002
-        deltas: Sequence[RunData],
-        stats: OperatorStats,  # noqa: ARG002
-        keeping: Keeping,  # noqa: ARG002
-    ) -> Results:
-        """New rows are stored; what they complete is found when they visit."""
-        yield from ()
-        return tuple(deltas)
-
-    def missing(
-        self,
-        base: Sequence[Sequence[Segment]],  # noqa: ARG002
-        delta: Sequence[Sequence[Segment]],  # noqa: ARG002
-        stats: OperatorStats,  # noqa: ARG002
-        selectivity: dict[str, tuple[float, float]],  # noqa: ARG002
-        keeping: Keeping,  # noqa: ARG002
-    ) -> Results:
-        """Nothing is missing between parts: visitors look into all of them."""
-        yield from ()
-        return ()
-
     @property
     def untracked(self) -> str:
         """Rows find a slice where it is while it moves, so there is nothing to wait for."""
@@ -164,21 +141,12 @@ class SlicedJoin(Undivided):
         before = int(state.version) if target > left.source else None
         last = done + 1 == len(self.streams)
         wanted = self._going_on([*there, self.streams[target].name], last)
+        step = Step(
+            self.streams, self.slicing, asked, target, segments, self.pair_rows, wanted, before
+        )
         for begin in range(0, left.count, self.interleave):
             some = left.slice(begin, min(self.interleave, left.count - begin))
-            visit = Visit(
-                self.streams,
-                self.slicing,
-                asked,
-                some,
-                target,
-                segments,
-                stats,
-                self.pair_rows,
-                wanted,
-                before,
-            )
-            for columns in visit.blocks():
+            for columns in Visit(step, some, stats).blocks():
                 if last:
                     yield complete(columns, self.streams)
                 else:

@@ -26,9 +26,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.probe import expand_within
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Predicate, judged, pairs_of
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
 from spillway.operators.theta.combinations import Combinations
 from spillway.operators.theta.pieces import Pieces, Placed, pieces_of, placed
@@ -99,39 +100,42 @@ class _Limits:
     share: float
 
 
+@dataclass(frozen=True)
+class Step:
+    """What combinations look into, and for what: the same for all that visit a stream in a slot."""
+
+    streams: Sequence[StreamColumns]
+    slicing: Slicing
+    #: In the order of their use.
+    predicates: Sequence[Predicate]
+    #: The stream that is visited, and its rows.
+    target: int
+    segments: Sequence[Segment]
+    #: Pairs that are made at a time.
+    pair_rows: int
+    #: For each stream, the columns that go on.
+    wanted: Sequence[Sequence[int]]
+    #: Rows of this batch and later ones are left out; None: all rows count.
+    before: int | None = None
+
+
 class Visit:
     """Combinations against some segments of one stream."""
 
-    def __init__(
-        self,
-        streams: Sequence[StreamColumns],
-        slicing: Slicing,
-        predicates: Sequence[Predicate],
-        left: Combinations,
-        target: int,
-        segments: Sequence[Segment],
-        stats: OperatorStats,
-        pair_rows: int,
-        wanted: Sequence[Sequence[int]],
-        before: int | None = None,
-    ) -> None:
-        """`wanted` are the columns of each stream that go on; `before` leaves out rows of that batch.
-
-        Predicates are in the order of their use.
-        """
-        self._streams = streams
-        self._slicing = slicing
-        self._predicates = predicates
+    def __init__(self, step: Step, left: Combinations, stats: OperatorStats) -> None:
+        self._streams = step.streams
+        self._slicing = step.slicing
+        self._predicates = step.predicates
         self._left = left
-        self._target = target
-        self._runs = pieces_of(segments)
+        self._target = step.target
+        self._runs = pieces_of(step.segments)
         self._stats = stats
-        self._pair_rows = pair_rows
-        self._wanted = wanted
+        self._pair_rows = step.pair_rows
+        self._wanted = step.wanted
         #: Columns of the combinations by which partners are found in bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
-        self._before = before
-        window = streams[target].window_us
+        self._before = step.before
+        window = step.streams[step.target].window_us
         assert window is not None
         #: The times between which partners are, both included.
         self._first, self._last = left.latest - window + 1, left.deadline - 1
@@ -155,7 +159,7 @@ class Visit:
         if held:
             yield self._gathered(held)
         source, target = str(self._left.source), str(self._target)
-        self._stats.probed(source, target, self._left.count, matched)
+        self._stats.count_probed(source, target, self._left.count, matched)
 
     def _found(self, number: int, pieces: Pieces, most: int) -> Iterator[Found]:
         data = pieces.data
@@ -195,7 +199,7 @@ class Visit:
             considered = round(seen * limits.share)
             left, right = self._passed(data, left, right, considered, some.answered, took)
             if len(left):
-                self._stats.produced_of(data.h, right)
+                self._stats.count_outputs_of(data.h, right)
                 yield Found(left, number, right)
 
     def _unsure(self, data: RunData) -> bool | None:
@@ -295,7 +299,7 @@ class Visit:
         took_s: float,
     ) -> tuple[Positions, Positions]:
         if answered is not None:
-            self._stats.judged(answered.label, considered, len(left), took_s)
+            self._stats.count_judged(answered.label, considered, len(left), took_s)
             considered = len(left)
         for predicate in self._predicates:
             if not len(left):

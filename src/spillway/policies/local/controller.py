@@ -1,10 +1,10 @@
-"""Which groups leave memory first: the victim policies of state spill.
+"""The local controller of a slot, and its victim policies: which groups leave memory first.
 
     least-productive   fewest outputs per byte first (DCAPE section 3)
     most-productive    the other end, to compare with
     largest            most bytes first, as XJoin does
     random             a seeded draw
-    inactive           without a row for longer than so many batches first, longest first; then the
+    inactive           without a row for the longest time first, if that is long enough; then the
                        least productive (DCAPE-TR 4.3)
 
 A policy puts the groups in order; how many of them go is not its business. All are pure: the same
@@ -25,14 +25,13 @@ from spillway.policies.local.picking import picked
 from spillway.policies.local.relocation import movers
 from spillway.policies.local.rotation import Rotation
 from spillway.policies.local.skew import open_groups
-from spillway.slot.control import Choice
+from spillway.slot.controller import Choice, Turn, Waiting
 from spillway.slot.orders import Pick
-from spillway.slot.turns import Turn, Waiting
 
 
 @dataclass(frozen=True)
-class SpillPolicy:
-    """A victim policy and its settings; the controller of a slot."""
+class LocalController:
+    """The controller of a slot (slot/controller.py): a victim policy and its settings."""
 
     #: One of `spillway.settings.VICTIMS`.
     name: str = "least-productive"
@@ -67,11 +66,11 @@ class SpillPolicy:
         budget_rows: int | None,
         buffer_rows: float,
     ) -> NDArray[np.bool_]:
-        """Groups whose rows fit into a budget: see `policies.skew`."""
+        """Groups whose rows fit into a budget: see `policies.local.skew`."""
         return open_groups(expected_rows, waiting_rows, since_s, budget_rows, buffer_rows)
 
     def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
-        """The next turn in memory: see `policies.rotation`."""
+        """The next turn in memory: see `policies.local.rotation`."""
         return Rotation(t_gap_s).turn(waiting, limit_bytes, now_s)
 
     def movers(
@@ -84,7 +83,7 @@ class SpillPolicy:
         everything: bool,
         pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send to another slot: see `policies.relocation` and `policies.picking`."""
+        """Groups to send: see `policies.local.relocation` and `policies.local.picking`."""
         if pick is not None:
             return picked(table, owned, wanted_bytes, pick)
         return movers(
@@ -101,30 +100,34 @@ class SpillPolicy:
         return np.lexsort(_KEYS[self.name](self, table, batch)[::-1]).astype(np.int64)
 
 
-def _least_productive(policy: SpillPolicy, table: GroupTable, _: int) -> tuple[Floats | Ints, ...]:
+def _least_productive(
+    policy: LocalController, table: GroupTable, _: int
+) -> tuple[Floats | Ints, ...]:
     # Of groups that produced equally little, the larger ones free memory sooner.
     return table.productivity(amortised=policy.amortised), -table.size
 
 
-def _most_productive(policy: SpillPolicy, table: GroupTable, _: int) -> tuple[Floats | Ints, ...]:
+def _most_productive(
+    policy: LocalController, table: GroupTable, _: int
+) -> tuple[Floats | Ints, ...]:
     return -table.productivity(amortised=policy.amortised), -table.size
 
 
-def _largest(_: SpillPolicy, table: GroupTable, __: int) -> tuple[Floats | Ints, ...]:
+def _largest(_: LocalController, table: GroupTable, __: int) -> tuple[Floats | Ints, ...]:
     return (-table.size,)
 
 
-def _random(policy: SpillPolicy, table: GroupTable, batch: int) -> tuple[Floats | Ints, ...]:
+def _random(policy: LocalController, table: GroupTable, batch: int) -> tuple[Floats | Ints, ...]:
     return (np.random.default_rng([policy.seed, batch]).random(len(table)),)
 
 
-def _inactive(policy: SpillPolicy, table: GroupTable, batch: int) -> tuple[Floats | Ints, ...]:
+def _inactive(policy: LocalController, table: GroupTable, batch: int) -> tuple[Floats | Ints, ...]:
     idle = batch - table.last_insert
     waiting = np.where(idle > policy.inactive_batches, idle, 0)
     return (-waiting, *_least_productive(policy, table, batch))
 
 
-_KEYS: dict[str, Callable[[SpillPolicy, GroupTable, int], tuple[Floats | Ints, ...]]] = {
+_KEYS: dict[str, Callable[[LocalController, GroupTable, int], tuple[Floats | Ints, ...]]] = {
     "least-productive": _least_productive,
     "most-productive": _most_productive,
     "largest": _largest,

@@ -3,7 +3,7 @@
     load   the group that leaves the busier of both least busy: the busiest that has at most the share
            that would level them, or the idlest that has more, if the receiver does not become nearly as
            busy with it as the sender is now
-    size   the largest group with at most so many bytes; where none is as small as that, the smallest
+    size   the largest group with at most the bytes asked for; where none is that small, the smallest
            that the receiver has room for
 
 FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may turn
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, GroupTable, Ints
-from spillway.slot.control import Choice
+from spillway.slot.controller import Choice
 from spillway.slot.orders import LOAD, Pick
 
 #: Shares are quotients, and what is asked for is one too.

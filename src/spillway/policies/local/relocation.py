@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import GroupTable, Ints
-from spillway.slot.control import Choice
+from spillway.slot.controller import Choice
 
-#: Groups go as long as they have at most so many times the bytes asked for; and if none is as small
-#: as that, one group may have so many times as much. Beyond it sender and receiver would only change
-#: places, since a balancing move asks for half of what they differ by.
+#: Groups go as long as they have at most `_SLACK` times the bytes asked for; and if none is as small
+#: as that, one group may have `_LAST_RESORT` times as much. Beyond it sender and receiver would only
+#: change places, since a balancing move asks for half of what they differ by.
 _SLACK = 1.1
 _LAST_RESORT = 1.5
 #: Below this a group's productivity is none.
@@ -53,13 +53,13 @@ def movers(
     everything: bool = False,
     amortised: bool = False,
 ) -> Choice:
-    """Groups to move, with about so many bytes together, the most productive first.
+    """Groups to move, with about `wanted_bytes` together, the most productive first.
 
     Args:
         table: The statistics of the slot's groups; without a group for a slot that has no state.
         owned: The groups that are routed to the slot.
         wanted_bytes: Bytes in memory that are to move.
-        least_groups: At least so many groups go, if need be without a row; the smallest are added.
+        least_groups: The least number of groups that go, even without a row; the smallest are added.
         everything: All owned groups go.
         amortised: Whether recent batches weigh more in the productivity of a group.
 
@@ -128,7 +128,7 @@ def _fitting(sizes: Ints, room_bytes: int) -> Ints:
 
 
 def _smallest(own: _Owned, taken: Ints, count: int) -> Ints:
-    """The places of so many groups that are not taken yet, those without a row in memory first."""
+    """The places of some groups that are not taken yet, those without a row in memory first."""
     if count <= 0:
         return taken[:0]
     free = ~own.on_disk

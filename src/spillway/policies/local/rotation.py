@@ -24,7 +24,7 @@ from spillway.metrics.events import Reloaded
 from spillway.metrics.groups import Ints
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.tuning import GapTuner
-from spillway.slot.turns import Turn, Waiting
+from spillway.slot.controller import Turn, Waiting
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, Ints
 from spillway.metrics.record import SlotRecord
-from spillway.slot.gate import Budget
+from spillway.slot.limits import Budget
 
 #: Weight of the newest batch in what is known of a slot: a slot that has become slow is known to be
 #: slow after a batch or two, as is one that is fast again.

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from spillway.errors import QueryError
+from spillway.metrics.counts import Counts, Sampled
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat, streams_of
 
@@ -83,22 +84,20 @@ class JoinRates:
         return tuple(stream.name for stream in self.streams)
 
 
-def pair_selectivities(
-    names: Sequence[str], sampled: Mapping[str, tuple[float, float]]
-) -> dict[tuple[str, str], float]:
-    """The selectivity of all pairs of streams, from samples "i~j" of (pairs of rows, matches).
+def pair_selectivities(names: Sequence[str], sampled: Counts) -> dict[tuple[str, str], float]:
+    """The selectivity of all pairs of streams, from samples of (pairs of rows, matches).
 
     Half a match is added to what was found, so that a pair in which nothing matched yet is not free.
 
     Example:
-        >>> pair_selectivities("AB", {"0~1": (1000.0, 19.5)})
+        >>> pair_selectivities("AB", {Sampled("0", "1"): (1000.0, 19.5)})
         {('A', 'B'): 0.02}
     """
     found = {}
     for i, j in combinations(range(len(names)), 2):
         looked, matched = 0.0, 0.5
         for source, target in ((i, j), (j, i)):
-            pairs, met = sampled.get(f"{source}~{target}", (0.0, 0.0))
+            pairs, met = sampled.get(Sampled(str(source), str(target)), (0.0, 0.0))
             looked += pairs
             matched += met
         one, other = sorted((names[i], names[j]))

@@ -6,7 +6,7 @@ and "auto" may also join at once, which it begins with; from then on both change
 (policies/shape/proposal.py).
 
 Rates are averaged over batches, each of which counts twice as much as the one before: streams whose rows
-come in turns look alike. Selectivities are blended where they are sampled (operators/base.py).
+come in turns look alike. Selectivities are blended where they are sampled (operators/stats.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import combinations
 
 from spillway.errors import PlanError, QueryError
+from spillway.metrics.counts import Sampled
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, binary_shapes, flat, left_deep, parse
 from spillway.policies.shape.costs import (
@@ -168,7 +169,8 @@ def _measured(streams: int, record: SlotRecord) -> bool:
     """Whether something is known of all pairs of streams."""
     sampled = {key for key, (pairs, _) in record.sampled.items() if pairs}
     return all(
-        f"{i}~{j}" in sampled or f"{j}~{i}" in sampled for i, j in combinations(range(streams), 2)
+        Sampled(str(i), str(j)) in sampled or Sampled(str(j), str(i)) in sampled
+        for i, j in combinations(range(streams), 2)
     )
 
 

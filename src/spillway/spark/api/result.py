@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
-from spillway.operators.base import Operator
+from spillway.operators.operator import Operator
 from spillway.plan.join import Plan
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 )
 
 from spillway.errors import PlanError
-from spillway.operators.base import AGAIN, StreamColumns
+from spillway.operators.input import AGAIN, StreamColumns
 from spillway.plan.join import Plan
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import Routing

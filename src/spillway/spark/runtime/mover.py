@@ -57,7 +57,7 @@ from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.runs.merging import merged
 from spillway.state.runs.run import Run
-from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpacked
+from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpack
 
 POOL = "spillway-moves"
 #: How long a load waits for its turn beside batches that take long.
@@ -120,7 +120,7 @@ class Shipment:
                 mine = pieces.pop(number)
                 stream = self.parcels[number].stream
                 ordered = (mine[at] for at in sorted(mine))
-                run = unpacked(ordered, self._run_name(stream, number), self.times[stream], store)
+                run = unpack(ordered, self._run_name(stream, number), self.times[stream], store)
                 yield _described(number, run)
 
     def _run_name(self, stream: int, number: int) -> str:

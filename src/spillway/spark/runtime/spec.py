@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spillway.coordinator.terms import Terms
 from spillway.faults import Faults
-from spillway.operators.base import Operator
+from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.join import Plan
 from spillway.policies.shape.shaping import Shaping

@@ -38,7 +38,7 @@ from spillway.spark.runtime.pace import Pace
 from spillway.spark.runtime.placement import Placement
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.task import Records, SlotTask
-from spillway.spark.runtime.visits import VisitTask, answered, in_rounds
+from spillway.spark.runtime.visits import VisitTask, answered, in_visits
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,12 @@ class Stage:
         assert join is not None
         probing = self.coordinator.probing(plan)
         sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
-        return in_rounds(
+        return in_visits(
             rows,
             spec.lanes.structs,
             spec.schema,
             partial(self._exchanged, plan),
-            lambda number: VisitTask(*sent, join=join, probing=probing, round=number),
+            lambda number: VisitTask(*sent, join=join, probing=probing, visit=number),
             self._records,
         )
 

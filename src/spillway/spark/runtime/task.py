@@ -25,10 +25,12 @@ from spillway.errors import SpillwayError
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import Operator, StreamColumns
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
 from spillway.routing.groups import group_of
-from spillway.slot.run import SlotJob, run_slot
-from spillway.slot.visits import RoundRecord
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
+from spillway.slot.visits import VisitRecord
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.lanes import COPY, stored_as
 from spillway.state.manifest.manifest import Manifest, empty_manifest
@@ -75,8 +77,7 @@ class SlotTask:
         if slot >= self.plan.routing.slots:
             return
         store = self._store()
-        yield from run_slot(
-            map(as_stored, rows),
+        attempt = Attempt(
             self._job(slot, sure=sure),
             self._manifest(store.durable, slot),
             operator_of(self.plan, slot, self.home.adapt, self.streams, self.operator),
@@ -85,6 +86,7 @@ class SlotTask:
             lambda record: records.add({(record.batch, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
         )
+        yield from run_slot(map(as_stored, rows), attempt)
 
     def _store(self) -> Store:
         """The tiers of the host, without what is known to be garbage."""
@@ -148,7 +150,7 @@ class SlotTask:
 
 
 #: For each batch and slot, the records of all attempts, in the order they arrived.
-Attempts = dict[tuple[int, int], tuple[SlotRecord | RoundRecord, ...]]
+Attempts = dict[tuple[int, int], tuple[SlotRecord | VisitRecord, ...]]
 
 
 class Records(AccumulatorParam[Attempts]):

@@ -1,12 +1,12 @@
-"""The rounds of a time-sliced join in one Spark job: every row visits every slot.
+"""The visits of a time-sliced join in one Spark job: every row visits every slot.
 
-    round 1   the new rows of the batch go to all slots; each stores those whose slices it has
-    round k   what was found so far goes to all slots again, and is joined with one stream more
+    visit 1   the new rows of the batch go to all slots; each stores those whose slices it has
+    visit k   what was found so far goes to all slots again, and is joined with one stream more
 
 Where slices are stored more than once (CTR), rows visit the slots of one copy of each, and new rows go
 to those that store them besides: which these are is found in Spark, before the exchange.
 
-A round is an exchange and a stage of slot tasks (slot/visits.py). Between two rounds a slot sends
+A visit is an exchange and a stage of slot tasks (slot/visits.py). Between two visits a slot sends
 itself the name of the manifest that it wrote in the first.
 """
 
@@ -26,11 +26,12 @@ from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, St
 from spillway.coordinator.jobs import controller_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.theta.combinations import MANIFEST, SLOT, SOURCE
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.slices import Slicing
-from spillway.slot.visits import RoundRecord, completed, first_round, later_round
+from spillway.slot.run import Attempt
+from spillway.slot.visits import LaterVisit, VisitRecord, completed, first_visit
 from spillway.spark.runtime.lanes import STREAM, micros
 from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
 from spillway.state.runs.run import as_numpy
@@ -41,12 +42,13 @@ Exchange = Callable[[DataFrame, Column], DataFrame]
 
 @dataclass(frozen=True)
 class VisitTask(SlotTask):
-    """Everything the tasks of one round are sent."""
+    """Everything the tasks of one visit are sent."""
 
     #: The operator, by its kind.
     join: SlicedJoin = field(kw_only=True)
     probing: Probing = field(kw_only=True)
-    round: int = field(kw_only=True)
+    #: Which visit of the batch it is, from 1 on.
+    visit: int = field(kw_only=True)
 
     def _run(
         self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
@@ -56,24 +58,24 @@ class VisitTask(SlotTask):
             return
         job, store = self._job(slot, sure=sure), self._store()
 
-        def report(record: SlotRecord | RoundRecord) -> None:
+        def report(record: SlotRecord | VisitRecord) -> None:
             records.add({(record.batch, record.slot): (record,)})
 
-        if self.round > 1:
+        if self.visit > 1:
             stored = map(as_stored, rows)
-            yield from later_round(self.round, stored, job, self.join, self.probing, store, report)
+            visit = LaterVisit(self.visit, job, self.join, self.probing, store, report)
+            yield from visit.run(stored)
             return
-        yield from first_round(
-            map(self._placed, map(as_stored, rows)),
+        attempt = Attempt(
             job,
             self._manifest(store.durable, slot),
             self.join,
-            self.probing,
             controller_of(self.home.adapt, slot),
             store,
             report,
             self.faults.bound(self.plan.batch, slot),
         )
+        yield from first_visit(map(self._placed, map(as_stored, rows)), attempt, self.probing)
 
     def _found(
         self, rows: Iterable[pa.RecordBatch], place: SlotId
@@ -84,7 +86,7 @@ class VisitTask(SlotTask):
         if first is None:
             return place, (), False
         slot, whole = SlotId(first.column(0)[0].as_py()), chain([first], rows)
-        if self.round > 1:
+        if self.visit > 1:
             return slot, whole, True
         mine = (unmarked(batch.select(batch.schema.names[1:])) for batch in whole)
         return slot, filter(len, mine), True
@@ -110,7 +112,7 @@ def places(
     return found
 
 
-def in_rounds(
+def in_visits(
     rows: DataFrame,
     structs: StructType,
     schema: StructType,
@@ -118,20 +120,20 @@ def in_rounds(
     task: Callable[[int], VisitTask],
     records: Any,
 ) -> DataFrame:
-    """The results of a batch, in as many rounds as it takes; `schema` is theirs.
+    """The results of a batch, in as many visits as it takes; `schema` is theirs.
 
-    `structs` are the streams as they travel from one round to the next.
+    `structs` are the streams as they travel from one visit to the next.
     """
     first = task(1)
-    rounds, looked_into = first.probing.rounds, _visited(first, SOURCE)
+    visits, looked_into = first.probing.visit_count, _visited(first, SOURCE)
     coming = F.explode(F.expr(_first_slots(rows, first)))
     placed = exchange(rows.select(coming.alias(SLOT), "*"), F.col(SLOT))
     between = between_schema(structs)
-    for number in range(1, rounds + 1):
+    for number in range(1, visits + 1):
         made = placed.mapInArrow(
-            task(number).function(records), schema if number == rounds else between
+            task(number).function(records), schema if number == visits else between
         )
-        if number == rounds:
+        if number == visits:
             return made
         others = [column for column in between.names if column != SLOT]
         going = F.explode(F.expr(f"if({MANIFEST} IS NULL, {looked_into}, array({SLOT}))"))
@@ -169,7 +171,7 @@ def _array(values: Iterable[object]) -> str:
 
 
 def between_schema(structs: StructType) -> StructType:
-    """The schema of what travels between two rounds: see operators/theta/combinations.py."""
+    """The schema of what travels between two visits: see operators/theta/combinations.py."""
     return StructType(
         [
             StructField(SLOT, IntegerType()),
@@ -180,14 +182,14 @@ def between_schema(structs: StructType) -> StructType:
     )
 
 
-def answered(attempts: Iterable[SlotRecord | RoundRecord], rounds: int) -> SlotRecord | None:
-    """The record of a slot of all its rounds; None: some have not ended."""
+def answered(attempts: Iterable[SlotRecord | VisitRecord], visits: int) -> SlotRecord | None:
+    """The record of a slot of all its visits; None: some have not ended."""
     said = list(attempts)
-    later: dict[int, RoundRecord] = {}
+    later: dict[int, VisitRecord] = {}
     for one in said:
-        if isinstance(one, RoundRecord):
-            later.setdefault(one.round, one)
+        if isinstance(one, VisitRecord):
+            later.setdefault(one.visit, one)
     first = sorted((one for one in said if isinstance(one, SlotRecord)), key=lambda r: not r.sure)
-    if not first or len(later) < rounds - 1:
+    if not first or len(later) < visits - 1:
         return None
     return completed(first[0], list(later.values()))

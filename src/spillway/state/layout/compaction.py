@@ -140,10 +140,10 @@ def merges(layers: Sequence[Layer]) -> list[Merge]:
 def finish_merges(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """The layers without the emptied sources, and with the completed targets settled."""
     busy = {layer.level for layer in layers if layer.role == SOURCE and layer.slices}
-    kept = []
-    for layer in layers:
-        if layer.role == TARGET and layer.level - 1 not in busy:
-            layer = replace(layer, role=SETTLED)  # noqa: PLW2901
-        if layer.slices or layer.role == TARGET:
-            kept.append(layer)
-    return tuple(kept)
+    settled = (
+        replace(layer, role=SETTLED)
+        if layer.role == TARGET and layer.level - 1 not in busy
+        else layer
+        for layer in layers
+    )
+    return tuple(layer for layer in settled if layer.slices or layer.role == TARGET)

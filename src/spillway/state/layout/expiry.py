@@ -30,11 +30,11 @@ class Expiry:
     #: Rows that went.
     rows: int = 0
 
-    def probed(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    def expire_probed(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """What is left of layers that are merged."""
         return finish_merges(self._without_over(layers))
 
-    def frozen(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    def expire_frozen(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """What is left of layers that stay as they are."""
         return tuple(layer for layer in self._without_over(layers) if layer.slices)
 

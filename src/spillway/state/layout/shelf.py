@@ -178,7 +178,7 @@ class Shelf:
         groups = group_of(as_numpy(rows.column(0), np.uint32), self.groups)
         return combine(rows, order, waiting[groups])
 
-    def moved(
+    def rewrite(
         self,
         stream: int,
         layers: Sequence[Layer],

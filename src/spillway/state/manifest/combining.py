@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 
 from spillway.ids import NO_VERSION, SlotId
+from spillway.metrics.counts import added
 from spillway.metrics.groups import GroupTable
 from spillway.routing.routing import HashRange, Routing, group_ranges
 from spillway.state.layout.gaps import all_gaps, gaps_inside
@@ -61,17 +62,12 @@ def combine(
         _combined([old.streams[stream] for old in olds], ranges)
         for stream in range(streams + len(made))
     ]
-    selectivity: dict[str, tuple[float, float]] = {}
-    for old in olds:
-        for pair, (probed, matched) in old.selectivity.items():
-            before = selectivity.get(pair, (0.0, 0.0))
-            selectivity[pair] = (before[0] + probed, before[1] + matched)
     return Manifest(
         max((old.version for old in olds), default=NO_VERSION),
         slot,
         tuple(stacks),
         groups=groups,
-        selectivity=selectivity,
+        selectivity=added(old.selectivity for old in olds),
         generations=tuple(
             by_number(
                 part

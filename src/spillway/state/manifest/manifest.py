@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from spillway.codec import encode
+from spillway.codec import Stored, encode
 from spillway.formats import Format
 from spillway.ids import NO_VERSION, SlotId, Version
+from spillway.metrics.counts import Counts, of_texts, texts_of
 from spillway.metrics.groups import GroupTable
 from spillway.state.layout.gaps import Gaps
 from spillway.state.layout.generations import Generation
@@ -41,8 +43,10 @@ class Manifest:
     #: For each stream, its layers, oldest first.
     streams: tuple[tuple[Layer, ...], ...]
     groups: GroupTable = field(default_factory=lambda: GroupTable.empty(0))
-    #: For "source>target" streams, (rows probed, rows matched), older batches weighing less.
-    selectivity: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: What operators have counted, older batches weighing less.
+    selectivity: Annotated[Counts, Stored(dict[str, tuple[float, float]], texts_of, of_texts)] = (
+        field(default_factory=dict)
+    )
     #: What was moved out of memory, oldest first.
     generations: tuple[Generation, ...] = ()
     #: Groups that have left for another slot, and rows that came for groups on their way here.

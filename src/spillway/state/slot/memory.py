@@ -61,7 +61,7 @@ class Memory:
         fitting = replace(layer, level=self._level_for(stream, layer))
         self.layers[stream] = (fitting, *self.layers[stream])
 
-    def put_beside(self, stream: int, layers: Sequence[Layer]) -> None:
+    def add_groups(self, stream: int, layers: Sequence[Layer]) -> None:
         """Adds layers of groups that have nothing here."""
         more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
         if len(more) == 1:
@@ -108,7 +108,7 @@ class Memory:
             if most <= LEAST_WASTE_BYTES:
                 return
             layers = list(self.layers[stream])
-            anew = self._shelf.moved(
+            anew = self._shelf.rewrite(
                 stream, [layers[at]], everything, tier="memory", waiting=waiting
             )
             layers[at : at + 1] = [replace(one, level=layers[at].level) for one in anew]

@@ -143,7 +143,7 @@ class Parts:
         return set() if self._visited else set(np.flatnonzero(table.pending).tolist())
 
     def note_pending(self) -> None:
-        """Takes note of groups that have got a part in memory beside one on disk."""
+        """Takes note of groups that have got a part in memory and one on disk."""
         deferred = [] if self._visited else np.flatnonzero(self.deferred).tolist()
         if deferred:
             self.pending |= set(self._memory.having(deferred))
@@ -192,7 +192,7 @@ class Parts:
             return
         waiting = self.deferred
         streams = tuple(
-            self._shelf.moved(stream, layers, victims, tier="disk", waiting=waiting)
+            self._shelf.rewrite(stream, layers, victims, tier="disk", waiting=waiting)
             for stream, layers in enumerate(self._memory.cut_out(victims))
         )
         ranges, gaps = group_ranges(victims, self._groups), self._memory.gaps
@@ -235,12 +235,12 @@ class Parts:
             whole = united(0, [*parts, no_rows])
             self._memory.widen(whole.gaps)
             for stream, layers in enumerate(whole.streams):
-                for layer in self._shelf.moved(stream, layers, chosen, tier="memory"):
+                for layer in self._shelf.rewrite(stream, layers, chosen, tier="memory"):
                     self._memory.put_under(stream, layer)
         elif parts:
             whole = united(next_number(self.generations), parts)
             streams = tuple(
-                self._shelf.moved(stream, layers, chosen, tier="disk")
+                self._shelf.rewrite(stream, layers, chosen, tier="disk")
                 if len(layers) >= CROWDED_GENERATION
                 else layers
                 for stream, layers in enumerate(whole.streams)
@@ -271,7 +271,7 @@ class Parts:
         self.pending -= set(chosen)
         return parts
 
-    def put_beside(self, generations: Sequence[Generation]) -> None:
+    def add_groups(self, generations: Sequence[Generation]) -> None:
         """Adds what groups have on disk that had nothing here."""
         self.generations = by_number([*self.generations, *generations])
 

@@ -60,8 +60,8 @@ def packed(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[by
         yield _encoded(whole.slice(at, step))
 
 
-def unpacked(pieces: Iterable[bytes], name: str, time_column: int | None, store: Store) -> Run:
-    """The run that the pieces of a parcel make, in the order they were packed."""
+def unpack(pieces: Iterable[bytes], name: str, time_column: int | None, store: Store) -> Run:
+    """Writes the pieces of a parcel, in the order they were packed, as one run."""
     batches = [batch for piece in pieces for batch in pa.ipc.open_stream(piece)]
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     return store.write(name, whole, time_column, in_memory=True)[0]

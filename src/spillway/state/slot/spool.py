@@ -1,9 +1,9 @@
 """The spool: rows that wait in a slot for a later batch, unprocessed.
 
-Rows of a group that is closed (slot/gate.py) are kept as they come, in the form in which state is kept,
-in layers of the disk tier that no batch probes. When the group is opened, its waiting rows become rows
-of that batch. What waits is input: what an operator makes of rows (state/layout/gaps.py) it makes when
-they are processed. A `Spool` (state/layout/spool.py) is what a manifest names of this, a `Spooler`
+Rows of a group that is closed (slot/admission.py) are kept as they come, in the form in which state is
+kept, in layers of the disk tier that no batch probes. When the group is opened, its waiting rows become
+rows of that batch. What waits is input: what an operator makes of rows (state/layout/gaps.py) it makes
+when they are processed. A `Spool` (state/layout/spool.py) is what a manifest names of this, a `Spooler`
 changes it during one batch.
 
 A group's waiting rows are taken out all together, before or with newer ones, so the order of its rows is
@@ -56,11 +56,6 @@ class Spooler:
         found[list(self._since_s)] = list(self._since_s.values())
         return found
 
-    @property
-    def layers(self) -> tuple[tuple[Layer, ...], ...]:
-        """For each input stream, what waits."""
-        return tuple(self._layers)
-
     def sizes(self) -> tuple[Ints, Ints]:
         """Rows and bytes of each group that wait."""
         rows, sizes = (np.zeros(self._shelf.groups, np.int64) for _ in range(2))
@@ -81,7 +76,7 @@ class Spooler:
         for group in np.flatnonzero(rows).tolist():
             self._since_s.setdefault(group, self._now_s)
 
-    def taken(self, chosen: Collection[int]) -> list[list[Slice]]:
+    def take(self, chosen: Collection[int]) -> list[list[Slice]]:
         """Takes the waiting rows of groups out: for each stream, where they are."""
         mine = set(chosen) & set(self._since_s)
         found: list[list[Slice]] = [[] for _ in self._layers]

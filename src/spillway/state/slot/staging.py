@@ -1,13 +1,13 @@
 """Rows that wait for the rest of their batch.
 
 The input of a slot comes in pieces, in an order that differs from attempt to attempt. An operator whose
-results need all that came before (operators/base.py) gets the rows of a batch together, cut by hash
-instead: the staging area takes pieces, and gives back all rows of one hash range after the other. So
-what is processed at a time is bounded, and does not depend on how the exchange cut the input.
+results need all that came before (operators/cumulative.py) gets the rows of a batch together, cut by
+hash instead: the staging area takes pieces, and gives back all rows of one hash range after the other.
+So what is processed at a time is bounded, and does not depend on how the exchange cut the input.
 
 Rows that came earlier and wait for their results are staged too: those of groups that have arrived
-from another slot, those of groups whose parts are being made one (slot/control.py), and those of
-groups that are opened again (slot/gate.py).
+from another slot, those of groups whose parts are being made one (slot/cleanup.py), and those of
+groups that are opened again (slot/admission.py).
 
 Pieces stay in the process up to a bound; what is more goes to the disk tier as runs that no manifest
 ever names. An attempt that is repeated gets its rows again, so these runs are not durable.
@@ -69,7 +69,7 @@ class Staging:
                 rows = segment.data.group_sizes(bounds, segment.begin, segment.end)[0]
                 self.groups |= rows > 0
 
-    def taken(self) -> Iterator[tuple[RunData | None, ...]]:
+    def take(self) -> Iterator[tuple[RunData | None, ...]]:
         """All rows, one hash range after the other; None for a stream without rows in it."""
         pieces = [
             [Segment(data, 0, data.rows) for data in held]

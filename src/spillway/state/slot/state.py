@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from spillway.ids import Version
+from spillway.metrics.counts import Counts
 from spillway.metrics.groups import GroupNews, GroupTable
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import group_ranges
@@ -65,6 +66,8 @@ class SlotState:
         self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
+        #: Rows that merging has rewritten.
+        self.merged_rows = 0
         #: Runs that came with groups from another slot.
         self.arrived: set[str] = set()
         self._shelf = Shelf(
@@ -104,7 +107,7 @@ class SlotState:
         stacks = self.parts.stacks()
         for part in self._departures:
             stacks += [part.streams, *(generation.streams for generation in part.generations)]
-        stacks += [part.streams for part in self._parked] + [self.spooler.layers]
+        stacks += [part.streams for part in self._parked] + [self.spooler.streams]
         found = [self._shelf.opened(stream, stack[stream]) for stack in stacks]
         return [segment for some in found for segment in some if segment.rows]
 
@@ -158,32 +161,31 @@ class SlotState:
             if bound is None:
                 continue
             expiry = Expiry(self._shelf, stream, bound, kept)
-            self.memory.layers[stream] = expiry.probed(self.memory.layers[stream])
-            self.tracker.expire(stream, expiry.probed)
-            self.parts.expire(stream, expiry.frozen)
+            self.memory.layers[stream] = expiry.expire_probed(self.memory.layers[stream])
+            self.tracker.expire(stream, expiry.expire_probed)
+            self.parts.expire(stream, expiry.expire_frozen)
             self.expired_rows += expiry.rows
         self.parts.drop_empty()
 
-    def compact(self, watermark_us: int | None) -> int:
-        """Does this batch's share of merging; returns the rows it rewrote."""
-        done, waiting = self.spooler.compact(), self.parts.deferred
+    def compact(self, watermark_us: int | None) -> None:
+        """Does this batch's share of merging."""
+        self.merged_rows += self.spooler.compact()
+        waiting = self.parts.deferred
         self.parts.note_pending()
         # Of groups that miss results, or whose rows wait, all rows are kept.
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
 
         def merged(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
-            nonlocal done
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(new_rows)
             self.expired_rows += merging.expired_rows
-            done += merging.merged_rows
+            self.merged_rows += merging.merged_rows
             return merging.layers
 
         for stream, layers in enumerate(self.memory.layers):
             self.memory.layers[stream] = merged(stream, layers, self.delta_rows[stream])
         self.tracker.compact(merged)
-        return done
 
     # What moves
 
@@ -233,8 +235,8 @@ class SlotState:
         ranges = group_ranges(np.flatnonzero(part.groups.here).tolist(), self.groups)
         self.memory.gaps = all_gaps([gaps_outside(self.memory.gaps, ranges), part.gaps])
         for stream, layers in enumerate(part.streams):
-            self.memory.put_beside(stream, layers)
-        self.parts.put_beside(part.generations)
+            self.memory.add_groups(stream, layers)
+        self.parts.add_groups(part.generations)
         self.arrived |= came
         self._known = self._known.merged(part.groups)
         self.parts.pending |= self.parts.missing_in(self.table())
@@ -268,7 +270,7 @@ class SlotState:
         return self.tracker.track.groups if self.tracker.track else ()
 
     def follow(self, stream: int, data: RunData) -> None:
-        """Keeps new rows of groups that another slot has as well, beside the old ones."""
+        """Keeps new rows of groups that another slot has as well, apart from the old ones."""
         if data.rows:
             self.follow_made(stream, data)
 
@@ -280,12 +282,12 @@ class SlotState:
     def rejoin(self) -> None:
         """Ends a track here: old and new rows are one, and no other slot has them."""
         ranges = self.tracker.ranges
-        for stream, layers in enumerate(self.tracker.taken()):
+        for stream, layers in enumerate(self.tracker.end_track()):
             self.memory.layers[stream] += cut_layers(layers, ranges)
 
     def delete(self, chosen: Collection[int]) -> None:
         """Lets go of groups that another slot serves."""
-        self.tracker.taken()
+        self.tracker.end_track()
         self.parts.take_out(chosen)
         self.memory.cut_out(chosen)
         self.memory.gaps = gaps_outside(self.memory.gaps, group_ranges(chosen, self.groups))
@@ -299,7 +301,7 @@ class SlotState:
         stacks = [part.streams for part in self._parked]
         return sum(self._shelf.totals(stacks)[1])
 
-    def next_manifest(self, selectivity: dict[str, tuple[float, float]], calm: int) -> Manifest:
+    def next_manifest(self, selectivity: Counts, calm: int) -> Manifest:
         """The manifest of this version."""
         self.parts.seal()
         moving = [part.streams for part in self._departures]

@@ -3,8 +3,8 @@
 From the batch on in which a track begins, two slots get the new rows of its groups. *Old* is what the
 sender's state had before that batch, *new* what came since: a batch boundary tells them apart, so no row
 carries a flag. The old rows stay where they are, in the layers that are probed; the new rows of an
-additive operator are kept beside them, in layers of the track, because the sender makes only what needs
-an old row (operators/intake.py). A cumulative operator goes on to answer for the groups, and keeps old
+additive operator are kept apart, in layers of the track, because the sender makes only what needs
+an old row (slot/intake.py). A cumulative operator goes on to answer for the groups, and keeps old
 and new together; its track is only a time.
 
 An old row counts until the watermark has passed its time and its window. A combination stands as long
@@ -81,7 +81,7 @@ class Tracker:
         self._new_rows[stream] += data.rows
         return self._shelf.segment(stream, piece)
 
-    def taken(self) -> tuple[tuple[Layer, ...], ...]:
+    def end_track(self) -> tuple[tuple[Layer, ...], ...]:
         """Ends the track: for each stream, the layers of its new rows."""
         streams = self.track.streams if self.track else ()
         self.track = None

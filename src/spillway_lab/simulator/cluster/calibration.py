@@ -24,10 +24,11 @@ import pyarrow as pa
 
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.base import StreamColumns
 from spillway.operators.equi.join import JoinOperator
-from spillway.policies.local.controller import SpillPolicy
-from spillway.slot.run import SlotJob, run_slot
+from spillway.operators.input import StreamColumns
+from spillway.policies.local.controller import LocalController
+from spillway.slot.job import SlotJob
+from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.store import OpenRuns, Store
@@ -117,7 +118,8 @@ def _ran(
         job = SlotJob(batch, SlotId(0), _GROUPS, _STREAMS, None, 1 << 28, f"c{batch}", "calibrate")
         found: list[SlotRecord] = []
         rows_in = [_exchanged(rng, rows, batch)]
-        results = run_slot(rows_in, job, manifest, operator, SpillPolicy(), store, found.append)
+        attempt = Attempt(job, manifest, operator, LocalController(), store, found.append)
+        results = run_slot(rows_in, attempt)
         for _ in results:
             pass
         manifest = read_manifest(durable, found[0].manifest)

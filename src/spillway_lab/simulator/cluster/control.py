@@ -24,7 +24,7 @@ from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import profile
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.protocols.engine import busy
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
@@ -38,7 +38,7 @@ class Control:
     def __init__(self, cluster: Cluster, carrier: Carrier) -> None:
         scenario, settings = cluster.scenario, cluster.scenario.settings
         self._cluster = cluster
-        self.controller = SpillPolicy(
+        self.controller = LocalController(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
         groups, shares = scenario.groups, settings.shares

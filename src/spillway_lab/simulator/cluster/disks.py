@@ -22,8 +22,8 @@ from spillway.metrics.events import Event, ForceSpilled, Reloaded, Spilled
 from spillway.metrics.groups import Ints
 from spillway.policies.cluster.tuning import GapTuner
 from spillway.policies.local.rotation import Rotation
+from spillway.slot.controller import Turn, Waiting
 from spillway.slot.orders import Force
-from spillway.slot.turns import Turn, Waiting
 from spillway_lab.simulator.cluster.cluster import Cluster
 from spillway_lab.simulator.cluster.control import Control
 

@@ -20,10 +20,11 @@ from spillway.coordinator.committed import Committed, initial
 from spillway.coordinator.coordinator import Took
 from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
+from spillway.metrics.counts import Counts, Sampled
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.policies.local.controller import SpillPolicy
+from spillway.policies.local.controller import LocalController
 from spillway.policies.shape.costs import JoinRates, StreamRates
 from spillway.policies.shape.proposal import Reshape
 from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
@@ -53,7 +54,7 @@ class JoinControl:
     def __init__(self, scenario: JoinScenario) -> None:
         settings = scenario.settings
         self._scenario = scenario
-        self._controller = SpillPolicy(
+        self._controller = LocalController(
             settings.victims, settings.amortised, settings.inactive_batches, settings.seed
         )
         routing = Routing.shared(scenario.groups, scenario.shares)
@@ -180,7 +181,7 @@ class _Measured:
     rows_out: int
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
-    sampled: dict[str, tuple[float, float]]
+    sampled: Counts
 
     @classmethod
     def of(cls, joining: Joining, slot: int, groups: Ints, since: int, now: int) -> _Measured:
@@ -195,8 +196,8 @@ class _Measured:
         waiting = int(joining.queued_bytes(units, now).sum())
         # Pairs are those of all rows of a slot, of which only those of one group can match.
         matches = rows @ rows.T * scenario.matching
-        sampled = {
-            f"{i}~{j}": (float(held[i] * held[j]), float(matches[i, j]))
+        sampled: Counts = {
+            Sampled(str(i), str(j)): (float(held[i] * held[j]), float(matches[i, j]))
             for i, j in permutations(range(len(NAMES)), 2)
             if held[i] * held[j] > 0
         }

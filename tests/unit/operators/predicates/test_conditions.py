@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 import pytest
 
 from spillway.errors import PlanError, QueryError
-from spillway.operators.base import OperatorStats
+from spillway.metrics.counts import Judged, Probed, Spent
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import predicate, scalar
 from spillway.operators.predicates.evaluation import holds
 from spillway.operators.predicates.predicate import Predicate, judged
 from spillway.operators.predicates.probing import Measured, in_order, together
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import in_band, ordered
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column, parse
@@ -304,7 +305,7 @@ def test_prefilter_keeps_pairs_from_the_function_and_is_counted_with_it() -> Non
 
     assert judged(one, some, 4, 40, stats).tolist() == [0, 3]
     assert seen == [3]
-    assert stats.selectivity["match 0:test"] == (40.0, 2.0)
+    assert stats.selectivity[Judged("0:test")] == (40.0, 2.0)
 
 
 def test_columns_of_lists_and_bytes_are_matrices() -> None:
@@ -430,11 +431,11 @@ def test_streams_that_a_predicate_connects_are_visited_first() -> None:
 
 def test_selective_and_cheap_predicates_come_first() -> None:
     star = [paired("ab", "a", "b"), paired("ac", "a", "c")]
-    counts = {"match ab": (1000.0, 100.0), "match ac": (1000.0, 10.0)}
+    counts = {Judged("ab"): (1000.0, 100.0), Judged("ac"): (1000.0, 10.0)}
     assert probe_orders("abc", [100.0] * 3, star, Measured(counts))[0] == (2, 1)
-    counts = {"match ab": (1000.0, 1.0), "match ac": (1000.0, 1.0)}
-    counts |= {"cost ab": (1000.0, 1e-5), "cost ac": (1000.0, 1.0)}
-    measured = together([counts, {"0>1": (1.0, 1.0)}])
+    counts = {Judged("ab"): (1000.0, 1.0), Judged("ac"): (1000.0, 1.0)}
+    counts |= {Spent("ab"): (1000.0, 1e-5), Spent("ac"): (1000.0, 1.0)}
+    measured = together([counts, {Probed("0", "1"): (1.0, 1.0)}])
     assert probe_orders("abc", [100.0] * 3, star, measured)[0] == (1, 2)
     assert [one.label for one in in_order(star, measured)] == ["ab", "ac"]
 

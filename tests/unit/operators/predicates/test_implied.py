@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import QueryError
-from spillway.operators.base import OperatorStats, StreamColumns
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import predicate
 from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.policies.ring.probing import Stream, orders_of, sources_of
 from spillway.routing.slices import Slicing
@@ -137,5 +138,5 @@ def test_stats_have_what_is_asked_of_two_streams_by_its_own_name() -> None:
     assert first.label == f"4:{CHAIN}, of a and b"
     assert second.label == f"4:{CHAIN}, of b and c"
     stats = OperatorStats(4)
-    stats.judged(first.label, 10, 1, 0.1)
+    stats.count_judged(first.label, 10, 1, 0.1)
     assert Measured(stats.selectivity).selectivity(first) == 0.1

@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 
 from spillway.errors import PlanError, QueryError
-from spillway.operators.base import OperatorStats, StreamColumns
+from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.conditions import scalar
 from spillway.operators.predicates.evaluation import holds
+from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import in_all, in_band, ordered
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Visit
+from spillway.operators.theta.visit import Step, Visit
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column
 from spillway.routing.slices import Slicing
@@ -255,8 +256,9 @@ def test_part_that_overflows_fails_whatever_bands_other_parts_have(text: str, fa
         runs.append(RunData(pa.record_batch(arrays, ["_h", "c0", "c1", "c2", "c3"]), 2))
     kinds = {name: {"x": "bigint", "y": "bigint", "t": "timestamp_ntz"} for name in "ab"}
     left = combinations(0, {0: runs[0].payload.columns[:3]}, streams)
-    how = (left, 1, [Segment(runs[1], 0, count)], OperatorStats(16), 9999, [range(3)] * 2)
-    visit = Visit(streams, slicing, [bound(text, (), kinds)], *how)
+    how = (1, [Segment(runs[1], 0, count)], 9999, [range(3)] * 2)
+    step = Step(streams, slicing, [bound(text, (), kinds)], *how)
+    visit = Visit(step, left, OperatorStats(16))
     if fails:
         with pytest.raises(QueryError, match="overflows"):
             list(visit.blocks())

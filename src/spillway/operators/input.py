@@ -1,0 +1,141 @@
+"""The input of a slot: exchanged rows, split by stream, without late ones, sorted by hash.
+
+The exchanged rows have the stream's number, the hash, and then the lanes (spark/runtime/lanes.py). What
+an operator gets of them is one delta for each stream: the sorted new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.kernels.order import order_by_stream_and_hash
+from spillway.routing.routing import HashRange
+from spillway.state.runs.merging import Segment, inside
+from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+
+#: Offset added to the stream number of a duplicated row, which was counted before.
+AGAIN = 32
+
+
+@dataclass(frozen=True)
+class StreamColumns:
+    """One stream's columns: what is stored of it, and which of that is what."""
+
+    name: str
+    #: Names of the columns the user sees, which are the first of the stored ones.
+    visible: tuple[str, ...]
+    #: For each stored column, the column of the exchanged rows that carries it.
+    lanes: tuple[int, ...]
+    #: For each key, the position of the stored column that holds it.
+    keys: tuple[int, ...]
+    #: Position of the event time among the stored columns; None without a window.
+    time: int | None = None
+    window_us: int | None = None
+    #: Positions of the columns that results have; None: all that the user sees.
+    read: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> Sequence[int]:
+        """Positions of the columns that results have."""
+        return range(len(self.visible)) if self.read is None else self.read
+
+    def struct(self, columns: Sequence[pa.Array]) -> pa.StructArray:
+        """The shown columns as those of a result have them."""
+        return pa.StructArray.from_arrays(columns, names=[self.visible[at] for at in self.shown])
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """The rows of a piece of input, by stream, sorted by hash; and what was not let in."""
+
+    deltas: tuple[RunData, ...]
+    rows: tuple[int, ...]
+    late: tuple[int, ...]
+    #: Largest event time per stream, late rows included; None where there was no row or no window.
+    max_times: tuple[int | None, ...]
+
+
+def sort_input(
+    batches: Sequence[pa.RecordBatch],
+    streams: Sequence[StreamColumns],
+    watermark_us: int | None,
+    copied: Sequence[HashRange] = (),
+) -> Sorted:
+    """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
+
+    Rows with hashes in `copied` are not counted: another slot has them too. Nor are duplicated rows.
+    """
+    if not batches:
+        empty = tuple(empty_rows() for _ in streams)
+        return Sorted(empty, (0,) * len(streams), (0,) * len(streams), (None,) * len(streams))
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    stream = as_numpy(whole.column(0), np.uint8)
+    h = as_numpy(whole.column(1), np.uint32)
+    again = stream >= AGAIN if stream.max() >= AGAIN else None
+    order, bounds = order_by_stream_and_hash(stream % AGAIN, h, len(streams))
+    deltas, rows, late, max_times = [], [], [], []
+    for number, columns in enumerate(streams):
+        mine = order[bounds[number] : bounds[number + 1]]
+        rows.append(_counted(mine, h, again, copied))
+        mine, newest = _without_late(whole, mine, columns, watermark_us)
+        late.append(rows[-1] - _counted(mine, h, again, copied))
+        max_times.append(newest)
+        deltas.append(RunData(_stored(whole, h, mine, columns), columns.time))
+    return Sorted(tuple(deltas), tuple(rows), tuple(late), tuple(max_times))
+
+
+def _without_late(
+    whole: pa.RecordBatch,
+    mine: NDArray[np.int32],
+    columns: StreamColumns,
+    watermark_us: int | None,
+) -> tuple[NDArray[np.int32], int | None]:
+    if columns.time is None or len(mine) == 0:
+        return mine, None
+    times = as_numpy(whole.column(2 + columns.lanes[columns.time]), np.int64)[mine]
+    newest = int(times.max())
+    if watermark_us is None:
+        return mine, newest
+    return mine[times >= watermark_us], newest
+
+
+def _counted(
+    mine: NDArray[np.int32],
+    h: NDArray[np.uint32],
+    again: NDArray[np.bool_] | None,
+    copied: Sequence[HashRange],
+) -> int:
+    """How many of some rows, by hash, are counted here."""
+    own = mine if again is None else mine[~again[mine]]
+    return len(own) - _inside(h[own], copied)
+
+
+def _inside(h: NDArray[np.uint32], ranges: Sequence[HashRange]) -> int:
+    """How many of some hashes, ascending, are in the ranges."""
+    ends = (np.searchsorted(h, [one.lo, one.hi]) for one in ranges)
+    return sum(int(end - begin) for begin, end in ends)
+
+
+def _stored(
+    whole: pa.RecordBatch, h: NDArray[np.uint32], mine: NDArray[np.int32], columns: StreamColumns
+) -> pa.RecordBatch:
+    at = pa.array(mine)
+    lanes = [whole.column(2 + lane).take(at) for lane in columns.lanes]
+    names = [HASH_COLUMN, *(f"c{i}" for i in range(len(lanes)))]
+    return pa.RecordBatch.from_arrays([pa.array(h[mine]), *lanes], names=names)
+
+
+def empty_rows() -> RunData:
+    """No rows of a stream."""
+    none = pa.RecordBatch.from_arrays([pa.array([], pa.uint32())], names=[HASH_COLUMN])
+    return RunData(none)
+
+
+def rows_inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
+    """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
+    return inside(Segment(rows, 0, rows.rows), ranges).data if rows.rows else rows

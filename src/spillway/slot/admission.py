@@ -1,0 +1,175 @@
+"""What becomes of the new rows of each group in one batch: one fate for a group, decided at its start.
+
+    PARK      the group is on its way here: its rows wait for it, by move
+    SHADOW    another slot answers for the group: a cumulative operator keeps what it needs of the rows
+    SPOOL     the group is closed in this batch: its rows wait for a later one (state/slot/spool.py)
+    TRACK     two slots serve the group: an additive operator makes what needs an old row of it
+    DEFER     the group has a part on disk: its rows are kept as a younger part, and results wait
+    PROCESS   none of these
+
+The first that applies counts. All follow from the manifest and the job alone, before the first row is
+seen: every attempt at the batch, and every replay, has the same fates, however the exchange has cut and
+ordered the rows. Rows are late or not when they come, whenever they are processed.
+
+There are two tables, since rows pass two doors. `arriving` is for the new rows of the batch, which are
+cut by it once. `admitted` is for rows that are inside already: those that were spooled, those that came
+with a group, those that cleanup gave back. A closed group may have such rows too, and they are
+processed. DEFER is in the second table only: a cumulative operator stages all rows that are let in
+until the batch is whole, and they are cut when they leave the staging area. What memory spills
+meanwhile changes no fate, because groups are probed where they went until the batch ends, and
+`Parts.deferred` counts generations of earlier batches only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.metrics.groups import Ints
+from spillway.operators.cumulative import Cumulative
+from spillway.operators.input import rows_inside
+from spillway.operators.operator import Operator, Shadowing, Tracking
+from spillway.routing.groups import group_bounds
+from spillway.routing.routing import HashRange, group_ranges
+from spillway.slot.controller import Controller
+from spillway.slot.limits import Budget
+from spillway.slot.orders import Order, Park, Shadow
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+#: The sorted rows of each stream.
+Deltas = Sequence[RunData]
+Mask = NDArray[np.bool_]
+
+
+class Fate(IntEnum):
+    """What becomes of the rows of a group."""
+
+    PROCESS = 0
+    PARK = 1
+    SHADOW = 2
+    SPOOL = 3
+    TRACK = 4
+    DEFER = 5
+
+
+#: Rows by fate; a fate that no group has is not there.
+Cut = Mapping[Fate, Deltas]
+
+
+@dataclass(frozen=True, eq=False)
+class Fates:
+    """The fate of every group.
+
+    Example:
+        >>> fates = Fates.of(4, {Fate.PARK: [0], Fate.SPOOL: [0, 1]})
+        >>> [Fate(one).name for one in fates.of_group]
+        ['PARK', 'SPOOL', 'PROCESS', 'PROCESS']
+    """
+
+    of_group: NDArray[np.int8]
+
+    @classmethod
+    def of(cls, groups: int, chosen: dict[Fate, Collection[int]]) -> Fates:
+        """The fates of some groups; the first that names a group counts, and others are processed."""
+        of_group = np.full(groups, Fate.PROCESS, np.int8)
+        for fate, some in reversed(chosen.items()):
+            of_group[list(some)] = fate
+        return cls(of_group)
+
+    @cached_property
+    def ranges(self) -> dict[Fate, tuple[HashRange, ...]]:
+        """The hash ranges of each fate that some group has."""
+        return {
+            Fate(fate): group_ranges(
+                np.flatnonzero(self.of_group == fate).tolist(), len(self.of_group)
+            )
+            for fate in np.unique(self.of_group).tolist()
+        }
+
+    def cut(self, deltas: Deltas) -> Cut:
+        """Rows by the fate of their groups."""
+        if len(self.ranges) == 1:
+            return dict.fromkeys(self.ranges, deltas)
+        return {
+            fate: [rows_inside(rows, ranges) for rows in deltas]
+            for fate, ranges in self.ranges.items()
+        }
+
+    def any_of(self, *fates: Fate) -> Mask:
+        """For each group, whether it has one of some fates."""
+        return np.isin(self.of_group, fates)
+
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """The fates of all groups in one batch of one slot."""
+
+    #: Of the new rows of the batch.
+    arriving: Fates
+    #: Of rows that are inside already.
+    admitted: Fates
+    #: The groups that do not take part in the batch.
+    closed: Mask
+    #: For each move that groups are parked for, the hashes of these groups.
+    parks: tuple[tuple[int, tuple[HashRange, ...]], ...] = ()
+
+    def brought(self, deltas: Deltas) -> Ints:
+        """For each group, the new rows that this slot has to process, now or later."""
+        bounds = group_bounds(len(self.closed))
+        rows = np.zeros(len(self.closed), np.int64)
+        for delta in deltas:
+            rows += np.diff(delta.group_starts(bounds))
+        rows[self.arriving.any_of(Fate.PARK, Fate.SHADOW)] = 0
+        return rows
+
+
+def admitted_fates(state: SlotState, operator: Operator) -> Fates:
+    """The fates of rows that are inside, as the state is now."""
+    if isinstance(operator, Cumulative):
+        return Fates.of(state.groups, {Fate.DEFER: np.flatnonzero(state.parts.deferred).tolist()})
+    tracked = state.tracked if isinstance(operator, Tracking) else ()
+    return Fates.of(state.groups, {Fate.TRACK: tracked})
+
+
+def admission_of(
+    state: SlotState, operator: Operator, orders: Iterable[Order], closed: Mask
+) -> Admission:
+    """The fates of a batch whose orders are carried out."""
+    orders = tuple(orders)
+    parks = [order for order in orders if isinstance(order, Park)]
+    shadows = [order for order in orders if isinstance(order, Shadow)]
+    admitted = admitted_fates(state, operator)
+    arriving = Fates.of(
+        state.groups,
+        {
+            Fate.PARK: [group for order in parks for group in order.groups],
+            Fate.SHADOW: [group for order in shadows for group in order.groups]
+            if isinstance(operator, Shadowing)
+            else [],
+            Fate.SPOOL: np.flatnonzero(closed).tolist(),
+            Fate.TRACK: np.flatnonzero(admitted.any_of(Fate.TRACK)).tolist(),
+        },
+    )
+    ranges = tuple((order.move, group_ranges(order.groups, state.groups)) for order in parks)
+    return Admission(arriving, admitted, closed, ranges)
+
+
+def closed_groups(state: SlotState, controller: Controller, budget: Budget | None) -> Mask:
+    """The groups that do not fit into a budget."""
+    if budget is None:
+        return np.zeros(state.groups, np.bool_)
+    known = state.manifest.groups
+    incoming = known.incoming if len(known) else np.zeros(state.groups)
+    rows, sizes = state.spooler.sizes()
+    # As wide as those that wait, or else as those of the input that are kept.
+    held_rows = int(rows.sum()) or int(known.rows[: state.inputs].sum())
+    held_bytes = int(sizes.sum()) if rows.any() else int(known.bytes[: state.inputs].sum())
+    buffer_rows = budget.buffer_bytes * held_rows / max(held_bytes, 1)
+    since_s = state.spooler.since_s
+    return ~controller.opened(incoming, rows, since_s, budget.rows, buffer_rows)

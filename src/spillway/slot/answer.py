@@ -1,0 +1,82 @@
+"""The record of a batch: the parts of a slot task each add the numbers they own.
+
+This module has the numbers of the job, of the state and of its files; meter, keeper and transit add
+their own with `in_record`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from spillway.metrics.counts import recorded
+from spillway.metrics.groups import GroupTable
+from spillway.metrics.record import SlotRecord
+from spillway.metrics.view import profile
+from spillway.slot.job import SlotJob
+from spillway.state.manifest.manifest import Manifest
+from spillway.state.runs.store import Store
+from spillway.state.slot.state import SlotState
+
+
+def empty_record(job: SlotJob, manifest: str) -> SlotRecord:
+    """The record of a job, before any number is in it."""
+    none = (0,) * len(job.streams)
+    return SlotRecord(
+        batch=job.batch,
+        slot=job.slot,
+        manifest=manifest,
+        rows_in=none,
+        rows_late=none,
+        rows_out=0,
+        max_times=(None,) * len(job.streams),
+        state_rows=(),
+        state_bytes=(),
+        layers=(),
+        shape=job.shape,
+        worker=job.worker,
+        sure=job.sure,
+    )
+
+
+def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecord:
+    """The record with what the slot has after the batch."""
+    return replace(
+        record,
+        state_rows=new.state_rows,
+        state_bytes=new.state_bytes,
+        layers=state.layer_counts,
+        made=new.made,
+        lacking=tuple(n for n, gaps in zip(new.made, new.gaps, strict=True) if gaps),
+        sampled=recorded(new.selectivity),
+        disk_rows=new.disk_rows,
+        disk_bytes=new.disk_bytes,
+        pending=_pending(new.groups, state.parts.missing_in(new.groups)),
+        profile=profile(new.groups),
+        brought_rows=int(state.news.brought.sum()),
+        spooled_rows=new.spool.rows,
+        spooled_bytes=new.spool.bytes,
+        expired_rows=state.expired_rows,
+        merged_rows=state.merged_rows,
+    )
+
+
+def with_files(
+    record: SlotRecord, state: SlotState, old: Manifest, new: Manifest, store: Store
+) -> SlotRecord:
+    """The record with the files that are new to the slot, and those that it names no longer."""
+    before, after = set(old.runs()), set(new.runs())
+    seen = state.written | state.arrived | before | after
+    return replace(
+        record,
+        added=tuple(sorted(seen - before)),
+        dropped=tuple(sorted(seen - after)),
+        restored=tuple(store.restored),
+    )
+
+
+def _pending(table: GroupTable, missing: Collection[int]) -> tuple[tuple[int, int], ...]:
+    """The groups that miss results, and their bytes in all their parts."""
+    ids = sorted(missing)
+    sizes = (table.size + table.disk_bytes)[ids]
+    return tuple(zip(ids, sizes.tolist(), strict=True))

@@ -1,0 +1,134 @@
+"""Cleanup: makes the parts of groups one, and the results that they miss between them (DCAPE-TR 4.2).
+
+Of an additive operator the parts are added up one by one, oldest first. Each step gives the combinations
+of what is there with what is added, also those that the operator stores. Of a cumulative one the results
+of all parts but the oldest are made. An operator that is neither misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spillway.operators.cumulative import Cumulative
+from spillway.operators.operator import Additive, Keeping, Operator, Work
+from spillway.operators.stats import OperatorStats
+from spillway.slot.limits import ENDLESS
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+#: Bytes of groups whose missing results are made at a time.
+CLEAN_STEP_BYTES = 32 << 20
+
+
+@dataclass
+class Ending:
+    """Where groups end that are made whole: in memory, if what is made of them has room there too."""
+
+    state: SlotState
+    in_memory: bool
+    #: Bytes that memory may hold before the groups have come back.
+    room_bytes: float = ENDLESS
+    #: Bytes that are kept at a time.
+    made_bytes: int = ENDLESS
+
+    def keep(self, stream: int, rows: RunData) -> Segment:
+        """Keeps rows that the operator makes, in memory until there is no room; then all end on disk."""
+        if self.in_memory:
+            held = self.state.memory.held_bytes() + rows.batch.nbytes
+            self.in_memory = held <= self.room_bytes
+        keep = self.state.keep if self.in_memory else self.state.parts.keep_on_disk
+        return keep(stream, rows)
+
+
+def make_whole(
+    operator: Operator,
+    state: SlotState,
+    groups: Sequence[int],
+    stats: OperatorStats,
+    ending: Ending,
+) -> Iterator[pa.RecordBatch]:
+    """Makes the parts of some groups one, and yields what they have not produced together."""
+    if isinstance(operator, Cumulative):
+        yield from _make_younger(operator, state, groups, stats, ending)
+        return
+    if isinstance(operator, Additive):
+        gaps = state.parts.gaps_between(groups)
+        keeping = Keeping(ending.keep, gaps, ending.made_bytes)
+        work = Work(stats, state.manifest.selectivity, keeping)
+        yield from _make_between(operator, state, groups, work)
+    state.parts.settle(groups, in_memory=ending.in_memory)
+
+
+def _make_younger(
+    operator: Cumulative,
+    state: SlotState,
+    groups: Sequence[int],
+    stats: OperatorStats,
+    ending: Ending,
+) -> Iterator[pa.RecordBatch]:
+    """The results of all parts but the oldest.
+
+    If the groups return to memory, their rows may be followed by others in this batch: they are
+    processed together with those, so that a batch gives a result once.
+    """
+    waiting = state.parts.take_waiting(groups)
+    if ending.in_memory:
+        state.parts.settle(groups, in_memory=True)
+        for stream, segments in enumerate(waiting):
+            state.staging.add_segments(stream, segments)
+        return
+    base = state.parts.frozen(groups)
+    kept = yield from operator.missing_results(base[0], waiting[0], stats)
+    for stream, rows in enumerate(kept):
+        state.add(stream, rows)
+    state.parts.settle(groups, in_memory=False)
+
+
+def _make_between(
+    operator: Additive, state: SlotState, groups: Sequence[int], work: Work
+) -> Iterator[pa.RecordBatch]:
+    """The combinations that have rows of several parts."""
+    parts = state.parts.of(groups)
+    if not parts:
+        return
+    made: list[list[Segment]]
+
+    def kept(stream: int, rows: RunData) -> Segment:
+        segment = work.keeping.keep(stream, rows)
+        made[stream].append(segment)
+        return segment
+
+    making = replace(work, keeping=replace(work.keeping, keep=kept))
+    base = parts[0]
+    for delta in parts[1:]:
+        made = [[] for _ in base]
+        yield from operator.missing(base, delta, making)
+        base = [[*old, *new, *more] for old, new, more in zip(base, delta, made, strict=True)]
+
+
+def few_at_a_time(
+    groups: Sequence[int], pending: Sequence[int], sizes: NDArray[np.int64], budget_bytes: float
+) -> Iterator[list[int]]:
+    """The groups in steps of bounded size, each of neighbours among the pending ones."""
+    place = {group: at for at, group in enumerate(pending)}
+    held: list[int] = []
+    total = spent = 0
+    for group in groups:
+        if spent >= budget_bytes:
+            break
+        size = int(sizes[group])
+        apart = held and place[group] != place[held[-1]] + 1
+        if held and (apart or total + size > CLEAN_STEP_BYTES):
+            yield held
+            held, total = [], 0
+        held.append(group)
+        total += size
+        spent += size
+    if held:
+        yield held

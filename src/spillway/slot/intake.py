@@ -1,0 +1,183 @@
+"""How new rows reach an operator, and what becomes of them.
+
+An additive operator gets rows as they come; a cumulative one gets them when the batch is whole
+(operators/cumulative.py). `Intake` does to rows what their fate says (slot/admission.py). It is the one
+place that knows the difference between the kinds of operators for new rows; the other, for cleanup, is
+slot/cleanup.py.
+
+Of groups in a parallel track (state/slot/tracks.py) an additive operator makes here, at the sender,
+only what needs an old row: what has none is made where the new rows are alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from spillway.operators.cumulative import Cumulative
+from spillway.operators.input import empty_rows, rows_inside
+from spillway.operators.operator import (
+    Additive,
+    Keep,
+    Keeping,
+    Made,
+    Operator,
+    Results,
+    Shadowing,
+    Tracking,
+    Work,
+)
+from spillway.operators.stats import OperatorStats
+from spillway.slot.admission import Admission, Cut, Deltas, Fate, Fates, admitted_fates
+from spillway.slot.limits import ENDLESS
+from spillway.state.runs.merging import merged
+from spillway.state.runs.run import RunData
+from spillway.state.slot.state import SlotState
+
+
+class Intake:
+    """New rows of one slot in one batch, on their way through its operator."""
+
+    def __init__(
+        self,
+        state: SlotState,
+        operator: Operator,
+        stats: OperatorStats,
+        admission: Admission | None = None,
+        keep: Keep | None = None,
+        made_bytes: int = ENDLESS,
+    ) -> None:
+        """Takes rows of one batch.
+
+        Args:
+            state: What new rows meet, and where they are kept.
+            operator: What makes results of them.
+            stats: Takes what is learned.
+            admission: The fates of the batch; None while groups still come and go: then fates follow
+                from the state whenever rows are processed.
+            keep: Takes rows that the operator makes; else they are added.
+            made_bytes: How much it takes at a time.
+        """
+        self._state = state
+        self._operator = operator
+        self._cumulative = isinstance(operator, Cumulative)
+        self._stats = stats
+        self._admission = admission
+        self._keep = keep or state.add_made
+        self._made_bytes = made_bytes
+
+    # Rows come
+
+    def admit(self, deltas: Deltas) -> Iterator[Cut]:
+        """Takes new rows of the batch, as they are kept; gives what can be processed now."""
+        assert self._admission is not None, "the batch has not begun"
+        self._state.news.brought += self._admission.brought(deltas)
+        cut = self._admission.arriving.cut(deltas)
+        self._park(cut.get(Fate.PARK, ()), self._admission)
+        self._shadow(cut.get(Fate.SHADOW, ()))
+        for stream, rows in enumerate(cut.get(Fate.SPOOL, ())):
+            self._state.spooler.add(stream, rows)
+        if not self._cumulative:
+            yield cut
+            return
+        for stream, rows in enumerate(cut.get(Fate.PROCESS, ())):
+            self._state.staging.add(stream, rows)
+
+    def take(self, deltas: Deltas) -> Iterator[Cut]:
+        """Takes rows that waited elsewhere for their groups; gives what can be processed now."""
+        if not self._cumulative:
+            yield self._fates.cut(deltas)
+            return
+        for stream, rows in enumerate(deltas):
+            self._state.staging.add(stream, rows)
+
+    def take_spooled(self, groups: Collection[int]) -> Iterator[Cut]:
+        """Takes the rows that waited for groups; gives what can be processed now."""
+        self._state.staging.add_slices(self._state.spooler.take(groups))
+        if not self._cumulative:
+            yield from self.take_staged()
+
+    def catch_up(self, groups: Collection[int]) -> Iterator[Cut]:
+        """Takes the rows that waited for groups, if each can be processed for itself."""
+        if not self._cumulative:
+            yield from self.take_spooled(groups)
+
+    def take_staged(self) -> Iterator[Cut]:
+        """When all rows are there: what waited for that, one hash range after the other."""
+        for found in self._state.staging.take():
+            yield self._fates.cut([empty_rows() if rows is None else rows for rows in found])
+
+    # Rows are processed
+
+    def results(self, cut: Cut) -> Results:
+        """Yields the results of rows that are ready; returns what is to be added to the state."""
+        if Fate.TRACK in cut:
+            yield from self._cross(cut[Fate.TRACK])
+        kept: Deltas = ()
+        if Fate.PROCESS in cut:
+            kept = yield from self._process(cut[Fate.PROCESS])
+        waiting = cut.get(Fate.DEFER, ())
+        if not kept or not waiting:
+            return tuple(kept or waiting)
+        return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
+
+    def process(self, ready: Iterable[Cut]) -> Made:
+        """Yields the results of rows, and adds them to the state."""
+        for cut in ready:
+            self.add((yield from self.results(cut)))
+
+    def add(self, kept: Deltas) -> None:
+        """Puts what `results` returned into the state, with what was learned."""
+        for stream, rows in enumerate(kept):
+            self._state.add(stream, rows)
+        self._state.news.produced(self._stats.take_outputs())
+
+    def _process(self, due: Deltas) -> Results:
+        operator = self._operator
+        if isinstance(operator, Cumulative):
+            return (yield from operator.results(self._state.segments(0), due[0], self._stats))
+        if isinstance(operator, Additive):
+            yield from operator.process(self._state, due, self._work)
+        return tuple(due)
+
+    def _cross(self, mine: Deltas) -> Made:
+        """Yields what rows of a parallel track need old rows for, and keeps them."""
+        assert isinstance(self._operator, Tracking)
+        yield from self._operator.crossing(self._state, mine, self._work)
+        for stream, rows in enumerate(mine):
+            self._state.follow(stream, rows)
+
+    def _park(self, mine: Deltas, admission: Admission) -> None:
+        for stream, rows in enumerate(mine):
+            for move, ranges in admission.parks:
+                self._state.park(move, stream, rows_inside(rows, ranges))
+
+    def _shadow(self, mine: Deltas) -> None:
+        """Keeps what is needed of rows for which the slot that has rows from before answers."""
+        for stream, rows in enumerate(mine):
+            assert isinstance(self._operator, Shadowing)
+            old = self._state.segments(stream)
+            self._state.add(stream, self._operator.shadow(old, rows))
+
+    @property
+    def _fates(self) -> Fates:
+        if self._admission is None:
+            return admitted_fates(self._state, self._operator)
+        return self._admission.admitted
+
+    @property
+    def _work(self) -> Work:
+        state = self._state
+        keeping = Keeping(self._keep, state.gaps, self._made_bytes, state.follow_made)
+        return Work(self._stats, state.manifest.selectivity, keeping)
+
+
+def rows_of(cut: Cut) -> int:
+    """The rows that an operator is given, or that are kept for it."""
+    inside = (Fate.PROCESS, Fate.TRACK, Fate.DEFER)
+    return sum(rows.rows for fate in inside for rows in cut.get(fate, ()))
+
+
+def _together(a: RunData, b: RunData) -> RunData:
+    if a.rows == 0 or b.rows == 0:
+        return b if a.rows == 0 else a
+    return RunData(merged([a.batch, b.batch]), a.time_column)

@@ -1,0 +1,125 @@
+"""What a batch of a slot takes and makes: seconds by phase, and rows in and out.
+
+Time is counted while results are made, and not while they wait to be taken. It is told to people and
+to the coordinator; no result depends on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from spillway.metrics.record import SlotRecord
+from spillway.operators.input import Sorted
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Meter:
+    """Processor seconds by phase, and wall seconds in all."""
+
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    busy_s: float = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Counts the time of a block."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            self.busy_s += time.perf_counter() - wall
+            self.cpu_s[name] = self.cpu_s.get(name, 0.0) + time.thread_time() - cpu
+
+    def metered(
+        self, name: str, batches: Generator[pa.RecordBatch, None, _T]
+    ) -> Generator[pa.RecordBatch, None, _T]:
+        """The batches, with the time to make them counted and the time to take them not."""
+        while True:
+            with self.phase(name):
+                try:
+                    batch = next(batches)
+                except StopIteration as end:
+                    value: _T = end.value
+                    return value
+            yield batch
+
+    def in_record(self, record: SlotRecord) -> SlotRecord:
+        """The record with what the batch took."""
+        cpu_s = sum(self.cpu_s.values())
+        return replace(record, busy_s=self.busy_s, cpu_s=cpu_s, phases_s=self.cpu_s)
+
+
+@dataclass
+class Tally:
+    """Rows of one batch: those that came, those that were late, those that were given out."""
+
+    rows: list[int]
+    late: list[int]
+    max_times: list[int | None]
+    out: int = 0
+    #: Rows that were given to the operator, in the form in which they are kept.
+    processed: int = 0
+
+    @classmethod
+    def none(cls, streams: int) -> Tally:
+        """Nothing has come yet."""
+        return cls([0] * streams, [0] * streams, [None] * streams)
+
+    def add(self, piece: Sorted) -> None:
+        """Counts a piece of the input."""
+        for stream, newest in enumerate(piece.max_times):
+            self.rows[stream] += piece.rows[stream]
+            self.late[stream] += piece.late[stream]
+            seen = self.max_times[stream]
+            if newest is not None and (seen is None or newest > seen):
+                self.max_times[stream] = newest
+
+    def counted(
+        self, batches: Generator[pa.RecordBatch, None, _T]
+    ) -> Generator[pa.RecordBatch, None, _T]:
+        """The batches, with their rows counted."""
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration as end:
+                value: _T = end.value
+                return value
+            self.out += batch.num_rows
+            yield batch
+
+    def in_record(self, record: SlotRecord) -> SlotRecord:
+        """The record with what was counted."""
+        return replace(
+            record,
+            rows_in=tuple(self.rows),
+            rows_late=tuple(self.late),
+            rows_out=self.out,
+            max_times=tuple(self.max_times),
+            processed_rows=self.processed,
+        )
+
+
+class Watch:
+    """Seconds spent in work, without the time that results wait to be taken."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+    def next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The next result, with the time it takes to make it."""
+        with self:
+            return next(batches, None)
