@@ -26,8 +26,8 @@ SUBJECTS = [
     Treed([6, 12, 8, 15], parse("((s0 s1) (s2 s3))")),
 ]
 BUSHY = parse("((s0 s1) (s2 s3))")
-#: The batch that is lost after the sink has seen it.
-LOST = 30
+#: The batch that is lost after the sink has seen it, and the one from which on a track is given up.
+LOST, GIVEN_UP = 30, 44
 
 
 def shapes_of(streams: int) -> list[Shape]:
@@ -59,13 +59,13 @@ def test_states_are_whole_through_tracks_and_changes_of_plan(subject: Treed) -> 
     shapes = shapes_of(inputs)
     with small() as folder:
         cluster = Cluster(folder, subject, 1, 3, block_rows=100)
-        for clock in range(44):
+        for clock in range(64):
             one = sender(cluster)
             cluster.move(clock % 3, clock % 3 + 1, 0, 2, clock % 5 == 0, "ptlb")
             if clock % 5 == 3:
                 slot = clock % 3 if one is None else int(one.slot)
                 cluster.reshape(slot, shapes[rng.integers(0, len(shapes))])
-            if clock % 19 == 17:
+            if clock >= GIVEN_UP and not cluster.events["TrackGivenUp"]:
                 cluster.give_up()
             if clock % 11 == 8:
                 # Another start, on a host that has nothing in memory.

@@ -223,3 +223,10 @@ def test_ended_moves_are_gone_and_others_are_as_they_were() -> None:
     assert [message for message, _ in heard] == HEARD
     assert heard[0][1] == MOVE
     assert heard[-1][1].phase is Phase.REACTIVATING
+
+
+def test_what_was_being_received_before_a_crash_is_sent_again() -> None:
+    """The record of a batch may have a move that is receiving; the next start sends it once more."""
+    receiving = replace(Relocation(1, 0, 1, 10, 0, False, "a test"), phase=Phase.RECEIVING)
+    assert receiving.step(ReceivePartitions(1)).phase is Phase.RECEIVING
+    assert receiving.step(ReceivePartitions(1)).step(Received(1, "part", 5)).part == "part"

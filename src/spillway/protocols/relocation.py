@@ -45,6 +45,8 @@ TRANSITIONS: Transitions = {
     (Phase.DEACTIVATING, Deactivated): frozenset({Phase.SENDING}),
     (Phase.SENDING, ReceivePartitions): frozenset({Phase.RECEIVING}),
     (Phase.SENDING, SendFailed): frozenset({Phase.SENDING, Phase.ROLLING_BACK}),
+    # A start after a crash sends again what was being received.
+    (Phase.RECEIVING, ReceivePartitions): frozenset({Phase.RECEIVING}),
     (Phase.RECEIVING, SendFailed): frozenset({Phase.SENDING, Phase.ROLLING_BACK}),
     (Phase.RECEIVING, Received): frozenset({Phase.REACTIVATING}),
     (Phase.REACTIVATING, Reactivated): frozenset({Phase.ENDED}),
