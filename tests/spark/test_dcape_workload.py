@@ -109,14 +109,14 @@ def test_skewed_cells_count_their_rows_without_a_gap(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"streams": 1}, "streams=1 is not a whole number of at least 2 and at most 26"),
-        ({"rows": 0}, "rows=0 is not a whole number of at least 1"),
-        ({"rows": (5, 5)}, "2 numbers of rows for 3 streams"),
+        ({"streams": 1}, "streams=1 must be a whole number of at least 2 and at most 26"),
+        ({"rows": 0}, "rows=0 must be a whole number of at least 1"),
+        ({"rows": (5, 5)}, "rows has 2 numbers, but there are 3 streams"),
         ({"spread": "mixed"}, "spread='mixed' is not one of"),
-        ({"join_rates": ()}, "are not rates above 0"),
-        ({"join_rates": (1, -1)}, "are not rates above 0"),
+        ({"join_rates": ()}, "must be positive rates"),
+        ({"join_rates": (1, -1)}, "must be positive rates"),
         ({"join_rates": (1, 2, 3), "groups": 5, "skew": 10}, "too few for 3 join rates in two"),
-        ({"join_rates": (9,), "tuple_range": 4}, "more than a tuple range of 4 has rows for"),
+        ({"join_rates": (9,), "tuple_range": 4}, "needs a tuple range of more than 4 rows"),
         ({"payload": -1}, "payload=-1"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The coordinator's own cost between two batches, without Spark, for a large cluster.
+"""The coordinator's own cost between two batches of a large cluster, without Spark.
 
-A thousand slots with a hundred thousand groups report a batch; the coordinator commits it, compares
-the slots, begins moves, takes answers and plans the next batch, and its host makes the text of its log
-record and note. Nothing is written, since a store's speed is not the coordinator's.
+A thousand slots with a hundred thousand groups report a batch. The coordinator commits it, compares
+slots, begins moves and plans the next batch; its host encodes record and note. Nothing is written, since
+the speed of a store is not the coordinator's.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from spillway_lab.simulator.host import Carrier, SimulatedHost
 SLOTS, GROUPS = 1_000, 100_000
 _BATCHES = 12
 _LIMIT_BYTES = 1 << 30
-#: Seconds of the query's clock that a batch takes, and the state of a move on its way.
+#: Seconds on the query's clock: of a batch, and of the transfer of a move.
 _BATCH_S, _SENT_S = 1.0, 0.1
 
 
 class _Prompt(Carrier):
-    """Has state arrive before the next batch begins."""
+    """Delivers state before the next batch begins."""
 
     def begin(self, move: GroupMove) -> None:
-        """Says at once that it has arrived."""
+        """Reports at once that the state has arrived."""
         arrived = Received(move.move, f"manifests/part-{move.move}.json", 1)
         self._messages += [(ReceivePartitions(move.move), _SENT_S), (arrived, _SENT_S)]
 
 
 class _TextHost(SimulatedHost):
-    """Makes the texts of notes and records, as a host with a store does."""
+    """Encodes notes and records, as a host with a store does."""
 
     def write_note(self, mark: Mark, note: Note) -> None:
-        """Makes its text."""
+        """Encodes the note."""
         super().write_note(mark, note)
         note_text(note)
 
     def append(self, state: Committed) -> None:
-        """Makes its text."""
+        """Encodes the record."""
         super().append(state)
         record_text(state)
 
 
 def coordinator_s(slots: int = SLOTS, groups: int = GROUPS, seed: int = 0) -> float:
-    """Median seconds of the coordinator between two batches in which slots move."""
+    """Median seconds that the coordinator takes between two batches while groups move."""
     rng = np.random.default_rng(seed)
     conductor = _conductor(slots, groups)
     plan, took = conductor.begin_batch(0), []
@@ -81,7 +81,7 @@ def _conductor(slots: int, groups: int) -> Conductor:
 
 
 def _records(plan: BatchPlan, rng: np.random.Generator) -> dict[int, SlotRecord]:
-    """What slots say that differ by a factor of up to two, so that most of them take part in moves."""
+    """Records of slots whose state differs by up to a factor of two, so that most move groups."""
     batch, slots = plan.batch, plan.routing.slots
     held = rng.integers(_LIMIT_BYTES // 2, _LIMIT_BYTES, slots)
     owned = _owned(plan.routing)

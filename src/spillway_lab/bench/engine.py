@@ -1,10 +1,10 @@
-"""One engine of one case, in a process of its own: an order in, the times of its batches out.
+"""One engine of one case, in its own process: an order in, the times of its batches out.
 
     python -m spillway_lab.bench.engine ORDER.json RESULT.json
 
-Standard output has one JSON line for each batch that ends, for progress displays. The clock is the
-same for all engines: `durationMs.triggerExecution` of Spark's own progress, the whole of a trigger
-from finding the offsets to committing them.
+It prints one JSON line per finished batch, for progress displays. All engines use the same clock:
+`durationMs.triggerExecution` of Spark's progress, a whole trigger from finding offsets to committing
+them.
 """
 
 from __future__ import annotations
@@ -47,35 +47,35 @@ _SAMPLE_ROWS = 10_000
 
 
 class Run(Protocol):
-    """A started query, whoever runs it."""
+    """A started query of any engine."""
 
     def last_batch(self) -> int:
-        """The last batch that has ended, -1 before the first; raises what ended the query."""
+        """The last finished batch, -1 before the first; raises the error that ended the query."""
 
     def batches(self) -> list[dict[str, Any]]:
-        """One entry for each ended batch: batch, seconds, state_rows, and what else is known."""
+        """One entry per finished batch: batch, seconds, state_rows, and what the engine adds."""
 
     def stop(self) -> None:
         """Ends the query."""
 
 
 class SpillwayRun:
-    """A query of Spillway's, or the identity plan, with Spark's clock and its own records."""
+    """A Spillway query or the identity plan, with Spark's clock and its own records."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
         self._entries: dict[int, dict[str, Any]] = {}
 
     def last_batch(self) -> int:
-        """The last batch whose records are here."""
+        """The last batch whose records have arrived."""
         if (problem := self._query.exception()) is not None:
             raise problem
-        # The query keeps only the last entries, so they are copied as they come.
+        # The query keeps only recent entries, so copy them as they come.
         self._entries |= {entry["batchId"]: entry for entry in self._query.recentProgress}
         return max(self._entries, default=-1)
 
     def batches(self) -> list[dict[str, Any]]:
-        """The ended batches, joined with the reports of the slots."""
+        """The finished batches, with the reports of the slots."""
         self.last_batch()
         return [
             _timed(
@@ -92,7 +92,7 @@ class SpillwayRun:
         ]
 
     def clean_up(self) -> dict[str, float]:
-        """Makes missing results; returns their rows, and the seconds of all slots together."""
+        """Makes missing results; returns their row count, and the summed seconds of all slots."""
         known = len(self._query.events)
         self._query.cleanup(show=lambda _: None)
         events = [e for e in self._query.events[known:] if isinstance(e, CleanedUp)]
@@ -108,7 +108,7 @@ class SpillwayRun:
 
 
 class SparkRun:
-    """A query of Spark's own."""
+    """A query of Spark itself."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
@@ -121,7 +121,7 @@ class SparkRun:
         return -1 if last is None else int(last["batchId"])
 
     def batches(self) -> list[dict[str, Any]]:
-        """The ended batches; a chain of joins has the state of each of them."""
+        """The finished batches; a chain of joins sums the state of its joins."""
         return [
             _timed(one, state_rows=sum(s["numRowsTotal"] for s in one["stateOperators"]))
             for one in self._query.recentProgress
@@ -152,7 +152,7 @@ def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[s
 
 
 def session(order: EngineOrder) -> SparkSession:
-    """A fresh Spark, with the same settings for every engine except for the state store."""
+    """A fresh Spark session; engines differ only in the state store."""
     conf = {
         "spark.driver.memory": order.driver_memory,
         "spark.local.dir": f"{order.directory}/scratch",
@@ -163,7 +163,7 @@ def session(order: EngineOrder) -> SparkSession:
     }
     if order.engine in PROVIDERS:
         conf["spark.sql.streaming.stateStore.providerClass"] = PROVIDERS[order.engine]
-        # For RocksDB alone: without it, whole files are uploaded with every batch.
+        # RocksDB only: without it, every batch uploads whole files.
         changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
         conf[changelog] = "true"
     return local_session(f"bench {order.name} {order.engine}", f"local[{CORES}]", conf)
@@ -197,13 +197,13 @@ def _grouped(frames: Mapping[str, DataFrame], keys: int) -> Result:
 
 
 def spark_group_by(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
-    """The same group-by as Spark ships it."""
+    """The same group-by in plain Spark."""
     rows = by_key(frames, keys).groupBy("k")
     return rows.agg(F.count("*").alias("rows"), F.sum("v").alias("total"), F.avg("v").alias("mean"))
 
 
 def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
-    """All streams as one, with this many keys, a power of two."""
+    """The union of all streams, with `keys` keys, a power of two."""
     first, *others = frames.values()
     for other in others:
         first = first.unionAll(other)
@@ -211,7 +211,7 @@ def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
 
 
 def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:
-    """The same join as Spark ships it: binary, and chained for more than two streams."""
+    """The same join in plain Spark: binary, or a chain for more than two streams."""
     first, *others = frames.values()
     if not windowed:
         for other in others:
@@ -259,7 +259,7 @@ def awaited(
     least_s: float,
     least_batches: int,
 ) -> list[dict[str, Any]]:
-    """The batches of a run, once there are enough and enough time has passed."""
+    """Waits for enough batches and enough time; returns the batches of a run."""
     ends_at, seen = time.monotonic() + least_s, -1
     while seen + 1 < least_batches or time.monotonic() < ends_at:
         time.sleep(_LOOK_EVERY_S)
@@ -279,7 +279,7 @@ def _timed(progress: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def _plain_bytes(spark: SparkSession, order: EngineOrder) -> float:
-    """Bytes of an input row as plain Arrow arrays, averaged over the streams."""
+    """Mean bytes of an input row in plain Arrow arrays, over all streams."""
     frames = order.pairs.batch(spark, 0, 0)
     tables = [frame.limit(_SAMPLE_ROWS).toArrow() for frame in frames.values()]
     return float(sum(t.nbytes for t in tables) / sum(t.num_rows for t in tables))
@@ -290,7 +290,7 @@ def answer(
     order_path: str,
     result_path: str,
 ) -> None:
-    """Reads the order, measures, writes the result whole or not at all."""
+    """Reads the order, measures, and writes the result atomically."""
     order = EngineOrder(**json.loads(Path(order_path).read_text()))
     partial = f"{result_path}.partial"
     Path(partial).write_text(json.dumps(measured(order, _say)))

@@ -1,11 +1,8 @@
-"""From the times of batches to the figures of the benchmark: pure arithmetic.
+"""From batch times to the figures of the benchmark: pure arithmetic.
 
-`rows_per_s` is the input rows of all measured batches over the seconds of all of them. Ratios are
-of `rows_per_s`, Spillway's over the other's: above 1, Spillway is faster. `batch_p99_s` is by nearest
-rank, so with fewer than a hundred batches it is the slowest one.
-
-`growth` is the median time of the last batches over that of the first ones: it should not grow with
-the state.
+`rows_per_s` is the input rows of all measured batches over their seconds; in its ratios, above 1 means
+that Spillway is faster. `batch_p99_s` uses the nearest rank: below a hundred batches, the slowest one.
+`growth` is the median time of the last batches over that of the first; it should not grow with state.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from spillway_lab.bench.spec import (
 FIRST_BATCHES = 3
 LAST_BATCHES = 5
 
-#: Batches after a change of selectivity that `plans` skips, and the number of batches for its medians:
-#: after those, and before the change.
+#: Batches of `plans`: those it skips after a change of selectivity, those whose median it takes then,
+#: and those whose median it takes before the change.
 RECOVERY_BATCHES = 5
 RECOVERED_BATCHES = 5
 STEADY_BATCHES = 16
 
-#: Ratios of engines' `rows_per_s`; a document has those for which its case has the engines.
+#: Ratios of `rows_per_s` by engine; a document has a ratio if its case has the engine.
 RATIOS = {
     "vs_spark_memory": "spark-memory",
     "vs_spark_rocksdb": "spark-rocksdb",
@@ -73,7 +70,7 @@ def engine_figures(
 
 
 def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document of one case; a ratio is null where one of its engines did not run."""
+    """The document of one case; a ratio is null if one of its engines did not run."""
     ours = engines.get(SPILLWAY)
     spill = CASES[name].memory_share is not None
     ratios: dict[str, float | None] = {
@@ -130,8 +127,8 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
 def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
     """The document of `theta`, from the result of its process (bench/theta.py).
 
-    Pairs a second of one core are over processor time, the operator's and that of numpy's loop; those of
-    several slots are over the time of batches.
+    Pairs per second of one core use the processor time of the operator or of numpy's loop. Pairs per
+    second of several slots use batch time.
     """
     one, two, band, every = (result[name] for name in ("one", "two", "band", "all_pairs"))
     found = {
@@ -170,9 +167,9 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
 def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The document of `plans`, from the results of its processes (bench/plans.py).
 
-    `steady_overhead` is `auto` over the best fixed shape while nothing changes, both in turns of one
-    process. The ratios of `cpu` are of the processor time of all slots: they compare the operator
-    alone, and hardly depend on other work of the machine.
+    `steady_overhead` is `auto` over the best fixed shape while nothing changes, taking turns in one
+    process. The `cpu` ratios use the processor time of all slots: they compare the operator alone,
+    and depend little on other work of the machine.
     """
     engines = {engine: _plan_figures(result) for engine, result in results.items()}
     ratios: dict[str, float | None] = dict.fromkeys(
@@ -200,7 +197,7 @@ def plans_document(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _vs_best(figure: Mapping[str, float]) -> float | None:
-    """What `auto` has over the least of the fixed plans; None where there is none."""
+    """`auto` over the best fixed plan; None if no fixed plan ran."""
     fixed = [value for engine, value in figure.items() if engine != AUTO]
     return round(figure[AUTO] / min(fixed), 3) if fixed else None
 
@@ -226,7 +223,7 @@ def _steady_figures(batches: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:
-    """The least value that at least a share of all values do not exceed.
+    """The smallest value that at least `share` of all values do not exceed.
 
     Example:
         >>> nearest_rank([3.0, 1.0, 2.0, 4.0], 0.5)
@@ -236,7 +233,7 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
 
 
 def growth(measured: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
-    """How the batch time grew with the state: the ratio, and the state rows at its two ends."""
+    """How batch time grew with the state: the ratio, and the state rows at both ends."""
     small, large = measured[:FIRST_BATCHES], measured[-LAST_BATCHES:]
     times = [statistics.median(b["seconds"] for b in window) for window in (small, large)]
     rows = [statistics.median_low(b["state_rows"] for b in window) for window in (small, large)]

@@ -1,17 +1,16 @@
-"""What moving state costs a stream, in a process of its own: an order in, measured times out.
+"""What moving state costs a stream, in its own process: an order in, measured times out.
 
     python -m spillway_lab.bench.move ORDER.json RESULT.json
 
-A join of two streams with a wide payload gathers state, three times as much in one slot as in the other.
-Then a gigabyte of it moves from the fuller slot to the emptier one, which is then the fuller one, and
-back, several times, while the stream runs at one batch every trigger interval. All batches count from
-the first that releases groups to the last that serves some again, including those that catch up with
-waiting rows. During the same stream, Spark shuffles as many bytes of the same rows. Slots of one host
-share their memory tier, so state moves by name; one more move sends it, as from host to host. Then the
-query doubles its slots and goes back. At the end its rows are compared with those of the join.
+A join of two streams with a wide payload builds up three times as much state in one slot as in the
+other. A gigabyte then moves back and forth between them, always to the emptier one, at one batch per
+trigger interval. All batches count, from the first that releases groups to the last that serves them
+again or catches up. Meanwhile Spark shuffles as many bytes of the same rows. Slots of one host share a
+memory tier, so state moves by name; a last move sends bytes, as between hosts. Then the query doubles
+its slots and goes back. At the end its row count is checked.
 
 The coordinator is measured alone: its work between two batches for a thousand slots and a hundred
-thousand groups, against the time of a batch without rows in the same process.
+thousand groups, against an empty batch in the same process.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ from spillway_lab.workloads.pairs import Pairs
 
 #: Bytes that move each time.
 MOVE_BYTES = 1 << 30
-#: Bytes that are sent in the end, which takes longer.
+#: Bytes of the last move, which sends them and takes longer.
 SENT_BYTES = 1 << 28
-#: Moves that are measured, and batches without a move before them.
+#: Measured moves, and batches without a move before them.
 MOVES = 5
 QUIET_BATCHES = 30
-#: Batches of a start that are not measured: state is opened again.
+#: Unmeasured batches after a start: the query opens its state again.
 START_BATCHES = 5
 #: Batches between two moves, to catch up.
 REST_BATCHES = 3
 #: Seconds from one batch to the next. A batch takes about a third of it on two cores, so the stream
-#: has the headroom that streams in production have.
+#: has headroom, as in production.
 TRIGGER_S = 2.0
 #: The initial share of groups, and the state of the first slot before the first move: a move swaps the
 #: two slots, so batches have as much to do after it as before.
@@ -69,7 +68,7 @@ STATE_BYTES = MOVE_BYTES * 3 // 2
 GROUPS = 256
 _LOOK_EVERY_S = 0.1
 _EMPTY_BATCHES = 12
-#: What keys are spread over; more batches than there will be.
+#: The run length that keys are spread over; longer than the actual run.
 _MOST_BATCHES = 1000
 _PATIENCE_S = 900
 
@@ -78,18 +77,18 @@ Say = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Shuttle(Strategy):
-    """A strategy that moves a given amount when ordered, to and fro."""
+    """A strategy that moves a given amount back and forth, when told to."""
 
     wanted: tuple[Move, ...] = ()
 
     def decide(self, view: ClusterView) -> tuple[Move, ...]:
-        """What is wanted, as soon as both slots are free."""
+        """The wanted moves, as soon as both slots are free."""
         free = {slot.slot for slot in view.slots if slot.mode == NORMAL}
         return tuple(m for m in self.wanted if {m.sender, m.receiver} <= free)
 
 
 class Stream:
-    """The stream under test, and what its batches took."""
+    """The stream under test, and the times of its batches."""
 
     def __init__(self, spark: SparkSession, order: EngineOrder, say: Say, trigger_s: float) -> None:
         self._say = say
@@ -108,12 +107,12 @@ class Stream:
         self.moves(())
 
     def moves(self, wanted: tuple[Move, ...]) -> None:
-        """Says what is to move from the next batch on."""
+        """Sets the moves to make from the next batch on."""
         shuttle = Shuttle("relocate-only", wanted=wanted)
         steer(self.query, lambda c: replace(c, rules=replace(c.rules, strategy=shuttle)))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
-        """Waits until the stream fulfils a condition."""
+        """Waits until a condition holds."""
         ends = time.monotonic() + _PATIENCE_S
         while not true():
             if (problem := self.query.exception()) is not None:
@@ -152,11 +151,11 @@ class Stream:
         return sum(entry["slots"][slot]["stateBytes"].values()) if entry else 0
 
     def seconds(self, first: int, last: int) -> list[float]:
-        """What the batches from `first` to `last` took."""
+        """The times of the batches from `first` to `last`."""
         return [self._seconds[b] for b in range(first, last + 1) if b in self._seconds]
 
     def events(self, kind: type[MoveEvent]) -> list[MoveEvent]:
-        """The steps of moves of one kind."""
+        """The events of one kind of step in a move."""
         return [event for event in self.query.events if isinstance(event, kind)]
 
 
@@ -182,7 +181,7 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
 
 
 def _gather(spark: SparkSession, order: EngineOrder, say: Say) -> None:
-    """Makes state as fast as it can be made; the query that is measured starts from it."""
+    """Builds up state as fast as possible; the measured query starts from it."""
     stream = Stream(spark, order, say, 0)
     try:
         stream.until("gathering state", lambda: stream.held(0) > STATE_BYTES)
@@ -221,7 +220,7 @@ def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
 
 
 def _move(stream: Stream, sender: int, size: int) -> tuple[int, int]:
-    """Moves this much from one slot to the other: the first batch of it, and the last."""
+    """Moves `size` bytes from one slot to the other; returns the first and last batch of the move."""
     begun = len(stream.events(MoveAsked))
     stream.moves((Move(sender, 1 - sender, size, "measured"),))
     stream.until("moving", partial(_happened, stream.query, MoveAsked, begun + 1))
@@ -239,7 +238,7 @@ def _happened(query: Query, kind: type[Event], times: int) -> bool:
 
 
 def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
-    """Seconds in which Spark shuffles as many bytes of the same rows, during the same stream."""
+    """How long Spark shuffles as many bytes of the same rows while the stream runs; and the bytes."""
     entry = stream._entries[stream.last]
     per_row = entry["stateBytes"] / entry["stateRows"]
     batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
@@ -255,7 +254,7 @@ def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
 
 
 def _scaled(stream: Stream) -> dict[str, Any]:
-    """To twice the slots and back, under load."""
+    """Doubles the slots and halves them again, under load."""
     batches = []
     for times, slots in enumerate((2 * CORES, CORES), start=1):
         begun = stream.last
@@ -269,7 +268,7 @@ def _scaled(stream: Stream) -> dict[str, Any]:
 
 
 def _exact(stream: Stream) -> dict[str, Any]:
-    """Whether the query produced as many rows as the join of its input has."""
+    """Whether the query produced as many rows as the join of its input."""
     state = stream.query._loop.state
     wanted = stream.pairs.matches(state.batch + 1)
     taken = [stream.pairs.rows * (state.batch + 1)] * 2
@@ -278,7 +277,7 @@ def _exact(stream: Stream) -> dict[str, Any]:
 
 
 def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:
-    """The time of a batch with hardly a row, after some to warm up."""
+    """The time of an almost empty batch, after a warm-up."""
     small = replace(order, rows=1)
     pairs = Pairs(2, small.rows, 1000)
     query = (

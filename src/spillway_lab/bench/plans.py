@@ -1,15 +1,14 @@
-"""A join under one plan while a selectivity changes, in a process of its own: an order in, times out.
+"""A join under one plan while a selectivity changes, in its own process: an order in, times out.
 
     python -m spillway_lab.bench.plans ORDER.json RESULT.json
 
-Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match
-rarely, so it is best to join all at once, with rows of a probing b first. From batch `CHANGE` on they
-match twenty times as often, and it is best to store the matches of b and c. Every engine is a shape:
-each fixed one, and one that slots choose for themselves.
+Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match rarely:
+the best plan joins all at once, and rows of a probe b first. From batch `CHANGE` on they match twenty
+times as often: the best plan stores the matches of b and c. The engines are all fixed shapes, and
+`auto`, which slots choose themselves.
 
-While nothing changes, shapes differ by less than two processes with the same shape do. So the process of
-`auto` also runs all shapes in turns, each continuing where it was, so that a disturbance does not look
-like a property of the shape.
+Processes differ more than steady shapes do. So the process of `auto` also runs all shapes in turns, and
+a disturbance hits all of them.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from spillway_lab.bench.spec import AUTO, CORES, PLANS, EngineOrder
 from spillway_lab.workloads.drift import Drift
 
 #: The batch in which the selectivity changes, and the number of batches. The window is full after 4
-#: batches, and `auto` has decided some batches later.
+#: batches, and `auto` decides a few batches later.
 CHANGE = 26
 BATCHES = 42
-#: Batches for warming up, in which the selectivity changes too.
+#: The warm-up, in which the selectivity changes too: the batch of the change, and the least batches.
 _WARM_CHANGE = 8
 _LEAST_WARM_BATCHES = 16
 
-#: Turns of each shape while nothing changes, after one that fills the window; the batches of a turn, and
-#: those that start the query again.
+#: Turns of each shape in the steady phase, after one that fills the window; the batches of a turn; and
+#: its first batches, which restart the query and do not count.
 TURNS, TURN_BATCHES, STARTING = 6, 8, 2
 _NEVER = 1 << 30
-#: Shapes that take this many times as long as the best one have no further turns.
+#: Shapes slower than this multiple of the best one get no further turns.
 _FAR = 1.5
 
 Say = Callable[[dict[str, Any]], None]
@@ -64,7 +63,7 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
 
 
 def _in_turns(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, list[dict[str, Any]]]:
-    """Batches of shapes while nothing changes: of all that may be the best, and of `auto`."""
+    """Steady batches by shape: those of `auto`, and of all shapes that may be the best."""
 
     def turn(plan: str) -> list[dict[str, Any]]:
         mine, steady = replace(order, engine=plan), Drift(order.rows, _NEVER)
@@ -90,7 +89,7 @@ def _run(
     least_s: float,
     least_batches: int,
 ) -> dict[str, Any]:
-    """Runs at least this many batches for at least this long."""
+    """Runs at least `least_batches` batches and at least `least_s` seconds."""
     joined = join(**drift.stream(spark)).on("k")
     window = f"{drift.window_batches * drift.advance_ms} milliseconds"
     query = (

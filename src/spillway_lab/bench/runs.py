@@ -1,8 +1,8 @@
-"""Side by side with Spark's own join: every engine of a case in turn, each in a fresh process.
+"""Spillway against Spark's own join: all engines of a case in turn, each in a fresh process.
 
-One engine at a time has the machine to itself, with a Java of its own, so that no engine inherits the
-garbage or the compiled code of another. Checkpoints of all engines are on the same disk and are removed
-after each. Spark's own joins run as shipped, with defaults.
+Only one engine runs at a time, with its own Java, so that none inherits garbage or compiled code.
+Checkpoints of all engines go to the same disk and are removed after each run. Spark's own joins run with
+their defaults.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def run_bench(
     settings: BenchSettings,
     say: Say = lambda *_: None,
 ) -> Iterator[dict[str, Any]]:
-    """Measures the named cases, or all; yields each one's document when it is done.
+    """Measures the named cases, or all; yields the document of each.
 
-    Names are checked at once; cases run as the documents are consumed.
+    Names are checked at once; a case runs when its document is consumed.
     """
     wanted = chosen("benchmark", names, list(CASES))
     able = chosen("engine", engines, KNOWN_ENGINES)
@@ -71,7 +71,7 @@ def run_bench(
 
 
 def settle(share: float | None = None) -> int:
-    """Touches the free memory in a child process; returns how many bytes it touched."""
+    """Touches the free memory in a child process; returns the bytes touched."""
     command = [sys.executable, "-m", "spillway_lab.bench.settle"]
     done = subprocess.run(
         [*command, *([] if share is None else [str(share)])],
@@ -80,7 +80,7 @@ def settle(share: float | None = None) -> int:
         text=True,
         check=False,
     )
-    # If the machine does not give the memory, the measurement goes on.
+    # The measurement continues even if the machine refuses the memory.
     return int(done.stdout) if done.returncode == 0 else 0
 
 
@@ -119,16 +119,16 @@ def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        # Java and its workers write files into their working directory.
+        # Java and its workers write files to their working directory.
         cwd=folder,
-        # An interrupt from the keyboard is for this process, which passes it on once.
+        # Only this process gets keyboard interrupts; it passes them on once.
         start_new_session=True,
     )
     try:
         yield child
     finally:
         if child.poll() is None:
-            # When interrupted, it stops its query, which frees the state in shared memory.
+            # An interrupted child stops its query, which frees its shared memory.
             child.send_signal(signal.SIGINT)
             try:
                 child.wait(_STOP_S)
@@ -143,7 +143,7 @@ def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
     return QueryError(
         f"engine {engine} failed in {name}, with exit code {code}",
         detail="\n".join(lines[-_TAIL_LINES:]) or None,
-        hint="run `spillway doctor`; where memory is short, use --driver-memory and fewer --rows",
+        hint="run `spillway doctor`; if memory is short, set --driver-memory or use fewer --rows",
     )
 
 

@@ -1,10 +1,10 @@
-"""Touches the machine's free memory once, before anything is measured.
+"""Touches the machine's free memory once, before any measurement.
 
     python -m spillway_lab.bench.settle [SHARE]
 
-On a virtual machine the first touch of a page makes the host find a page for it, which costs ten times
-as much as later touches. Without this step the engine that runs first and takes most memory would pay
-for it. It runs in a process of its own, which frees all of it at its end.
+On a virtual machine the first touch of a page costs ten times as much as later ones, because the host
+allocates it. Without this step the first engine would pay. A separate process does it and frees the
+memory at its end.
 """
 
 from __future__ import annotations

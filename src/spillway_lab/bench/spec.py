@@ -1,7 +1,7 @@
-"""What is measured: the cases, the engines, and the order for one child process.
+"""What is measured: cases, engines, and the order for one child process.
 
-A case is an input and a query on it; an engine is a way to run the query. All engines of a case get
-the same input definition, the same cores, partitions, Java memory, sink and checkpoint disk.
+A case is an input and a query; an engine is a way to run the query. All engines of a case get the same
+input, cores, partitions, Java memory, sink and checkpoint disk.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from spillway.errors import SettingsError
 from spillway_lab.workloads.pairs import Pairs
 
 CORES = 2
-#: Event time of a batch; the window of `join2-window` is this many of them.
+#: Event time of a batch, and the batches in the window of `join2-window`.
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
-#: The cases with a measurement of their own.
+#: The cases that have their own measurement.
 RELOCATE = "relocate"
 DRIFT = "plans"
 THETA = "theta"
@@ -39,26 +39,26 @@ PLANS: dict[str, dict[str, str]] = {
     "tree-bc": {"shape": "(a (b c))"},
     AUTO: {"kind": AUTO},
 }
-#: All engines, of all cases.
+#: The engines of all cases.
 KNOWN_ENGINES = (*ENGINES, ALL_MEMORY, *PLANS)
-#: Bytes of a row of (k, v) in state: both, and its hash.
+#: Bytes of a (k, v) row in state, including its hash.
 _ROW_BYTES = 20
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input and the query on it: a join, or a group-by."""
+    """An input and a query on it: a join, or a group-by."""
 
     streams: int
-    #: Keys that the rows of all streams together are grouped by; None: the streams are joined.
+    #: Number of keys of a group-by over all streams; None: the streams are joined.
     keys: int | None = None
     payload: bool = False
     windowed: bool = False
-    #: Memory of spillway, as a part of the state at the end of the run; None: no limit.
+    #: Memory of spillway, as a fraction of the state at the end of the run; None: no limit.
     memory_share: float | None = None
     #: The engines that can run it.
     engines: tuple[str, ...] = ENGINES
-    #: What the child process of an engine runs.
+    #: The module that an engine's child process runs.
     module: str = "spillway_lab.bench.engine"
 
 
@@ -83,18 +83,18 @@ CASES = {
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """How much is measured, and on what."""
+    """The size of a measurement, and where it runs."""
 
     #: Rows of each stream in each batch.
     rows: int = 200_000
     #: Batches of spillway and identity. 50 batches of 2 x 200,000 rows make 20 million rows of state.
     batches: int = 50
-    #: Batches of Spark's own joins, which take seconds each.
+    #: Batches of Spark's own joins, each of which takes seconds.
     spark_batches: int = 10
-    #: The first batches, which start the query, are not measured.
+    #: Batches at the start that are not measured.
     dropped: int = 2
     #: Before the measurement an engine runs the same join on a tenth of the rows for this many
-    #: seconds, so that Java's and numba's compilers are done. 0: it does not.
+    #: seconds, until Java and numba have compiled their code. 0: no warm-up.
     warmup_s: float = 40.0
     driver_memory: str = "6g"
     #: Scratch and checkpoints of all engines; None is the system's temporary directory.
@@ -114,13 +114,13 @@ class BenchSettings:
             )
 
     def batches_of(self, engine: str) -> int:
-        """How many batches an engine runs."""
+        """The number of batches that an engine runs."""
         return min(self.batches, self.spark_batches) if engine in PROVIDERS else self.batches
 
 
 @dataclass(frozen=True)
 class EngineOrder:
-    """What one child process has to do; travels as JSON."""
+    """The task of one child process, passed as JSON."""
 
     name: str
     engine: str
@@ -166,7 +166,7 @@ class EngineOrder:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The limit of one slot, where the engine has one."""
+        """The memory limit of one slot, if the engine has one."""
         share = self.case.memory_share
         if share is None or self.engine != SPILLWAY:
             return None
@@ -174,7 +174,7 @@ class EngineOrder:
         return max(1, int(share * whole / CORES))
 
     def smaller(self) -> EngineOrder:
-        """The same for warming up."""
+        """The same order with a tenth of the rows, for the warm-up."""
         return replace(self, rows=max(1, self.rows // 10))
 
     def to_json(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class EngineOrder:
 
 
 def chosen(what: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The given names, or all of them; in the order of `known`, so that runs are alike."""
+    """The given names, or all if none are given, in the order of `known`."""
     for name in asked:
         if name not in known:
             raise SettingsError(

@@ -2,8 +2,8 @@
 
     python -m spillway_lab.bench.tables RESULTS README
 
-No figure in the README is typed: `tests/unit/lab/bench/test_tables.py` makes the table again and fails
-if the page says anything else.
+No figure in the README is typed by hand: `tests/unit/lab/bench/test_tables.py` makes the tables again
+and fails if they differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rendered(page: str, documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each kind of benchmark: joins, too little memory, moving state, plans, predicates."""
+    """One table per kind of benchmark: joins, spilling, moving state, plans, predicates."""
     spills = [one for one in documents if "vs_all_memory" in one["ratios"]]
     moves = [one for one in documents if one["name"] == RELOCATE]
     plans = [one for one in documents if one["name"] == DRIFT]
@@ -59,7 +59,7 @@ def _join_table(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _spill_table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """With too little memory: the median batch, against all in memory, and the rate of cleanup."""
+    """Spilling against all in memory: the median batch, and the rate of cleanup."""
     head = ["benchmark", f"{SPILLWAY}, s", f"{ALL_MEMORY}, s", "vs all-memory", "cleanup vs join"]
     rows = []
     for one in documents:
@@ -70,7 +70,7 @@ def _spill_table(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _move_table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """While state moves: the batches, the rate of the transfer, and the coordinator's part."""
+    """While state moves: batch times, transfer rates, and the coordinator's cost."""
     head = ["benchmark", "batch p50, s", "p99 while moving, s", "p99 moving/p50"]
     head += ["moved vs shuffle", "sent, MB/s", "sent vs shuffle", "batches until served"]
     head += ["coordinator vs empty batch"]
@@ -89,7 +89,7 @@ def _move_table(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _plan_table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """One row per plan: its batches before and after the change, and what `auto` is to the best."""
+    """One row per plan: its batches before and after the change, and `auto` against the best plan."""
     head = ["benchmark", "plan", "before, s", "worst of 5 after the change, s", "then, s"]
     head += ["recovered vs best", "steady overhead"]
     rows = []
@@ -107,7 +107,7 @@ def _plan_table(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _theta_table(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Joins on predicates: pairs that one core compares, two slots, and a band from sorted order."""
+    """Joins on predicates: pairs per second of a core, two slots against one, band against all pairs."""
     head = ["benchmark", "pairs/s of a core", "vs numpy", "two slots vs one"]
     head += ["band vs all pairs", "with Spark's part", "every row stored once"]
     rows = []

@@ -1,13 +1,12 @@
-"""The cost of a join on a predicate, in a process of its own: an order in, measured rates out.
+"""The cost of a join on a predicate, in its own process: an order in, measured rates out.
 
     python -m spillway_lab.bench.theta ORDER.json RESULT.json
 
-Two streams of images are matched by their pixels within a window (spillway_lab/workloads/scenes.py),
-with one slot and with two. In the same process a plain numpy loop does the same comparisons in blocks
-of the same size, timed as slots time themselves: by the processor time of their thread. Then two
-streams of numbers are matched in a band of one in a hundred: once as SQL, which a sorted order
-answers, and once as a function over all pairs. Pairs are those within the window, whether they were
-tested or not. The rows stored in the end are compared with those in the window.
+One slot, then two, match images (spillway_lab/workloads/scenes.py) by their pixels within a window. A
+plain numpy loop compares blocks of the same size; both measure thread processor time. Then two streams
+of numbers match in a band of one in a hundred: in SQL, from sorted order, and with a function over all
+pairs. Pair counts include all pairs within the window, tested or not. At the end the stored rows are
+compared with the rows in the window.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from spillway_lab.workloads.images import LIMIT, alike
 from spillway_lab.workloads.pixels import difference
 from spillway_lab.workloads.scenes import Scenes
 
-#: Batches of a window, for warming up, and for measuring.
+#: Batches in a window, batches that warm up, and batches that are measured.
 WINDOW, WARM, MEASURED = 8, 9, 8
-#: Images of a stream in a batch, as a fraction of the rows of other benchmarks; and their pixels.
+#: Other benchmarks have this many rows for each image; and the pixels of an image.
 IMAGES_SHARE = 1100
 PIXELS = 5_000
-#: Rows of a stream of numbers in a batch, as the same fraction; and the band, on either side.
+#: Other benchmarks have this many rows for each number; and half the width of the band.
 NUMBERS_SHARE = 40
 BAND = 0.005
 #: Blocks of pairs that the plain loop compares.
@@ -77,7 +76,7 @@ def _run(
     what: str,
     say: Say,
 ) -> dict[str, Any]:
-    """Runs the batches; pairs within the window, and what they took."""
+    """Runs the batches; counts the pairs within the window, and measures time."""
     window_ms = WINDOW * scenes.advance_ms
     matched = join(**scenes.stream(spark)).within(f"{window_ms} milliseconds", time="ts")
     query = (
@@ -117,12 +116,12 @@ def _run(
 
 
 def _pairs(scenes: Scenes, first: int, last: int) -> int:
-    """The pairs within the window of which a row is in one of the batches, by arithmetic."""
+    """The pairs within the window that have a row in these batches, by arithmetic."""
     since = max(0, first - WINDOW) * scenes.rows
     times = _times_ms(scenes, np.arange(since, last * scenes.rows))
     window_ms = WINDOW * scenes.advance_ms
     new = _times_ms(scenes, np.arange(first * scenes.rows, last * scenes.rows))
-    # Of the later row of a pair, those before it, and those of its own millisecond.
+    # Count by the later row of each pair: earlier rows, then rows of the same millisecond.
     before = np.searchsorted(times, new, side="left") - np.searchsorted(
         times, new - window_ms, side="right"
     )
@@ -138,16 +137,16 @@ def _times_ms(scenes: Scenes, values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _window_rows(scenes: Scenes, entry: dict[str, Any]) -> int:
-    """The rows that can still find partners after a batch, by the watermark that it had."""
+    """The rows that can still find partners after a batch, given its watermark."""
     batch = entry["batchId"]
     times = _times_ms(scenes, np.arange((batch + 1) * scenes.rows))
-    # State expires by the watermark before the batch: the last time of the batch before it.
+    # State expires by the watermark before the batch: the last time in the previous batch.
     mark = _times_ms(scenes, np.arange(batch * scenes.rows)).max()
     return int(2 * (times + WINDOW * scenes.advance_ms > mark).sum())
 
 
 def _numpy_pairs_per_cpu_s(scenes: Scenes, say: Say) -> float:
-    """Pairs in a second of processor time, in a plain loop over blocks as large as those of the join."""
+    """Pairs per second of processor time, in a plain loop over blocks of the join's size."""
     say({"phase": "numpy", "batch": 0, "of": 1})
     rows = WINDOW * scenes.rows
     random = np.random.default_rng(0)

@@ -1,11 +1,10 @@
 """QUERY 1 of DCAPE on live synthetic bank streams, and a check that the result is exact.
 
-An embedded Spark joins the three banks and writes the result to Parquet files, one batch a second.
-The run ends between two batches. What the committed batches wrote is then compared with a Spark batch
-query over the rows those batches consumed; a batch that was cut off by the end is in neither.
+An embedded Spark joins the three banks and writes Parquet files, one batch a second. The run ends
+between two batches; then a Spark batch query over the committed input checks the committed output.
 
-The paper's condition on the timestamps (bank1 a window after the others) is taken as the window of
-`within`: all offers of a combination lie within one window of each other.
+The paper's condition on timestamps (bank1 a window after the others) becomes the window of `within`:
+all offers of a combination lie within one window of each other.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ _PATIENCE_S = 300
 
 @dataclass(frozen=True)
 class DemoSpec:
-    """How long, how fast, how parallel."""
+    """The length, rate and parallelism of a demonstration."""
 
     seconds: float = 60
     #: Offers of each bank in each batch.
     rows: int = 10_000
-    #: None: one for each core.
+    #: None: one per core.
     slots: int | None = None
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rows < 1:
             raise SettingsError(
-                f"no demonstration of {self.seconds:g} seconds with {self.rows} rows",
-                hint="use --seconds and --rows greater than nothing",
+                f"seconds={self.seconds:g} and rows={self.rows} must be positive",
+                hint="for example --seconds 60 --rows 10000",
             )
         Adapt(slots=self.slots)
 
 
 @dataclass
 class Live:
-    """What is shown while the query runs: the totals so far, and the last batch."""
+    """The display while the query runs: totals so far, and the last batch."""
 
     phase: str = "starting Spark"
     elapsed_s: float = 0.0
@@ -72,11 +71,11 @@ class Live:
 
     @property
     def batch(self) -> int:
-        """The last batch that was taken in, -1 before the first."""
+        """The last batch that was counted, -1 before the first."""
         return -1 if self.last is None else int(self.last["batchId"])
 
     def take(self, entries: Iterable[Mapping[str, Any]]) -> bool:
-        """Takes in the batches that are new; whether there were any."""
+        """Counts new batches; returns whether there were any."""
         fresh = [entry for entry in entries if entry["batchId"] > self.batch]
         for entry in fresh:
             self._add(entry)
@@ -92,19 +91,19 @@ class Live:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """How it went."""
+    """The outcome of a demonstration."""
 
     spec: DemoSpec
     banks: Banks
     live: Live
     committed: Committed
     verdict: Verdict
-    #: Broker, least price: the answer of QUERY 1.
+    #: Broker and lowest price: the answer of QUERY 1.
     cheapest: Sequence[tuple[str, str]]
 
     @property
     def exact(self) -> bool:
-        """Whether the result is the batch query's, and the rows dropped are those that were late."""
+        """Whether the result equals the batch query's, and exactly the late rows were dropped."""
         late = tuple(self.verdict.late[bank] for bank in BANKS)
         return (
             self.verdict.differing_rows == 0
@@ -144,7 +143,7 @@ class DemoResult:
 
 
 def run_demo(spec: DemoSpec, show: Callable[[Live], None] = lambda _: None) -> DemoResult:
-    """Runs the demonstration; `show` is called several times a second."""
+    """Runs the demonstration; calls `show` several times a second."""
     live = Live()
     with tempfile.TemporaryDirectory(prefix="spillway-demo-") as folder:
         show(live)
@@ -204,7 +203,7 @@ def _start(spark: SparkSession, spec: DemoSpec, banks: Banks, folder: Path) -> Q
 
 
 def _follow(query: Query, seconds: float, live: Live, show: Callable[[Live], None]) -> None:
-    """Watches the query for this long after its first batch, and then until it is between batches."""
+    """Watches the query for `seconds` after its first batch, then until it is between batches."""
     live.phase = "first batch: Spark starts its workers and compiles its plans"
     _wait(query, live, show, lambda fresh: fresh)
     live.phase, began = "running", time.monotonic()
@@ -220,7 +219,7 @@ def _follow(query: Query, seconds: float, live: Live, show: Callable[[Live], Non
 def _wait(
     query: Query, live: Live, show: Callable[[Live], None], done: Callable[[bool], bool]
 ) -> None:
-    """Takes in batches until `done`, which gets whether a batch has just been committed."""
+    """Counts batches until `done`, which is told whether a batch has just been committed."""
     moved_at = time.monotonic()
     while True:
         if not query.isActive:
@@ -240,7 +239,7 @@ def _wait(
 
 
 def _collected(spark: SparkSession, path: Path, last_batch: int) -> DataFrame:
-    """What the committed batches wrote; the names of the sink's files begin with their batch."""
+    """The output of the committed batches; file names of the sink start with the batch."""
     number = F.substring(F.col("_metadata.file_name"), 2, 12).cast("bigint")
     return spark.read.parquet(str(path)).where(number <= last_batch)
 

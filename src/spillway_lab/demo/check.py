@@ -1,8 +1,8 @@
-"""Whether the demonstration was exact: its result against a Spark batch query over the same input.
+"""Checks that the demonstration was exact: its result against a Spark batch query over the same input.
 
-The check shares only the definition of the window with the operator. It must know which rows the stream
-rightly dropped, so it computes the watermark again from the input alone: before batch b it is the least
-over the banks of the largest time in the batches before b, less the lateness.
+The check shares only the definition of the window with the operator. It computes from the input which
+rows the stream had to drop. The watermark before batch b is the least over the banks of the largest time
+in earlier batches, minus the lateness.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Verdict:
 
     expected_rows: int
     collected_rows: int
-    #: Rows that only one of the two has, each as often as it differs.
+    #: Rows that only one of the two has, counted with multiplicity.
     differing_rows: int
-    #: Rows of each bank that had to be dropped.
+    #: Rows of each bank that the stream had to drop.
     late: Mapping[str, int]
 
 
 def check_result(spark: SparkSession, banks: Banks, batches: int, collected: DataFrame) -> Verdict:
-    """Compares what was collected in the first `batches` batches with the batch query over them."""
+    """Compares the output of the first `batches` batches with the batch query over their input."""
     offers = {bank: banks.numbered(spark, bank, 0, batches - 1) for bank in BANKS}
     punctual = on_time(spark, offers, batches)
     expected = joined(punctual, banks.window_s)
@@ -57,7 +57,7 @@ def check_result(spark: SparkSession, banks: Banks, batches: int, collected: Dat
 
 
 def joined(offers: Mapping[str, DataFrame], window_s: int) -> DataFrame:
-    """QUERY 1 before its grouping, as a Spark batch query: one struct for each bank."""
+    """QUERY 1 without its grouping, as a Spark batch query: one struct per bank."""
     structs = [
         frame.select(F.struct(*(c for c in frame.columns if c != "batch")).alias(bank))
         for bank, frame in offers.items()
@@ -75,7 +75,7 @@ def joined(offers: Mapping[str, DataFrame], window_s: int) -> DataFrame:
 def on_time(
     spark: SparkSession, offers: Mapping[str, DataFrame], batches: int
 ) -> dict[str, DataFrame]:
-    """The numbered offers without those that are behind the watermark when they come."""
+    """The numbered offers without those behind the watermark on arrival."""
     marks = watermarks([_largest_times(frame, batches) for frame in offers.values()])
     table = F.broadcast(spark.createDataFrame(list(enumerate(marks)), "batch bigint, mark bigint"))
     return {

@@ -1,9 +1,8 @@
-"""Three cameras whose frames are matched by their pixels within ten seconds, live, and a page of them.
+"""Three live cameras whose frames are matched by their pixels within ten seconds, and a page of matches.
 
-An embedded Spark matches the frames without an equal key: a user's function decides what is alike. Every
-second of the run has a second of frames. In the end the results of the committed batches are compared
-with all combinations of the frames they consumed, tried one by one, and a page shows some of the
-matches.
+An embedded Spark joins the frames with a user's function, without an equal key. Each second of the run
+adds a second of frames. At the end the demonstration tests all combinations of the consumed frames,
+compares the committed results, and writes a page with some matches.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _PATIENCE_S = 300.0
 
 @dataclass(frozen=True)
 class SimilaritySpec:
-    """How long, how fast, how parallel, and where the page goes."""
+    """The length, rate and parallelism of a demonstration, and the path of its page."""
 
     seconds: float = 30
     rate: float = 12.0
@@ -57,22 +56,22 @@ class SimilaritySpec:
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rate <= 0:
             raise SettingsError(
-                f"no demonstration of {self.seconds:g} seconds with {self.rate:g} frames a second",
-                hint="use --seconds and --rows greater than nothing",
+                f"{self.seconds:g} seconds and {self.rate:g} frames a second must be positive",
+                hint="for example --seconds 30 --rows 12",
             )
         Adapt(slots=self.slots)
 
 
 @dataclass(frozen=True)
 class SimilarityResult:
-    """What the run gave, and whether it was right."""
+    """The outcome of a run, and whether it was exact."""
 
     frames: int
     matches: int
     expected: int
     exact: bool
     batches: int
-    #: What a batch took, in the middle.
+    #: Median time of a batch.
     batch_ms: float
     page: str
 
@@ -103,7 +102,7 @@ def run_similarity(spec: SimilaritySpec, show: Callable[[Live], None]) -> Simila
 def _run(
     spark: SparkSession, spec: SimilaritySpec, root: Path, live: Live, show: Callable[[Live], None]
 ) -> int:
-    """The seconds of frames that committed batches have consumed."""
+    """Runs the query; returns how many seconds of frames the committed batches consumed."""
     cameras = Cameras(spec.rate)
     first, second, third = NAMES
     _add(cameras, root, 0)
@@ -129,7 +128,9 @@ def _run(
             if (problem := query.exception()) is not None:
                 raise problem
             if elapsed > spec.seconds + _PATIENCE_S:
-                raise QueryError(f"the query did not take all frames in {_PATIENCE_S:g} s more")
+                raise QueryError(
+                    f"the query did not finish within {_PATIENCE_S:g} s of the last frame"
+                )
             if elapsed < spec.seconds and made < elapsed:
                 _add(cameras, root, made)
                 made += 1
@@ -143,13 +144,13 @@ def _run(
 
 
 def _add(cameras: Cameras, root: Path, number: int) -> None:
-    """Writes a second of frames: a file for each camera, which is there when it is whole."""
+    """Writes a second of frames: a file per camera, visible only when complete."""
     for camera, name in enumerate(NAMES):
         folder = root / name
         folder.mkdir(exist_ok=True)
         hidden = folder / f".{number:06d}.parquet"
         pq.write_table(cameras.second(camera, number), hidden)
-        # Files are read in the order of their times.
+        # Spark reads files in the order of their modification times.
         os.utime(hidden, (number, number))
         hidden.replace(folder / hidden.name[1:])
 
@@ -176,14 +177,14 @@ def _checked(spec: SimilaritySpec, root: Path, live: Live, consumed: int) -> Sim
 
 
 def _written(folder: Path) -> NDArray[np.int64]:
-    """The ids of the matched frames, three of each match."""
+    """The ids of the matched frames, three per match."""
     table = pq.read_table(folder)
     columns = [pc.struct_field(table[name], "id").to_numpy() for name in NAMES]
     return np.stack(columns, axis=1) if table.num_rows else np.empty((0, len(NAMES)), np.int64)
 
 
 def combinations(frames: Sequence[pa.Table]) -> NDArray[np.int64]:
-    """All matches, by comparing every frame with every other; three ids each."""
+    """All matches, from comparing every frame with every other; three ids each."""
     times = [one["ts"].cast(pa.int64()).to_numpy() for one in frames]
     pixels = [_pixels(one) for one in frames]
     near = [_alike(pixels[at], pixels[at + 1]) for at in range(2)]
@@ -199,7 +200,7 @@ def combinations(frames: Sequence[pa.Table]) -> NDArray[np.int64]:
 
 
 def _alike(left: Frame, right: Frame) -> NDArray[np.bool_]:
-    """For each frame of one camera, which of another's are alike."""
+    """For each frame of one camera, which frames of another match."""
     rows = [alike(_Shown(np.broadcast_to(one, right.shape)), _Shown(right)) for one in left]
     return np.stack(rows) if rows else np.empty((0, len(right)), np.bool_)
 
@@ -236,17 +237,19 @@ def page(
         rows.append(f'<div class="match">{"".join(cells)}</div>')
     total = sum(one.num_rows for one in frames)
     verdict = (
-        "all combinations, tried one by one, give the same" if exact else "the check found others"
+        "a test of all combinations finds the same"
+        if exact
+        else "a test of all combinations finds other matches"
     )
     told = (
         f"{total:,} frames of {len(frames)} cameras in {consumed} seconds, {len(found):,} matches "
-        f"within {WINDOW_S} seconds: {verdict}. {len(rows)} of them are shown."
+        f"within {WINDOW_S} seconds: {verdict}. This page shows {len(rows)} of them."
     )
     return _PAGE.format(told=html.escape(told), rows="\n".join(rows))
 
 
 def _png(frame: bytes) -> str:
-    """A frame as a picture inside a page."""
+    """A frame as a data URL that a page can embed."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         check = zlib.crc32(kind + data)
@@ -264,7 +267,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>Frames that are alike</title>
+<title>Matching frames</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; }}
 main {{ display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(18rem, 1fr)); }}
@@ -275,7 +278,7 @@ figcaption {{ color: #666; font-size: 11px; }}
 </style>
 </head>
 <body>
-<h1>Frames that are alike</h1>
+<h1>Matching frames</h1>
 <p>{told}</p>
 <main>
 {rows}

@@ -1,7 +1,7 @@
-"""Descriptions of simulations from plain data: what a person writes in a JSON file.
+"""Builds descriptions of simulations from plain data, such as a user's JSON file.
 
-The codec reads the values; here names are checked first, because a misspelt field that silently keeps
-its default would simulate something else.
+The codec reads the values. This module checks names first: a misspelt field that silently kept its
+default would simulate something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def described(kind: type[_T], found: Any, where: str) -> _T:
-    """A description from plain data; what is left out has its default."""
+    """A description from plain data; missing fields have their defaults."""
     _check_names(kind, found, where)
     try:
         return made(kind, found)

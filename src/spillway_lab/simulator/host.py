@@ -1,11 +1,10 @@
 """A simulated cluster as the host of the one coordinator (spillway/coordinator/host.py).
 
-Nothing outlives a simulation, so the host keeps only the last record and note. Sending is what a
-simulator models: the host gives a move to the carrier that takes its state from slot to slot in virtual
-time, and the carrier's messages are what the coordinator hears.
+The host keeps only the last record and note, since nothing outlives a simulation. A carrier moves state
+in virtual time and sends messages to the coordinator.
 
-Known limitation: no batch waits for state on its way, however much waits for it (`finish_sending`), and
-a simulated cluster keeps its number of slots (`reroute`).
+Known limitation: no batch waits for state in transit (`finish_sending`), and the number of slots is
+fixed (`reroute`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from spillway.protocols.messages import Message
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 
-#: The name of every manifest, where no file is written.
+#: The name of every manifest; no file is written.
 MANIFEST = "simulated"
 
 
@@ -39,12 +38,12 @@ class Transfer:
 
     move: GroupMove
     groups: Ints
-    #: When something was last said of it.
+    #: The time of its last message.
     since_s: float
 
 
 class Carrier(ABC):
-    """Takes the state of moves from slot to slot, and says what became of it."""
+    """Carries the state of moves from slot to slot, and reports on them."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -52,14 +51,14 @@ class Carrier(ABC):
 
     @abstractmethod
     def begin(self, move: GroupMove) -> None:
-        """Takes up a move whose groups have left their sender."""
+        """Starts a move whose groups have left their sender."""
 
     def tick(self, now_s: float) -> None:
         """One tick of virtual time, which ends now."""
         self._now_s = now_s
 
     def messages(self) -> list[tuple[Message, float]]:
-        """What was said since the last call, each with the seconds that it took."""
+        """The messages since the last call, each with the seconds that it took."""
         found, self._messages = self._messages, []
         return found
 
@@ -78,19 +77,19 @@ class SimulatedHost:
         self._notes: dict[Mark, Note] = {}
 
     def note(self, mark: Mark) -> Note | None:
-        """The note of a batch or round, if it was the last that was written."""
+        """The note of a batch or round, if it is the last one written."""
         return self._notes.get(mark)
 
     def write_note(self, mark: Mark, note: Note) -> None:
-        """Keeps a note in place of the one before."""
+        """Replaces the note."""
         self._notes = {mark: note}
 
     def append(self, state: Committed) -> None:
-        """Keeps a record in place of the one before."""
+        """Replaces the record."""
         self.record = state
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
-        """Never asked for: a simulated coordinator is given its slots."""
+        """Never called: a simulated coordinator gets its slots at the start."""
         raise NotImplementedError("a simulated cluster keeps its number of slots")
 
     def discard(self, files: DiscardFiles) -> None:
@@ -101,24 +100,24 @@ class SimulatedHost:
         self._carrier.begin(groups.move)
 
     def messages(self) -> Sequence[tuple[Message, float]]:
-        """What the carrier has said since the last call."""
+        """The carrier's messages since the last call."""
         return self._carrier.messages()
 
     def finish_sending(self) -> None:
-        """Virtual time goes on by itself."""
+        """Does nothing: virtual time advances by itself."""
 
     def prepare_moves(self) -> None:
         """A carrier is always ready."""
 
     def reach(self, step: StepReached) -> None:
-        """No fault is placed in a simulation."""
+        """Does nothing: simulations have no faults."""
 
 
 def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
-    """The coordinator of a query that begins with `state`, in a simulated host.
+    """The coordinator of a query that starts with `state`, in a simulated host.
 
-    It differs from that of a query in what the simulators do not model: budgets of slow slots, turns
-    that the coordinator paces, and slots that share a memory tier.
+    Unlike a real query's, it has nothing that the simulators do not model: budgets of slow slots,
+    turns paced by the coordinator, and slots that share a memory tier.
     """
     rules = Rules.of(terms.adapt, terms.life_us)
     return Conductor(Coordinator(terms, state, rules, always_sends=True), host)
@@ -127,9 +126,9 @@ def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
 def next_batch(
     conductor: Conductor, plan: BatchPlan, records: Mapping[int, SlotRecord], took: Took
 ) -> tuple[BatchPlan, tuple[Event, ...]]:
-    """Commits a batch and begins the next; gives its plan, and what has happened since the last call.
+    """Commits a batch and begins the next; returns its plan, and the events since the last call.
 
-    What was heard between two batches is told at once; the record of the second repeats it.
+    Events between two batches are reported at once; the record of the second batch repeats them.
     """
     told = len(conductor.coordinator.told)
     conductor.commit(plan, records, took)

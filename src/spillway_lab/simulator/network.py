@@ -1,9 +1,8 @@
-"""State on its way from one slot to another.
+"""State in transit from one slot to another.
 
-A move is sent when its rows on the way have been processed (FLUX 5.2: acknowledgements come behind
-them) and its sender's disk is idle. Then it has its part of what links and the whole network carry.
-The sender pays for taking the state out of the operator. What is heard of it are the protocol's own
-messages, which the coordinator takes between its commits.
+A move starts once its rows in transit are processed (FLUX 5.2: acknowledgements follow them) and its
+sender's disk is idle. It shares its links and the network with others. The sender pays for taking state
+out of the operator. The coordinator gets the protocol's own messages between its commits.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from spillway_lab.simulator.host import MANIFEST, Carrier, Transfer
 
 @dataclass
 class _Transfer(Transfer):
-    #: When the rows on their way will have been processed.
+    #: When the rows in transit will be processed.
     quiet_s: float
     bytes_left: float = 0.0
     begun: bool = False
 
 
 class Network(Carrier):
-    """The moves that are being sent."""
+    """The moves in transit."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -35,7 +34,7 @@ class Network(Carrier):
         self._under_way: dict[int, _Transfer] = {}
 
     def begin(self, move: GroupMove) -> None:
-        """Takes up a move whose groups have left their sender."""
+        """Starts a move whose groups have left their sender."""
         quiet = self._now_s + self._drain_s(move.sender)
         groups = np.array(move.groups, np.int64)
         self._under_way[move.move] = _Transfer(move, groups, self._now_s, quiet)
@@ -88,5 +87,5 @@ class Network(Carrier):
         del self._under_way[one.move.move]
 
     def sending(self) -> set[int]:
-        """The groups whose state is between two slots."""
+        """The groups whose state is in transit."""
         return {int(g) for one in self._under_way.values() if one.begun for g in one.groups}

@@ -25,7 +25,7 @@ class Outcome(Generic[S]):
     """The outcome of a simulation."""
 
     scenario: S
-    #: Points at equal distances of virtual time, by name; one of them is "second".
+    #: Points at equal intervals of virtual time, by name; one series is "second".
     series: Mapping[str, tuple[float, ...]]
     totals: Mapping[str, float]
     #: What the checkers found; empty if nothing is wrong.

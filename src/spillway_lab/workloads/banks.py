@@ -2,12 +2,12 @@
 
     brokerName string, price decimal, offerCurrency string, offer int, timestamp timestamp
 
-The query joins the three banks on (offerCurrency, offer) within a window. Everything is drawn by
-hashing the number of the row, natively in Spark. The number of different offers follows from the
-rate: whatever it is, a row has on average one partner in each other bank in the window before it.
+The query joins the banks on (offerCurrency, offer) within a window. Spark hashes row numbers into
+columns. The rate sets the number of distinct offers: a row has on average one partner per other bank in
+the window before it.
 
-Rows arrive up to `DISORDER_MS` out of order, which the lateness allows for. One in `LATE_ONE_IN` is
-held up for longer than that: the stream must drop and count it, unless no watermark is known yet.
+Rows arrive up to `DISORDER_MS` out of order, within the lateness. One in `LATE_ONE_IN` arrives later and
+must be dropped and counted, unless there is no watermark yet.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Banks:
 
     @property
     def rate(self) -> Rate:
-        """The source under every bank."""
+        """The source of every bank."""
         return Rate(self.rows, advance_ms=_SECOND_MS)
 
     @property
     def offers(self) -> int:
-        """Different offers in one currency: as many as leave one partner per bank and window."""
+        """Distinct offers per currency: this many give one partner per bank and window."""
         return max(1, self.rows * self.window_s // len(_CURRENCIES))
 
     def stream(self, spark: SparkSession, bank: str) -> DataFrame:
@@ -62,18 +62,18 @@ class Banks:
         return self._offers(self.rate.stream(spark), bank)
 
     def batch(self, spark: SparkSession, bank: str, first: int, last: int) -> DataFrame:
-        """The offers that the stream gives in the batches `first` to `last`, both included."""
+        """The offers of batches `first` to `last`, inclusive."""
         return self._offers(self.rate.batch(spark, first, last), bank)
 
     def numbered(self, spark: SparkSession, bank: str, first: int, last: int) -> DataFrame:
-        """The same, with the number of its batch on every offer, as `batch`."""
+        """The same offers, with their batch number in the column `batch`."""
         number = self.rate.batch_of(F.col("value")).alias("batch")
         return self._offers(self.rate.batch(spark, first, last), bank, number)
 
     def _offers(self, rows: DataFrame, bank: str, *more: Column) -> DataFrame:
         draw = _drawn_for(bank)
         broker = draw("broker", len(_BROKERS))
-        # A broker's prices begin at a level of its own, so that the answer differs by broker.
+        # Each broker has its own price level, so that the answer differs by broker.
         price_cents = F.lit(95_00) + broker * 7 + draw("price", 10_00)
         held_up_ms = F.when(draw("late", LATE_ONE_IN) == 0, F.lit(_LATE_BY_MS)).otherwise(F.lit(0))
         time_ms = (
@@ -93,7 +93,7 @@ class Banks:
 
 
 def _drawn_for(bank: str) -> Callable[[str, int], Column]:
-    """A function from (what, how many choices) to a choice that looks random, row by row."""
+    """A function (what, number of choices) that draws a pseudo-random choice for each row."""
 
     def draw(what: str, below: int) -> Column:
         return F.pmod(F.xxhash64(F.col("value"), F.lit(f"{bank}.{what}")), F.lit(below))

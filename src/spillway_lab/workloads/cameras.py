@@ -1,12 +1,10 @@
-"""Cameras that see the same scenes: small pictures with something in them, for people to look at.
+"""Cameras that see the same scenes: small pictures that people can look at.
 
     id bigint, ts timestamp, frame binary
 
-A scene is a coloured sky, a ground and a disc, all by its number. A camera sees it a little brighter or
-darker, with noise of its own. Frames of one scene are alike by their pixels (`alike`), others are not.
-Frames come at Poisson times. All follows from the seed.
-
-spillway_lab/workloads/images.py has the images of PSP's experiments, which are larger and show nothing.
+The number of a scene determines its sky, ground and disc. Each camera adds brightness and noise. Frames
+of one scene match by their pixels (`alike`), others do not. They arrive at Poisson times. Everything
+follows from the seed. The larger images of PSP are in spillway_lab/workloads/images.py.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from spillway_lab.workloads.pixels import Bytes, Flags, nearer, times_of
 
 NAMES = ("north", "south", "gate")
 WIDTH, HEIGHT = 80, 60
-#: Mean difference of two bytes below which frames are alike.
+#: Frames match if their bytes differ by less than this on average.
 LIMIT = 20
-#: The most that a camera adds to a byte: brightness and noise.
+#: A camera adds less than this to a byte: brightness, and noise.
 _BRIGHTER, _NOISE = 10, 8
 
 Frame = Bytes
@@ -31,14 +29,14 @@ Frame = Bytes
 
 @dataclass(frozen=True)
 class Cameras:
-    """Three cameras, so many frames a second each, of so many scenes."""
+    """Three cameras that take `rate` frames a second each, of `scenes` scenes."""
 
     rate: float = 12.0
     scenes: int = 60
     seed: int = 7
 
     def second(self, camera: int, number: int) -> pa.Table:
-        """The frames of a camera in one second of event time."""
+        """The frames that a camera takes in one second of event time."""
         rng = np.random.default_rng([self.seed, camera, number])
         count = int(rng.poisson(self.rate))
         times = 1_000_000 * number + np.sort(rng.integers(0, 1_000_000, count))
@@ -57,7 +55,7 @@ class Cameras:
 
 
 def scene(number: int, seed: int = 0) -> Frame:
-    """What there is to see, without a camera."""
+    """The picture of a scene, before a camera changes it."""
     rng = np.random.default_rng([seed, number])
     sky, ground, disc = (rng.integers(20, 215, 3) for _ in range(3))
     down, across = np.mgrid[0:HEIGHT, 0:WIDTH]
@@ -70,11 +68,11 @@ def scene(number: int, seed: int = 0) -> Frame:
 
 
 def seen(picture: Frame, rng: np.random.Generator) -> Frame:
-    """A frame of it."""
+    """A frame that a camera takes of a picture."""
     noise = rng.integers(0, _NOISE, picture.shape, np.uint8)
     return np.asarray(picture + np.uint8(rng.integers(0, _BRIGHTER)) + noise, np.uint8)
 
 
 def alike(one: Any, other: Any) -> Flags:
-    """The predicate over candidate pairs: whether the frames of each are alike, pixel by pixel."""
+    """The predicate over candidate pairs: whether their frames match, pixel by pixel."""
     return nearer(one, other, "frame", LIMIT)

@@ -1,21 +1,18 @@
-"""The streams of DCAPE, section 3.1: join values that come back at a given rate.
+"""The streams of DCAPE, section 3.1: join values that repeat at a given rate.
 
     k bigint, v bigint, payload string
 
-After every `tuple_range` tuples of a stream each join value has been seen `join_rate` times more, so
-that an n-way join gives ever more rows. With several join rates the partition groups are divided into
-as many *classes*, with a rate each, and every class gets the same number of rows. With a skew the
-groups are also divided into two halves, of which one gets `skew` rows for each of the other; they
-change places every `skew_batches` batches (DCAPE, section 4). A class in a half is a *cell*.
+Every `tuple_range` tuples of a stream repeat each join value `join_rate` times, so an n-way join
+produces ever more rows. Several join rates divide the partition groups into *classes* with equally
+many rows. A skew also halves the groups: one half gets `skew` rows for each row of the other, and
+they swap every `skew_batches` batches (DCAPE, section 4). A class within a half is a *cell*.
 
-A row's number decides its cell and its number among the rows of the cell, both in closed form. A cell
-goes round its join values in a fixed order, a different one in each stream: row j has the value at
-place j * odd modulo their number. The keys themselves come from a table, made once, in which a key is
-listed under the cell that its hash falls into. All of it is native in Spark, and the same at every
-replay.
+A row's number gives its cell and its number j within the cell, in closed form. A cell visits its join
+values in a fixed order per stream: row j has the value at place j * odd modulo their count. A table
+lists the keys of each cell by hash. Spark computes all of it, the same at every replay.
 
-Known limitation: the table is kept in Spark's cache until the session ends. A cell's number of join
-values is rounded to a whole number, so a rate that does not divide a cell's rows is met nearly.
+Known limitation: the table stays in Spark's cache until the session ends. A rate that does not divide
+a cell's rows is approximate.
 """
 
 from __future__ import annotations
@@ -33,13 +30,13 @@ from spillway_lab.workloads.rate import Rate
 
 SPREADS = ("interleaved", "contiguous")
 _MOST_STREAMS = len(ascii_lowercase)
-#: Multiples of it, modulo 1, are spread evenly: a stride through the values for every stream.
+#: Its multiples modulo 1 are spread evenly; they give each stream its stride through the values.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
 class Dcape:
-    """Streams a, b, c, ... of `rows` rows a batch each, or of a number for each stream.
+    """Streams a, b, c, ... of `rows` rows a batch: one number for all, or one for each stream.
 
     Example:
         >>> Dcape(tuple_range=30_000, join_rates=(4, 2, 1)).values
@@ -50,11 +47,11 @@ class Dcape:
     rows: int | tuple[int, ...] = 2000
     tuple_range: int = 30_000
     join_rates: tuple[float, ...] = (3,)
-    #: Partition groups, as many as the query has.
+    #: Partition groups; must equal those of the query.
     groups: int = 120
-    #: Group g is of class g modulo the classes, or each class is a range of neighbours.
+    #: "interleaved": group g has class g modulo the classes; "contiguous": classes are ranges of groups.
     spread: str = "interleaved"
-    #: Rows of the busy half of the groups for each row of the other; 1: no halves.
+    #: Rows of the busy half of the groups per row of the other half; 1: no halves.
     skew: int = 1
     skew_batches: int = 10
     #: Characters of the payload.
@@ -73,7 +70,7 @@ class Dcape:
     def _check_rows(self) -> None:
         if isinstance(self.rows, tuple) and len(self.rows) != self.streams:
             raise SettingsError(
-                f"{len(self.rows)} numbers of rows for {self.streams} streams",
+                f"rows has {len(self.rows)} numbers, but there are {self.streams} streams",
                 hint="give one number for all streams, or one for each",
             )
 
@@ -85,7 +82,7 @@ class Dcape:
             )
         if not self.join_rates or min(self.join_rates) <= 0:
             raise SettingsError(
-                f"join_rates={self.join_rates!r} are not rates above 0",
+                f"join_rates={self.join_rates!r} must be positive rates",
                 hint="for example join_rates=(4, 2, 1)",
             )
         if not all(self._cell_groups()):
@@ -96,8 +93,8 @@ class Dcape:
             )
         if min(self.values) < 1:
             raise SettingsError(
-                f"a join rate of {max(self.join_rates):g} is more than a tuple range of "
-                f"{self.tuple_range} has rows for",
+                f"a join rate of {max(self.join_rates):g} needs a tuple range of more than "
+                f"{self.tuple_range} rows",
                 hint="raise tuple_range, or lower the rate",
             )
 
@@ -113,7 +110,7 @@ class Dcape:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The number of join values of each cell, the classes of the first half first."""
+        """The number of join values of each cell; the classes of the first half come first."""
         rows = self.tuple_range / len(self.join_rates) / self.halves
         return tuple(round(rows / rate) for rate in self.join_rates) * self.halves
 
@@ -138,7 +135,7 @@ class Dcape:
         return self._all(spark, lambda rate: rate.stream(spark))
 
     def batch(self, spark: SparkSession, first: int, last: int) -> dict[str, DataFrame]:
-        """The rows that the streams give in the batches `first` to `last`, both included."""
+        """The rows of batches `first` to `last`, inclusive."""
         return self._all(spark, lambda rate: rate.batch(spark, first, last))
 
     def keys(self, spark: SparkSession) -> DataFrame:
@@ -153,10 +150,10 @@ class Dcape:
         return numbered.where(F.col("place") < _by_cell(self.values))
 
     def _candidates(self) -> int:
-        """Numbers among which every cell finds its keys.
+        """How many candidate keys to hash, so that every cell finds enough.
 
-        A cell gets its share of them with the spread of a Poisson count. The margin over what it
-        needs is five or more standard deviations at every size.
+        A cell's share of them varies like a Poisson count. The margin is at least five standard
+        deviations at every size.
         """
         shares = [count / self.groups for count in self._cell_groups()]
         return math.ceil(
@@ -199,14 +196,14 @@ class Dcape:
         classes = len(self.join_rates)
         if self.halves == 1:
             return F.pmod(value, F.lit(classes)), _div(value, classes)
-        # Rows come in patterns: `skew` rows of each class for the busy half, then one for the other.
+        # A pattern of rows repeats: `skew` rows of each class for the busy half, then one for the other.
         phase_rows, pattern = rows * self.skew_batches, (self.skew + 1) * classes
         phase, within = _div(value, phase_rows), F.pmod(value, F.lit(phase_rows))
         place, turn = F.pmod(within, F.lit(pattern)), _div(within, pattern)
         busy = place < self.skew * classes
         kind = F.pmod(place, F.lit(classes))
         half = F.when(busy, F.pmod(phase, F.lit(2))).otherwise(F.pmod(phase + 1, F.lit(2)))
-        # The first half is the busy one in the phases 0, 2, 4, ...; the second in the others.
+        # The first half is busy in the phases 0, 2, 4, ...; the second half in the others.
         was_busy = _div(phase + 1 - half, 2)
         of_phase = [self._rows_of_phase(phase_rows, one) for one in range(classes)]
         before = was_busy * _one_of([n for n, _ in of_phase], kind)
@@ -215,7 +212,7 @@ class Dcape:
         return half * classes + kind, before + now
 
     def _rows_of_phase(self, phase_rows: int, kind: int) -> tuple[int, int]:
-        """How many rows of a class a phase has for the busy half, and for the other."""
+        """The rows of a class in one phase: those of the busy half, and of the other."""
         classes = len(self.join_rates)
         turns, rest = divmod(phase_rows, (self.skew + 1) * classes)
         more = max(0, -(-(rest - kind) // classes))
@@ -223,7 +220,7 @@ class Dcape:
 
 
 def _stride(count: int, number: int) -> int:
-    """A step that visits all of `count` places, for one of the streams."""
+    """The stride of a stream: coprime to `count`, so that it visits all places."""
     step = max(1, int(count * ((number + 1) * _GOLDEN % 1)))
     while math.gcd(step, count) != 1:
         step += 1
@@ -249,6 +246,6 @@ def _whole(name: str, value: int, least: int, most: int | None = None) -> None:
         return
     upto = f" and at most {most}" if most is not None else ""
     raise SettingsError(
-        f"{name}={value!r} is not a whole number of at least {least}{upto}",
+        f"{name}={value!r} must be a whole number of at least {least}{upto}",
         hint=f"for example {name}={getattr(Dcape, name)}",
     )

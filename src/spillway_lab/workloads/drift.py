@@ -1,16 +1,15 @@
-"""A fast stream and two slow ones, of which one selectivity changes: what plans are compared with.
+"""One fast stream and two slow ones; one selectivity changes. The input on which plans are compared.
 
     k bigint, v bigint, ts timestamp
 
-Rows of two streams match where they have keys of a domain that both draw from. There is one domain for
-each pair of streams, and one for all three, so that each pair has the selectivity that is wanted: with f
-and f' the parts of rows of two streams in a domain of n keys, it is f f' / n. From batch `change` on,
-twenty times as many rows of stream a have keys of the domain it has with b; before, these rows match
-nothing. The other pairs stay as they are. Keys are hashes of row numbers, made natively in Spark.
+Rows match on keys from a shared domain: one per pair of streams, and one for all three. If fractions
+f and f' of two streams draw from a domain of n keys, their selectivity is f f' / n. From batch
+`change` on, twenty times as many rows of a draw from its domain with b; before, these rows match
+nothing. Spark hashes row numbers into keys.
 
-Before the change a row of a finds few rows of b, and looking for them first is the cheapest plan. After
-it a row of a finds many rows of b and of c, whichever is looked for first, and it is best to keep the
-combinations of b and c, which are few because both are slow.
+Before the change a row of a finds few rows of b, so the cheapest plan probes b first. After it a row
+of a finds many rows of b and of c. Then the best plan stores the combinations of b and c, which are
+few because both are slow.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from spillway.errors import SettingsError
 from spillway_lab.workloads.rate import Rate
 
 NAMES = ("a", "b", "c")
-#: By how much the selectivity of a and b changes.
+#: The factor by which the selectivity of a and b changes.
 FACTOR = 20
-#: The domains, each of which is known by its place here.
+#: The domains; a domain's number is its place here.
 DOMAINS = ("ab", "ac", "bc", "abc")
-#: Of a thousand rows of each stream, how many draw from each domain after the change; others match
+#: Of a thousand rows of each stream, how many draw from each domain after the change. The rest match
 #: nothing.
 _PARTS = {
     "a": {"ab": 400, "ac": 250, "abc": 50},
@@ -36,21 +35,21 @@ _PARTS = {
     "c": {"ac": 450, "bc": 500, "abc": 50},
 }
 _WHOLE = 1000
-#: Keys of one domain are below this, and those that match nothing above all domains.
+#: Size of a domain's key range. Keys that match nothing lie above all domains.
 _DOMAIN_SIZE = 1 << 40
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Three streams with windows of some batches: `rows` rows of a in a batch, fewer of b and c."""
+    """Three streams with windows of `window_batches`: a has `rows` rows a batch, b and c fewer."""
 
     rows: int
     #: The first batch in which a and b match more often.
     change: int
     window_batches: int = 4
-    #: Rows of b, and of c, that a row of a finds in a window after the change, about.
+    #: About how many rows of b, and of c, a row of a finds in a window after the change.
     partners: float = 20.0
-    #: Rows of c that a row of b finds, over those.
+    #: Rows of c that a row of b finds, as a fraction of `partners`.
     slow_partners: float = 0.3
     #: Rows of a for each row of b and of c.
     slower: int = 10
@@ -59,7 +58,7 @@ class Drift:
     def __post_init__(self) -> None:
         if self.rows < self.slower or self.change < 0 or min(self.keys) < 1:
             raise SettingsError(
-                f"no input of {self.rows} rows a batch with {self.partners} partners",
+                f"{self.rows} rows a batch are too few for {self.partners} partners",
                 hint="use more rows, or fewer partners",
             )
 
@@ -72,7 +71,7 @@ class Drift:
             share = _PARTS[one][one + other] * _PARTS[other][one + other] / _WHOLE**2
             return int(share * slow / partners)
 
-        # A row of all three's domain finds one row of b and one of c.
+        # In the domain of all three, a row finds one row of b and one of c.
         return (
             pair("a", "b", self.partners),
             pair("a", "c", self.partners),
@@ -81,7 +80,7 @@ class Drift:
         )
 
     def rate(self, name: str) -> Rate:
-        """The source under a stream."""
+        """The source of a stream."""
         rows = self.rows if name == "a" else self.rows // self.slower
         return Rate(rows, advance_ms=self.advance_ms)
 
@@ -90,7 +89,7 @@ class Drift:
         return {name: self._keyed(self.rate(name).stream(spark), name) for name in NAMES}
 
     def batch(self, spark: SparkSession, first: int, last: int) -> dict[str, DataFrame]:
-        """The rows that the streams give in the batches `first` to `last`, both included."""
+        """The rows of batches `first` to `last`, inclusive."""
         return {
             name: self._keyed(self.rate(name).batch(spark, first, last), name) for name in NAMES
         }
@@ -99,9 +98,9 @@ class Drift:
         value, place, rate = F.col("value"), F.lit(NAMES.index(name)), self.rate(name)
         drawn = F.pmod(F.xxhash64(value, place), F.lit(_WHOLE))
         chance = F.xxhash64(value, place + F.lit(len(NAMES)))
-        # Rows of a that are of the domain it has with b by their number, but not before the change.
+        # Most of a's rows in the domain shared with b draw from it only after the change.
         early = rate.batch_of(value) < F.lit(self.change)
-        # No key of another stream is like these.
+        # No other stream has these keys.
         nothing = F.lit(_DOMAIN_SIZE * (len(DOMAINS) + NAMES.index(name))) + F.pmod(
             chance, F.lit(_DOMAIN_SIZE)
         )
@@ -115,7 +114,7 @@ class Drift:
             own = F.lit(at * _DOMAIN_SIZE) + F.pmod(chance, F.lit(keys))
             key = F.when(here, own).otherwise(key)
             begin += part
-        # Rows of a batch are spread evenly over its event time, none of them late.
+        # A batch spreads its rows evenly over its event time; none is late.
         within_ms = F.floor(F.pmod(value, F.lit(rate.rows)) * self.advance_ms / rate.rows)
         time_ms = F.unix_millis(F.col("timestamp")) + within_ms.cast("bigint")
         return rows.select(

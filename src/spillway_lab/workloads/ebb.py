@@ -1,14 +1,12 @@
-"""Three streams of one rate, two of which ebb: the workload of PLANS 5.2.
+"""Three streams of equal rate, two of which slow down: the workload of PLANS 5.2.
 
     stream string, id bigint, k bigint, ts timestamp
 
-Rows come at Poisson times. From `change_s` on b and c have one in `factor` of the rows that they had; a
-goes on. Keys are drawn as in spillway_lab/workloads/drift.py: there is a domain for each pair of
-streams, and one for all three, so that rows match in many pairs and in few combinations of three. The
-pairs a, c and b, c match `more` times as often as a, b: while the rates are alike, ((a b) c) makes the
-fewest combinations on its way, and when they are not, (a (b c)) does.
-
-All follows from the seed: a row is the same however the input is cut into files.
+Rows arrive at Poisson times. From `change_s` on, b and c keep one in `factor` of their rows. Keys come
+from domains as in spillway_lab/workloads/drift.py: many pairs match, few combinations of three do. The
+pairs (a, c) and (b, c) match `more` times as often as (a, b). At first ((a b) c) makes the fewest
+intermediate combinations; after the change (a (b c)) does. A row depends only on the seed, not on how
+the input is cut into files.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from spillway_lab.simulator.ring.arrivals import poisson_times
 
 NAMES = ("a", "b", "c")
 SCHEMA = "stream string, id bigint, k bigint, ts timestamp"
-#: The part of the rows of a stream that draws from each of its two pairs' domains; and from that of all.
+#: Fractions of a stream's rows: those in the domain of each of its two pairs, and in that of all three.
 PAIRED, TRIPLED = 0.45, 0.1
-#: The domains of each stream: of its pairs with the others, in the order ab, ac, bc, and that of all.
+#: The domains of each stream; 0 to 2 are the pairs ab, ac, bc, and 3 is all three.
 _DOMAINS = {"a": (0, 1, 3), "b": (0, 2, 3), "c": (1, 2, 3)}
-#: Keys of one domain are below this.
+#: Size of a domain's key range.
 _DOMAIN_SIZE = 1 << 40
 
 
@@ -47,17 +45,17 @@ class Ebb:
     seconds: float
     change_s: float = 3.0
     factor: float = 20.0
-    #: Rows of b that a row of a finds among all that came before the change, on average.
+    #: Mean number of rows of b from before the change that a row of a finds.
     partners: float = 12.0
     more: float = 1.25
-    #: Results that a row of a completes with them.
+    #: Mean number of results that a row of a completes with them.
     results: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
         if min(self.keys) < 1:
             raise SettingsError(
-                f"no streams of {self.rate:g} rows a second whose rows find {self.partners:g} others",
+                f"{self.rate:g} rows a second are too few for {self.partners:g} partners",
                 hint="use a higher rate, or fewer partners",
             )
 
@@ -66,13 +64,13 @@ class Ebb:
         """How many keys each domain has."""
         rows = self.rate * self.change_s
         pair = PAIRED**2 * rows / self.partners
-        # The number of rows that a row of the common domain finds in each other stream.
+        # Rows that a row in the common domain finds in each other stream.
         each = (self.results / TRIPLED) ** 0.5
         return int(pair), int(pair / self.more), int(pair / self.more), int(TRIPLED * rows / each)
 
     @cached_property
     def times(self) -> dict[str, NDArray[np.float64]]:
-        """The seconds at which the rows of each stream come."""
+        """The seconds at which the rows of each stream arrive."""
         ebbing = [(0.0, self.rate), (self.change_s, self.rate / self.factor)]
         rates = {"a": [(0.0, self.rate)], "b": ebbing, "c": ebbing}
         rng = np.random.default_rng([self.seed, 0])
@@ -84,7 +82,7 @@ class Ebb:
         return {name: self._drawn(at, name) for at, name in enumerate(NAMES)}
 
     def table(self, name: str, since_s: float, until_s: float) -> pa.Table:
-        """The rows of a stream that come in [since_s, until_s)."""
+        """The rows of a stream that arrive in [since_s, until_s)."""
         times = self.times[name]
         first, last = np.searchsorted(times, [since_s, until_s]).tolist()
         micros = (times[first:last] * 1e6).astype(np.int64)
@@ -98,7 +96,7 @@ class Ebb:
         )
 
     def rows(self, until_s: float) -> int:
-        """Rows of all streams that have come until then."""
+        """Rows of all streams that arrive before `until_s`."""
         return sum(int(np.searchsorted(times, until_s)) for times in self.times.values())
 
     def _drawn(self, at: int, name: str) -> NDArray[np.int64]:

@@ -2,11 +2,9 @@
 
     id bigint, ts timestamp, image fixed_size_binary(3 * pixels)
 
-An image shows one of `scenes` scenes, with noise of its own. Images of one scene are alike by their
-pixels, others are not, so the part of pairs that match is one in `scenes`. All follows from the seed:
-a row is the same however the input is cut into batches.
-
-The predicate `alike` compares the pixels of candidate pairs, at a cost in proportion to them.
+An image is one of `scenes` scenes plus noise. Images of one scene match, so one pair in `scenes` does.
+The cost of the predicate `alike` is proportional to the pixels. A row depends only on the seed, not on
+how the input is cut into batches.
 """
 
 from __future__ import annotations
@@ -24,15 +22,15 @@ from spillway_lab.simulator.ring.arrivals import poisson_times
 from spillway_lab.workloads.pixels import Bytes, Flags, nearer, times_of
 
 PIXELS = {"small": 5_000, "middle": 10_000, "large": 20_000}
-#: Mean difference of two bytes below which images are alike. Bytes of different scenes differ by 85 on
-#: average, those of one scene by less than twice the noise.
+#: Images match if their bytes differ by less than this on average. Bytes of different scenes differ by
+#: 85 on average, those of one scene by less than twice the noise.
 LIMIT = 30
 _NOISE = 8
 
 
 @dataclass(frozen=True)
 class Images:
-    """Some streams of images, `seconds` long.
+    """Streams of images, `seconds` long.
 
     Example:
         >>> rows = Images(streams=2, seconds=1.0, rate=20.0).table(0, 0.0, 1.0)
@@ -42,7 +40,7 @@ class Images:
 
     streams: int = 3
     size: str = "small"
-    #: Rows a second of each stream, and for how long.
+    #: Rows a second of each stream, and the length of the streams.
     rate: float = 50.0
     seconds: float = 60.0
     scenes: int = 20
@@ -56,7 +54,8 @@ class Images:
             )
         if self.streams < 1 or self.scenes < 1 or self.rate <= 0:
             raise SettingsError(
-                f"no images of {self.scenes} scenes in {self.streams} streams of {self.rate:g} a second",
+                f"{self.scenes} scenes, {self.streams} streams and {self.rate:g} images a second must "
+                "be positive",
                 hint="use at least one scene and one stream, and a rate above 0",
             )
 
@@ -67,12 +66,12 @@ class Images:
 
     @property
     def selectivity(self) -> float:
-        """The part of all pairs that are alike."""
+        """The fraction of all pairs that match."""
         return 1.0 / self.scenes
 
     @cached_property
     def times(self) -> tuple[NDArray[np.float64], ...]:
-        """The seconds at which the rows of each stream come."""
+        """The seconds at which the rows of each stream arrive."""
         rng = np.random.default_rng([self.seed, 0])
         rates = [(0.0, self.rate)]
         return tuple(poisson_times(rates, self.seconds, rng) for _ in range(self.streams))
@@ -83,7 +82,7 @@ class Images:
         return rng.integers(0, self.scenes, len(self.times[stream]))
 
     def table(self, stream: int, since_s: float, until_s: float) -> pa.Table:
-        """The rows of a stream that come in [since_s, until_s)."""
+        """The rows of a stream that arrive in [since_s, until_s)."""
         times = self.times[stream]
         first, last = np.searchsorted(times, [since_s, until_s]).tolist()
         pixels = self._pixels(stream, first, last)
@@ -102,7 +101,7 @@ class Images:
         scenes = self.scene_of(stream)[first:last]
         pixels = np.empty((last - first, self.width), np.uint8)
         for row, scene in enumerate(scenes.tolist()):
-            # A generator of its own for each row, so that it is the same in every batch.
+            # Each row has its own generator, so that it is the same in every batch.
             rng = np.random.default_rng([self.seed, 2, stream, first + row])
             noise = rng.integers(0, _NOISE, self.width, np.uint8)
             np.add(_scene(self.seed, scene, self.width), noise, out=pixels[row])
@@ -111,11 +110,11 @@ class Images:
 
 @lru_cache(maxsize=256)
 def _scene(seed: int, scene: int, width: int) -> Bytes:
-    """A scene without noise; dark enough for noise to be added."""
+    """A scene without noise; its bytes leave room for noise."""
     rng = np.random.default_rng([seed, 3, scene])
     return rng.integers(0, 256 - _NOISE, width, np.uint8)
 
 
 def alike(left: Any, right: Any) -> Flags:
-    """The predicate over candidate pairs: whether the images of each are alike, pixel by pixel."""
+    """The predicate over candidate pairs: whether their images match, pixel by pixel."""
     return nearer(left, right, "image", LIMIT)

@@ -2,10 +2,9 @@
 
     k bigint, v bigint [, payload string] [, ts timestamp]
 
-Row number r of stream i has the key r * odd_i modulo 2^m, where 2^m is the first power of two that is
-not less than the rows of the run. Multiplying by an odd number permutes the numbers below 2^m, so no
-key comes twice in a stream, and the row of another stream with the same key comes up to as many
-batches later as the run has. The input is made natively in Spark, at almost no cost.
+Row r of stream i has the key r * odd_i modulo 2^m, the smallest power of two not below the rows of the
+run. An odd factor permutes the numbers below 2^m, so keys are unique in a stream. Equal keys of two
+streams can be as far apart as the run is long. Spark makes the input at almost no cost.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from spillway_lab.workloads.rate import Rate
 
 NAMES = ("a", "b", "c")
 PAYLOAD_CHARACTERS = 40
-#: Odd, different in their lowest three bits, and with bits set all over.
+#: Odd, different in their lowest three bits, with set bits throughout.
 _ODD = (2_654_435_761, 2_246_822_519, 3_266_489_917)
 #: Products of a row number and a multiplier below 2^m stay within a bigint.
 _MOST_BITS = 31
@@ -43,7 +42,7 @@ class Pairs:
     def __post_init__(self) -> None:
         if not 2 <= self.streams <= len(NAMES) or self.rows < 1 or self.batches < 1:
             raise SettingsError(
-                f"no input of {self.streams} streams, {self.rows} rows and {self.batches} batches",
+                f"cannot make {self.streams} streams of {self.rows} rows in {self.batches} batches",
                 hint=f"use 2 to {len(NAMES)} streams, and at least one row and one batch",
             )
         if self.key_bits > _MOST_BITS:
@@ -64,11 +63,11 @@ class Pairs:
 
     @property
     def rate(self) -> Rate:
-        """The source under every stream."""
+        """The source of every stream."""
         return Rate(self.rows, advance_ms=self.advance_ms)
 
     def matches(self, batches: int) -> int:
-        """The rows that the join of the first two streams has after this many batches, by arithmetic.
+        """The rows in the join of the first two streams after this many batches, by arithmetic.
 
         Row r of one stream has the key of row r * odd_a / odd_b of the other, modulo 2^m.
 
@@ -92,7 +91,7 @@ class Pairs:
         }
 
     def batch(self, spark: SparkSession, first: int, last: int) -> dict[str, DataFrame]:
-        """The rows that the streams give in the batches `first` to `last`, both included."""
+        """The rows of batches `first` to `last`, inclusive."""
         return {
             name: self._keyed(self.rate.batch(spark, first, last), number)
             for number, name in enumerate(NAMES[: self.streams])
@@ -109,7 +108,7 @@ class Pairs:
             )
             columns.append(text.alias("payload"))
         if self.times:
-            # Rows of a batch are spread evenly over its event time, none of them late.
+            # A batch spreads its rows evenly over its event time; none is late.
             within_ms = F.floor(F.pmod(value, F.lit(self.rows)) * self.advance_ms / self.rows)
             time_ms = F.unix_millis(F.col("timestamp")) + within_ms.cast("bigint")
             columns.append(F.timestamp_millis(time_ms).alias("ts"))

@@ -1,7 +1,7 @@
-"""What the workloads of images have in common: when they begin, and how images are compared.
+"""What the image workloads share: when their event time starts, and how they compare images.
 
-An image is a row of bytes. Two are compared by the mean difference of their bytes, at a cost in
-proportion to them; each workload says below which difference its images are alike.
+An image is a row of bytes. Two images are compared by the mean difference of their bytes, at a cost
+proportional to the bytes. Each workload sets the limit below which its images match.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-#: Event time begins here, as in the other workloads: 2024-01-01T00:00:00Z.
+#: Event time starts here, as in the other workloads: 2024-01-01T00:00:00Z.
 START_US = 1_704_067_200_000_000
-#: Pairs whose pixels are compared at once: their bytes stay in a processor's cache.
+#: Bytes of the images compared at once, few enough to stay in a processor's cache.
 _BLOCK_BYTES = 1 << 20
-#: Bytes whose sum is sure to fit 32 bits, which is quicker than 64.
+#: The sum of this many bytes fits 32 bits, which is faster than 64.
 _SHORT = 1 << 24
 
 Bytes = NDArray[np.uint8]
@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 
 def times_of(after_us: NDArray[np.int64]) -> pa.Array:
-    """A column of times, given in microseconds from the beginning."""
+    """A column of times, given in microseconds since the start."""
     return pa.array(START_US + after_us, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
@@ -49,6 +49,6 @@ def difference(left: Bytes, right: Bytes) -> NDArray[np.float64]:
 
 
 def nearer(left: Any, right: Any, column: str, limit: float) -> Flags:
-    """For each candidate pair, whether the images of a column differ by less than a limit."""
+    """For each candidate pair, whether its images in a column differ by less than a limit."""
     apart = difference(left.matrix(column), right.matrix(column))
     return np.asarray(apart < limit)

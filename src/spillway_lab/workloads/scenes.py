@@ -1,11 +1,10 @@
-"""Two streams of images made natively in Spark, and one number each: the input of the benchmark of PSP.
+"""Two streams of images with a number each, made in Spark: the input of the PSP benchmark.
 
     id bigint, x double, image binary, ts timestamp
 
-An image is one of some scenes, the bytes of which are a hash of its number again and again: those of
-another scene differ by 85 on average. The numbers are spread evenly over [0, 1), so a band of a given
-width has a given part of all pairs. Images with noise, of all sizes, are in
-spillway_lab/workloads/images.py.
+An image repeats a hash of its scene's number; bytes of different scenes differ by 85 on average. The
+numbers x are uniform in [0, 1), so a band's width sets its fraction of pairs.
+spillway_lab/workloads/images.py has noisy images of all sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _DIGITS = 128
 
 @dataclass(frozen=True)
 class Scenes:
-    """`rows` images a batch in each of two streams, of `pixels` RGB pixels; none without pixels."""
+    """Two streams of `rows` rows a batch, with images of `pixels` RGB pixels; 0: without images."""
 
     rows: int
     pixels: int = 0
@@ -33,7 +32,7 @@ class Scenes:
 
     @property
     def rate(self) -> Rate:
-        """The source under both streams."""
+        """The source of both streams."""
         return Rate(self.rows, advance_ms=self.advance_ms)
 
     def stream(self, spark: SparkSession) -> dict[str, DataFrame]:
@@ -41,7 +40,7 @@ class Scenes:
         return {name: self._shown(self.rate.stream(spark), name) for name in NAMES}
 
     def batch(self, spark: SparkSession, first: int, last: int) -> dict[str, DataFrame]:
-        """The rows that the streams give in the batches `first` to `last`, both included."""
+        """The rows of batches `first` to `last`, inclusive."""
         return {name: self._shown(self.rate.batch(spark, first, last), name) for name in NAMES}
 
     def _shown(self, rows: DataFrame, name: str) -> DataFrame:

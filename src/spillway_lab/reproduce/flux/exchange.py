@@ -1,4 +1,4 @@
-"""FLUX section 4: a load that goes round the machines, and a buffer that absorbs it."""
+"""FLUX section 4: a load that moves from machine to machine, and a buffer that absorbs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spillway_lab.simulator.cluster.presets import baseline, rotating
 from spillway_lab.simulator.cluster.scenario import Exchange
 
 FLUX, EXCHANGE, UNLOADED = "Flux", "Exchange", "unloaded"
-#: Rows that each source can keep; the paper's later experiments have 2,048, or 160 kB.
+#: Rows that each source can buffer; the paper's later experiments use 2,048, or 160 kB.
 BUFFERS = (0, 32, 64, 128, 256, 512, 1024, 2048)
 #: What counts as near the unloaded case, and as near half of it.
 NEAR, HALF = 0.95, 0.65
@@ -79,6 +79,6 @@ EXCHANGE_FIGURES = (
         lambda found: found.totals["rows_per_s"],
         _judge,
         _words,
-        "A process that takes 0.57 of a processor goes round the 32 machines, 0.5 s on each, for 16 s.",
+        "A process that takes 0.57 of a processor visits the 32 machines in turn, 0.5 s each, for 16 s.",
     ),
 )

@@ -1,4 +1,4 @@
-"""FLUX section 6.4: load and too little memory at once, and the policy that looks at both."""
+"""FLUX section 6.4: load and memory pressure at once, and the policy that considers both."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from spillway_lab.simulator.cluster.presets import EXTERNAL
 from spillway_lab.simulator.cluster.scenario import MB, Disturbance
 from spillway_lab.simulator.cluster.simulation import Result
 
-#: Of throughputs that are to be equal, and of one that is to be larger.
+#: Ratios of throughput that count as equal, and as larger.
 EQUAL, LARGER = 0.9, 1.05
-#: What counts as halved.
+#: The ratio of latency that counts as halved.
 HALVED = 1.8
 LAST_S = 40.0
 
@@ -49,7 +49,7 @@ def _ends(value: Callable[[Result, float], float], results: Results) -> dict[str
 
 
 def _settled_s(found: Result) -> float:
-    """The second from which on throughput stays within a tenth of what it ends with."""
+    """The second from which throughput stays within a tenth of its final value."""
     end = steady_rows(found, LAST_S)
     pairs = zip(found.series["second"], found.series["rows_per_s"], strict=True)
     return max((at for at, rows in pairs if rows < EQUAL * end), default=0.0) + 1
@@ -96,7 +96,7 @@ def _words_waits(measured: Mapping[str, Any]) -> str:
 
 _HEAVY = (
     "Every machine is loaded; half of them have 512 MB less memory, the others 262 MB less, just enough "
-    "to have one group on disk. Each run is 240 s, of which the last 40 count."
+    "to put one group on disk. Each run lasts 240 s, and the last 40 s count."
 )
 
 HYBRID_FIGURES = (
@@ -113,7 +113,7 @@ HYBRID_FIGURES = (
         "rows_per_s",
         _judge_medium,
         _words_rows,
-        "Each run is 240 s, of which the last 40 count.",
+        "Each run lasts 240 s, and the last 40 s count.",
     ),
     SimulatedFigure(
         "flux-15b",
@@ -135,7 +135,7 @@ HYBRID_FIGURES = (
         "good as memory-based.",
         "latency reduced by a factor of two",
         "virtual seconds",
-        "seconds a row takes, on average",
+        "mean latency of a row, s",
         partial(_mixed, medium=False),
         "latency_s",
         _judge_heavy_waits,

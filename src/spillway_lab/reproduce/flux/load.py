@@ -1,4 +1,4 @@
-"""FLUX section 5.4: processing load that stays, and how the load-balancing policy answers it."""
+"""FLUX section 5.4: a lasting processing load, and how the load-balancing policy answers it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNLOADED, STATIC, BALANCED = "unloaded", "static", "load balancing"
 SLOTS = 32
 #: The policy's parameters in 5.4; th_imb and th_util are the defaults.
 LOAD = {"strategy": "flux-load", "delta_min": "10 ms"}
-#: Part of what the processors allow that counts as rebalanced; and the seconds that it may take.
+#: Fraction of what the processors allow that counts as rebalanced; and the seconds to get there.
 RESTORED, WITHIN_S = 0.9, 15.0
 #: What counts as a sudden drop of the throughput.
 SUDDEN = 0.6
@@ -32,7 +32,7 @@ DELTAS_MS = (10, 25, 50, 100, 150, 250, 500)
 
 
 def allowed(loaded: int) -> float:
-    """The fraction of all processors that this many loaded machines leave.
+    """The fraction of all processor time that `loaded` loaded machines leave.
 
     Example:
         >>> allowed(0), round(allowed(32), 2)
@@ -42,7 +42,7 @@ def allowed(loaded: int) -> float:
 
 
 def some_slots(count: int, seed: int, first: int | None = None) -> tuple[int, ...]:
-    """Machines at random, one of them given."""
+    """Random machines, including `first` if given."""
     order = np.random.default_rng(seed).permutation(SLOTS).tolist()
     if first is not None:
         order = [first, *(slot for slot in order if slot != first)]
@@ -77,9 +77,10 @@ def _judge_perturbed(points: Points, results: Results) -> Verdict:
 
 def _words_perturbed(measured: Mapping[str, Any]) -> str:
     return (
-        f"the load of second 1 is felt in second {measured['felt_s']:g}, when the skew buffer is full; "
-        f"static falls to {measured['static_part']:.2f} of the unloaded throughput; load balancing has "
-        f"{RESTORED:g} of what the processors allow from second {measured['restored_s']:g} on, and "
+        f"the load starts in second 1 and is felt in second {measured['felt_s']:g}, when the skew "
+        f"buffer is full; static falls to {measured['static_part']:.2f} of the unloaded throughput; "
+        f"load balancing has {RESTORED:g} of what the processors allow from second "
+        f"{measured['restored_s']:g} on, and "
         f"{measured['balanced_part']:.2f} of the unloaded case at the end, after {measured['moved']} "
         "moves"
     )
@@ -155,12 +156,13 @@ def _words_skewed(measured: Mapping[str, Any]) -> str:
     parts, beats = measured["vs_static_unloaded"], measured["beats_from_ms"]
     free, loaded = parts[f"{BALANCED}, {UNLOADED}"], parts[f"{BALANCED}, loaded"]
     told = (
-        f"of the static, unloaded throughput, load balancing has {free['10']:.2f} at 10 ms and "
-        f"{free['250']:.2f} at 250 ms; loaded, static has {parts[f'{STATIC}, loaded']['10']:.2f}, load "
-        f"balancing {loaded['10']:.2f} and {loaded['250']:.2f}"
+        f"relative to static, unloaded throughput, load balancing has {free['10']:.2f} at 10 ms and "
+        f"{free['250']:.2f} at 250 ms; under load, static has "
+        f"{parts[f'{STATIC}, loaded']['10']:.2f}, load balancing {loaded['10']:.2f} and "
+        f"{loaded['250']:.2f}"
     )
     for name, ms in beats.items():
-        told += f"; {name}, it is above 1 " + ("nowhere" if ms is None else f"from {ms:g} ms on")
+        told += f"; {name}, it exceeds 1 " + ("nowhere" if ms is None else f"from {ms:g} ms on")
     return told
 
 
@@ -193,7 +195,7 @@ LOAD_FIGURES = (
         steady_rows,
         _judge_degrading,
         _words_degrading,
-        "Machines are chosen at random; each run is 60 s, of which the last 20 count.",
+        "Machines are chosen at random; each run lasts 60 s, and the last 20 s count.",
     ),
     SimulatedFigure(
         "flux-9",
@@ -208,9 +210,8 @@ LOAD_FIGURES = (
         lambda found: found.totals["rows_per_s"],
         _judge_skewed,
         _words_skewed,
-        "80 % of the rows fall on 20 % of the keys, and again so within these, so that the hottest "
-        "group has a quarter of all rows. The machine that has it is one of the 8 loaded ones. Each run "
-        "is 60 s.",
+        "80 % of the rows fall on 20 % of the keys, and likewise within these, so that the hottest "
+        "group has a quarter of all rows. Its machine is one of the 8 loaded ones. Each run lasts 60 s.",
         log_x=True,
     ),
 )

@@ -1,7 +1,6 @@
 """FLUX section 6.3: too little memory, groups that take turns, and a policy that spreads them.
 
-Groups of 6 MB, 128 for each machine: 768 MB of its 1 GB. A machine whose memory falls to 512 MB has room
-for 85 of them.
+Each machine has 1 GB, and 128 groups of 6 MB: 768 MB. With 512 MB it has room for 85 of them.
 """
 
 from __future__ import annotations
@@ -30,14 +29,15 @@ _STRATEGIES = {
     LOAD: "flux-load",
     HYBRID: "flux-hybrid",
 }
-#: Groups of a machine, and those that 512 MB have room for.
+#: Groups of a machine, and groups that fit in 512 MB.
 GROUPS, ROOM = 128, 85
 PERTURBED = (0, 1, 2, 4, 8, 12, 16)
-#: t_gap is the time to read a group, the paper's rule of thumb.
+#: t_gap is the time to read a group: the paper's rule of thumb.
 _T_GAP = "305 ms"
-#: Parts of the unloaded throughput: what counts as degraded, and as restored.
+#: Fractions of the unloaded throughput that count as degraded, and as restored.
 DEGRADED, RESTORED = 0.6, 0.95
-#: How many times longer rows take, to be orders of magnitude; and again as short as in memory.
+#: Multiples of the latency in memory: at least the first is orders of magnitude, at most the second is
+#: as good as memory.
 ORDERS, IN_MEMORY = 100, 2.0
 
 
@@ -101,17 +101,17 @@ def _judge_latency(points: Points, results: Results) -> Verdict:
 
 def _words_throughput(measured: Mapping[str, Any]) -> str:
     return (
-        f"while memory is given up, throughput falls to {measured['least_part']:.2f} of the unloaded "
-        f"case; static stays at {measured['static_part']:.2f}, with {measured['on_disk']} groups on "
-        f"disk; with the policy it is restored from second {measured['restored_s']} on"
+        f"while the machine frees memory, throughput falls to {measured['least_part']:.2f} of the "
+        f"unloaded case; static stays at {measured['static_part']:.2f}, with {measured['on_disk']} "
+        f"groups on disk; the policy restores it from second {measured['restored_s']} on"
     )
 
 
 def _words_latency(measured: Mapping[str, Any]) -> str:
     return (
         f"static ends with {measured['static_latency_s']:.3f} s, against "
-        f"{measured['usual_latency_s'] * 1e6:.0f} µs in memory; with the policy it is at most "
-        f"{measured['most_latency_s']:.3f} s, and that of memory from second "
+        f"{measured['usual_latency_s'] * 1e6:.0f} µs in memory; with the policy latency peaks at "
+        f"{measured['most_latency_s']:.3f} s, and is within {IN_MEMORY:g} x that of memory from second "
         f"{measured['in_memory_s']} on"
     )
 
@@ -152,9 +152,9 @@ def _judge_rows(points: Points, results: Results) -> Verdict:
 
 
 def allowed_by_memory(machines: int) -> float:
-    """The part of the unloaded throughput that is left when all groups are in memory somewhere.
+    """The fraction of the unloaded throughput that remains if every group is in memory somewhere.
 
-    Groups that have no room are with the other machines, which so have more to do.
+    Groups without room move to the other machines, which then have more work.
 
     Example:
         >>> allowed_by_memory(0), round(allowed_by_memory(12), 2)
@@ -185,8 +185,8 @@ def _words_several(what: str, measured: Mapping[str, Any]) -> str:
 
 _ONE = "The first machine's memory falls from 1 GB to 512 MB in the first second."
 _SEVERAL = (
-    "Machines are chosen at random; each run is 240 s, of which the last 20 count. Rebalancing takes "
-    "longer than in the paper, so the runs do."
+    "Machines are chosen at random; each run lasts 240 s, and the last 20 s count. Rebalancing takes "
+    "longer than in the paper, so the runs are longer too."
 )
 MEMORY_FIGURES = (
     SimulatedFigure(
@@ -212,7 +212,7 @@ MEMORY_FIGURES = (
         "the memory-based policy it returns to it.",
         "high while groups that come back process what was spilled; that of memory from second 37 on",
         "virtual seconds",
-        "seconds a row takes, on average",
+        "mean latency of a row, s",
         _one,
         "latency_s",
         _judge_latency,
@@ -244,7 +244,7 @@ MEMORY_FIGURES = (
         "the memory-based policy it stays that of memory until all memory is used up, at 16 machines.",
         "several orders of magnitude in the static case; with the policy the rise comes at 16",
         "machines with 512 MB",
-        "seconds a row takes, on average",
+        "mean latency of a row, s",
         _several,
         steady_latency,
         _judge_waits,

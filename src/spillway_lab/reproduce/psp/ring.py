@@ -26,10 +26,10 @@ from spillway_lab.workloads.images import PIXELS
 SELECTIVITIES = (0.05, 0.1, 0.5)
 #: The length at which the paper's ring responds best with the highest selectivity.
 _PAPER_BEST = 14
-#: A ring this much slower than the best one has clearly become too long.
+#: A ring this many times slower than the best one is clearly too long.
 _RISEN = 1.05
-#: The lines, and other settings: the paper does not say how its rows got from node to node, which image
-#: its lines are for, or how many rows were in the ring.
+#: The setting of the lines, and all settings tried: the paper does not say how rows travel between
+#: nodes, which image size its lines have, or how many rows are in the ring.
 SETTING = Setting()
 TRIED = tuple(
     Setting(size, network, interleave)
@@ -62,12 +62,12 @@ def _others() -> PspRuns:
 
 
 def _longer(best: Mapping[str, int]) -> bool:
-    """Whether the smaller the selectivity is, the longer is the best ring."""
+    """Whether the best ring is longer with a smaller selectivity."""
     return best["0.05"] > best["0.5"] and best["0.05"] >= best["0.1"] >= best["0.5"]
 
 
 def _told(setting: Setting, results: PspResults) -> dict[str, Any]:
-    """The best lengths in a setting, and whether such rings have time for all that comes."""
+    """The best lengths in a setting, and whether such rings keep up with arriving rows."""
     best, late = {}, 0.0
     for s in SELECTIVITIES:
         by_n = results[tried(setting, s)]
@@ -79,7 +79,7 @@ def _told(setting: Setting, results: PspResults) -> dict[str, Any]:
         "pixels": PIXELS[setting.size],
         "interleave": setting.interleave,
         "best_slots": best,
-        # A second of rows may be on its way at any time.
+        # One second of rows may be in transit at any time.
         "keeps_up": late <= 1.0,
         "longer_with_smaller_selectivity": _longer(best),
     }
@@ -99,7 +99,7 @@ def _judge_response(points: Points, results: PspResults) -> Verdict:
     rises = at_end["0.5"] >= _RISEN * least["0.5"]
     longer = _longer(best)
     free = SETTING.ring(LENGTHS[-1])
-    # The same selectivity, read as a part of all pairs.
+    # The same selectivity, read as a fraction of all pairs.
     literal = free.changed(found=0.5 * free.rate * free.window_s)
     measured = {
         "best_slots": best,
@@ -116,7 +116,7 @@ def _judge_response(points: Points, results: PspResults) -> Verdict:
             utilisation(literal.sources(free.rate), free.costs, LENGTHS[-1]), 1
         ),
     }
-    # Fewer runs are judged where nothing else was tried.
+    # Not every call runs the other settings.
     if all(tried(one, s) in results for one in TRIED for s in SELECTIVITIES):
         measured["tried"] = [_told(one, results) for one in TRIED]
     return measured, ordered and rises and longer
@@ -128,10 +128,10 @@ def _words_response(measured: Mapping[str, Any]) -> str:
     model = ", ".join(str(n) for n in measured["best_by_equation_5"].values())
     return (
         f"{'; '.join(told)}. Response is {'' if measured['ordered'] else 'not '}longer with larger "
-        f"selectivities at every length. Equation 5, without queues, has its best lengths at {model}. "
-        f"Read as a part of all pairs, 0.5 would need {measured['busy_if_of_pairs']:.0f} x the time "
-        "that "
-        "19 slots have"
+        "selectivities at every length. Equation 5, which has no queues, puts the best lengths at "
+        f"{model}. "
+        f"Read as a fraction of all pairs, 0.5 would need {measured['busy_if_of_pairs']:.0f} x the time "
+        "that 19 slots have"
     )
 
 
@@ -148,8 +148,8 @@ def _judge_state(points: Points, results: PspResults) -> Verdict:
 
 def _words_state(measured: Mapping[str, Any]) -> str:
     return (
-        f"all rings keep between {measured['least_part']:.3f} and {measured['most_part']:.3f} of the "
-        f"{measured['window_rows']:,} rows that the windows have"
+        f"all rings store between {measured['least_part']:.3f} and {measured['most_part']:.3f} of the "
+        f"{measured['window_rows']:,} rows in the windows"
     )
 
 
@@ -168,7 +168,7 @@ RING_FIGURES: tuple[PspFigure, ...] = (
         milliseconds,
         _judge_response,
         _words_response,
-        "One row is in the ring at a time (`interleave=1`), and is passed on as its packets come.",
+        "The ring holds one row at a time (`interleave=1`); slots pass it on packet by packet.",
         log_y=True,
         others=_others,
     ),

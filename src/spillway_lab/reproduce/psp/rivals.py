@@ -1,4 +1,4 @@
-"""PSP section 8.3: the two rivals that copy state, ATR and CTR, on the same rows."""
+"""PSP section 8.3: its two rivals that copy state, ATR and CTR, on the same rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 
 SEGMENTS_S = (10, 20, 30, 40, 50)
 COPIES = (2, 3, 4, 5, 7, 9)
-#: Groups for each slot of a cover; slots that no cover needs make no difference to it.
+#: Groups per slot of a cover; slots that no cover needs do not change it.
 _GROUPS = 64
-#: Part by which ATR's state grows at least from the smallest number of slots to the largest.
+#: ATR's state must grow at least by this factor from the fewest slots to the most.
 _GROWS = 1.5
 
 
 def segment(seconds: float) -> str:
-    """What the line of a segment length is called."""
+    """The name of the line of a segment length."""
     return f"ATR, {seconds:g} s"
 
 
 def copies(count: int) -> str:
-    """What the line of a number of copies is called."""
+    """The name of the line of a number of copies."""
     return f"CTR, {count} copies"
 
 
@@ -79,9 +79,8 @@ def _judge_atr_response(points: Points, _: PspResults) -> Verdict:
 def _words_atr_response(measured: Mapping[str, Any]) -> str:
     told = ", ".join(f"{s} s with segments of {t} s" for t, s in measured["seconds"].items())
     return (
-        f"{told}; with more slots never less than {measured['least_vs_4_slots']:.2f} of what it is "
-        "with "
-        f"4; at least {measured['least_vs_psp']:.0f} x that of PSP"
+        f"{told}; with more slots never below {measured['least_vs_4_slots']:.2f} of the response with "
+        f"4; at least {measured['least_vs_psp']:.0f} x PSP's"
     )
 
 
@@ -100,13 +99,12 @@ def _words_atr_state(measured: Mapping[str, Any]) -> str:
     told = ", ".join(f"{ratio:.1f} x with {t} s" for t, ratio in measured["growth"].items())
     return (
         f"from 4 to 19 slots the state grows {told}; it is at least {measured['least_vs_psp']:.1f} "
-        "x that "
-        "of PSP"
+        "x PSP's"
     )
 
 
 def _by_slots(points: Points) -> list[list[float]]:
-    """For each number of slots, the points of all numbers of copies that it allows."""
+    """For each number of slots, the points of all possible numbers of copies."""
     return [
         [points[copies(c)][n] for c in COPIES if n in points[copies(c)]]
         for n in LENGTHS
@@ -116,7 +114,7 @@ def _by_slots(points: Points) -> list[list[float]]:
 
 def _judge_ctr_response(points: Points, _: PspResults) -> Verdict:
     falls = all(never_falls(list(points[copies(c)].values())[::-1]) for c in COPIES)
-    # With 7 copies and more, 19 slots have no larger cover than the least number has.
+    # With 7 copies or more, 19 slots have no larger cover than the fewest slots have.
     gains = {
         str(c): round(points[copies(c)][2 * c] / points[copies(c)][LENGTHS[-1]], 2)
         for c in COPIES
@@ -139,9 +137,8 @@ def _words_ctr_response(measured: Mapping[str, Any]) -> str:
     falls = "never rises" if measured["falls_with_slots"] else "rises somewhere"
     longer = "never shorter" if measured["longer_with_copies"] else "not always longer"
     return (
-        f"response {falls} when slots are added, and is {longer} with more copies; with 19 slots 9 "
-        "copies "
-        f"have {measured['most_vs_fewest_copies']:,.0f} x the response of 2. With 2 copies it is "
+        f"response {falls} when slots are added, and is {longer} with more copies; with 19 slots, 9 "
+        f"copies have {measured['most_vs_fewest_copies']:,.0f} x the response of 2. With 2 copies it is "
         f"{measured['vs_psp_8_slots']:.2f} of PSP's with 8 slots, and {measured['vs_psp']:.2f} with 19"
     )
 
@@ -162,7 +159,7 @@ def _judge_ctr_state(points: Points, _: PspResults) -> Verdict:
 def _words_ctr_state(measured: Mapping[str, Any]) -> str:
     told = ", ".join(f"{ratio:.1f} x with {c}" for c, ratio in measured["times_psp"].items())
     return (
-        f"of PSP's rows, {told} copies; whatever the number of slots, to "
+        f"relative to PSP's rows, {told} copies; the number of slots changes this by at most "
         f"{max(measured['spread'].values()) - 1:.1%}"
     )
 
@@ -180,9 +177,8 @@ RIVAL_FIGURES: tuple[PspFigure, ...] = (
         milliseconds,
         _judge_atr_response,
         _words_atr_response,
-        "Selectivity 0.1. The slot of a segment gets all rows of that time, more than it can "
-        "process; it "
-        "goes on with them while other slots have theirs.",
+        "Selectivity 0.1. The slot of a segment gets all rows of that time, more than it can process; "
+        "it keeps processing them while other slots get theirs.",
         log_y=True,
     ),
     PspFigure(
@@ -197,9 +193,8 @@ RIVAL_FIGURES: tuple[PspFigure, ...] = (
         kept,
         _judge_atr_state,
         _words_atr_state,
-        "Rows are purged by rows that come: a slot keeps the end of its segment until it gets "
-        "another. In "
-        "600 s there are 12 segments of 50 s, so that more than 12 slots are not used then.",
+        "Arriving rows purge old ones: a slot keeps the end of its segment until it gets another. "
+        "A run of 600 s has 12 segments of 50 s, so with these at most 12 slots are used.",
     ),
     PspFigure(
         "psp-8e",
@@ -214,10 +209,10 @@ RIVAL_FIGURES: tuple[PspFigure, ...] = (
         milliseconds,
         _judge_ctr_response,
         _words_ctr_response,
-        "Selectivity 0.1; at least twice as many slots as copies. A step goes to one slot in `copies`, "
-        "all at once, and all of them are waited for; one row at a time. To find a cover costs nothing "
-        "here. Where two slots have all the work they fall behind, and the response is that of a queue "
-        "that grows for 600 s.",
+        "Selectivity 0.1; at least twice as many slots as copies; one row at a time. A step goes to one "
+        "slot in `copies`, in parallel, and waits for all of them. Finding a cover costs nothing here. "
+        "Where only two slots do the work, they fall behind, and the response is that of a queue that "
+        "grows for 600 s.",
         log_y=True,
     ),
     PspFigure(

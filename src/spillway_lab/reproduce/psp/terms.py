@@ -1,4 +1,4 @@
-"""The terms in which PSP's figures are given, and what their lines have in common."""
+"""The terms of PSP's figures, and what their lines share."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ PspResults = Mapping[str, Mapping[float, RingResult]]
 #: Slots of the rings in 8.2.
 LENGTHS = tuple(range(4, 20))
 PSP = "PSP"
-#: Slices for each slot: with a whole number of them slots have the same, as the paper's even cut has it.
+#: Slices per slot: a whole number gives all slots the same share, as in the paper's even cut.
 _SLICES = 16
-#: Two runs of equal scenarios are equal; others differ by chance as well, by less than this part.
+#: Runs of one scenario are identical; runs of different ones differ by chance too, by less than this
+#: fraction.
 NOISE = 0.03
 
 
 def ring(slots: int, found: float = 0.1) -> RingScenario:
-    """A ring as in 8.2: one row at a time, and nothing changes."""
+    """A ring as in 8.2: one row at a time, without changes."""
     return RingScenario("psp", slots=slots, found=found, groups=_SLICES * slots)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Of which images a ring is, how they get to the next slot, and how many are in it at a time."""
+    """The image size of a ring, its network, and the number of rows in the ring at a time."""
 
     size: str = "middle"
     network: str = "packets"
@@ -39,7 +40,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """What it is called.
+        """The name of the setting.
 
         Example:
             >>> Setting("small", "links", 4).name
@@ -48,7 +49,7 @@ class Setting:
         return f"{self.size}, {self.network}, {self.interleave} at a time"
 
     def ring(self, slots: int, found: float = 0.1) -> RingScenario:
-        """A ring as in 8.2: what a pair costs is in proportion to the pixels."""
+        """A ring as in 8.2; the cost of a pair is proportional to its pixels."""
         free, times = ring(slots, found), PIXELS[self.size] / PIXELS["middle"]
         return free.changed(
             pair_s=free.pair_s * times,
@@ -59,7 +60,7 @@ class Setting:
 
 
 def arriving(scenario: RingScenario) -> float:
-    """Rows of all streams that come in a second."""
+    """Rows of all streams that arrive in a second."""
     return scenario.streams * scenario.rate
 
 
@@ -69,16 +70,16 @@ def milliseconds(found: RingResult) -> float:
 
 
 def kept(found: RingResult) -> float:
-    """Rows that all slots keep together, on average over the run."""
+    """Rows that all slots store together, on average over the run."""
     return found.totals["rows"]
 
 
 def rows_of_windows(scenario: RingScenario) -> float:
-    """Rows that the windows have on average over a run that begins with none."""
+    """Rows in the windows, on average over a run that starts with empty windows."""
     filling = scenario.window_s / 2 / scenario.seconds
     return scenario.streams * scenario.rate * scenario.window_s * (1 - filling)
 
 
 def never_falls(values: list[float]) -> bool:
-    """Whether no value is below the one before, but for chance."""
+    """Whether no value is below the one before, within chance (`NOISE`)."""
     return all(after >= (1 - NOISE) * before for before, after in pairwise(values))

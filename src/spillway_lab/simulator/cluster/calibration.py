@@ -1,11 +1,11 @@
 """This machine in the terms of a scenario: measured, and stored as a small JSON document.
 
-The operator's core runs in this process, without Spark: batches of synthetic rows of two streams go
-through `run_slot` with the join. The processor time of a row is the median over the batches, without the
-first ones, which compile kernels. Disk and memory tier are timed with files of their own.
+Batches of synthetic rows of two streams go through `run_slot` with the join, in this process, without
+Spark. A row's processor time is the median over the batches that do not compile kernels. Disk and memory
+tier are timed with their own files.
 
-Known limitation: it leaves out what Spark adds to a row (exchange, Arrow). So a simulated slot is busy
-as long as a real one, but a real batch takes longer than its slots are busy.
+Known limitation: Spark's part of a row (exchange, Arrow) is missing. A simulated slot is as busy as a
+real one, but a real batch takes longer than its slots are busy.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from spillway_lab.simulator.cluster.scenario import Machine
 
 _GROUPS = 256
 _STREAMS = tuple(StreamColumns(name, ("k", "v"), (0, 1), (0,)) for name in ("a", "b"))
-#: Batches that do not count: they compile kernels.
+#: Batches that compile kernels and do not count.
 _FIRST = 2
-#: Size of the files that disk and memory are timed with.
+#: Size of the files that time disk and memory.
 _FILE_BYTES = 32 << 20
 
 
@@ -47,7 +47,7 @@ _FILE_BYTES = 32 << 20
 class Calibration:
     """What was measured."""
 
-    #: Processor seconds of a row, and of a row on its way into another slot's state.
+    #: Processor seconds of a row, and of moving a row into another slot's state.
     row_s: float
     install_s: float
     #: Bytes of state per row.
@@ -127,7 +127,7 @@ def _ran(
 
 
 def _exchanged(rng: np.random.Generator, rows: int, batch: int) -> pa.RecordBatch:
-    """Rows of both streams as the exchange delivers them: every key once in each, in any order."""
+    """Rows of both streams as the exchange delivers them: every key once in each, in random order."""
     keys = np.concatenate([rng.permutation(rows // 2), rng.permutation(rows // 2)])
     keys = keys + batch * rows
     hashes = ((keys.astype(np.uint64) * 2654435761) & 0xFFFFFFFF).astype(np.uint32)
@@ -144,7 +144,7 @@ def _exchanged(rng: np.random.Generator, rows: int, batch: int) -> pa.RecordBatc
 
 
 def _bytes_per_s(path: Path, *, synced: bool) -> float:
-    """How fast a file is written, to the disk itself where it is synced."""
+    """How fast a file is written; with a sync, to the disk itself."""
     data = np.random.default_rng(0).bytes(_FILE_BYTES)
     since = time.perf_counter()
     with path.open("wb") as file:

@@ -1,11 +1,11 @@
 """What must be true of a simulation at any time, checked apart from the code that ensures it.
 
     rows     given = processed + waiting + on disk: none lost, none doubled
-    groups   each is at the slot that the coordinator routes it to, or between two slots in one move
-    memory   no slot has more in memory than its limit, unless it is just freeing some
-    buffer   at most as many rows wait as there is room for
+    groups   each is at the slot that the coordinator routes it to, or in transit in exactly one move
+    memory   no slot exceeds its limit, unless it is freeing memory
+    buffer   no more rows wait than there is room for
 
-A group larger than memory has it to itself for its turn; that is not a violation.
+A group larger than memory may have all of it during its turn.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 #: Tolerance: row counts are sums of many fractions.
 _PART = 1e-9
-#: Violations that are reported; the first ones tell what is wrong.
+#: Reports at most this many violations; the first ones tell what is wrong.
 _MOST = 20
 
 
 class Checker:
-    """Checks a simulation from time to time, and remembers what is wrong."""
+    """Checks a simulation from time to time, and records violations."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -36,7 +36,7 @@ class Checker:
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """What is wrong, with the time at which it was found."""
+        """The violations, with the times at which they were found."""
         return tuple(self._found)
 
     def check(self, simulation: Simulation, now_s: float) -> None:
@@ -48,7 +48,7 @@ class Checker:
 
 
 def rows_are_conserved(simulation: Simulation, _: float) -> str | None:
-    """Rows given against those that are somewhere."""
+    """Rows given against rows accounted for."""
     cluster = simulation.cluster
     there = cluster.processed + cluster.held_rows + cluster.spooled_rows
     if abs(cluster.given - there) > _PART * max(1.0, cluster.given):
@@ -78,7 +78,7 @@ def groups_are_in_one_place(simulation: Simulation, _: float) -> str | None:
 
 
 def memory_is_within_limits(simulation: Simulation, now_s: float) -> str | None:
-    """Memory of the slots that are not about to free some."""
+    """The memory of slots that are not about to free some."""
     if not simulation.control.rules.strategy.spills:
         return None
     cluster = simulation.cluster

@@ -1,17 +1,15 @@
 """The simulated cluster: slots and groups as arrays, and one tick of virtual time.
 
-A row is in one place at a time: it waits before its slot (`held`), is on the slot's disk with its group
-(`spooled`), or is processed. The state of a group is in the memory of its slot, on its disk, or on its
-way (`away`). A slot that reads or writes state does nothing else meanwhile (FLUX 6.3); taking groups
-out or putting them in costs processor time.
+A row waits before its slot (`held`), is on the slot's disk with its group (`spooled`), or is processed.
+A group's state is in its slot's memory, on its disk, or in transit (`away`). A slot that reads or writes
+state does nothing else (FLUX 6.3); taking groups out or putting them in costs processor time.
 
-What is modelled, and what is not:
-- Processor, disk and links have the rates of the scenario; there are no caches, switches or faults.
-- Rows are a fluid and all sources are one (spillway_lab/simulator/cluster/flow.py). With `noise`, the
-rows
-  of each group in a tick are drawn at random. All rows take the same time.
-- Each message of the protocol takes one commit of the coordinator, which is longer than a packet's
-  latency; state takes the time that its bytes need.
+The model:
+- Processor, disk and links have the rates of the scenario; no caches, switches or faults.
+- Rows are a fluid of equal rows, and all sources act as one (spillway_lab/simulator/cluster/flow.py).
+  With `noise`, the rows of each group in a tick are random.
+- A protocol message takes one commit of the coordinator, longer than a packet's latency; state takes the
+  time that its bytes need.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ class Tick:
     """What one tick did, by slot."""
 
     given: float
-    #: Rows processed; those of them that had been on disk; and how long they had been at the slot.
+    #: Rows processed, rows of them that came from disk, and how long they had been at the slot.
     processed: Floats
     unspooled: Floats
     fresh_age_s: Floats
@@ -54,7 +52,7 @@ class Cluster:
         self._rng = np.random.default_rng([scenario.seed, 0])
         self._turn = 0
         self.share = group_shares(scenario, 0)
-        #: Groups: their slot, rows that wait, and whether the slot may not serve these now.
+        #: Groups: their slot, waiting rows, and whether the slot may not serve these now.
         self.slot: Ints = np.arange(groups, dtype=np.int64) * slots // groups
         self.held = np.zeros(groups)
         self.stalled = np.zeros(groups, np.bool_)
@@ -118,7 +116,7 @@ class Cluster:
         return self._by_slot(np.where(self.away, 0, self.disk_sizes()))
 
     def changed(self) -> None:
-        """Must be called when state has moved."""
+        """Drops cached sums; call it after state has moved."""
         self._memory = None
 
     def _by_slot(self, values: Ints) -> Ints:
@@ -126,7 +124,7 @@ class Cluster:
         return found.astype(np.int64)
 
     def limits(self, now_s: float) -> Ints:
-        """Bytes of state that each slot may have in memory now."""
+        """Bytes of state that each slot may hold in memory now."""
         return memory_left(self.scenario, now_s)
 
     def tick(self, now_s: float) -> Tick:
@@ -144,7 +142,7 @@ class Cluster:
         self.owed_s -= paid
         row_cost = np.full(scenario.slots, machine.row_s + machine.produce_s)
         self.row_wall_s = row_cost / left
-        # The disk writes at full speed even when others use the processor.
+        # The disk writes at full speed even if others use the processor.
         spool_s = machine.spool_s * scenario.workload.row_bytes
         spool_cost = machine.produce_s + spool_s * left
         unspooled, age = self._drain(now_s, whole_s - paid, machine.row_s)
@@ -170,7 +168,7 @@ class Cluster:
             self._turn, self.share = turn, group_shares(self.scenario, turn)
 
     def _drain(self, now_s: float, time_s: Floats, row_s: float) -> tuple[Floats, Floats]:
-        """Processes rows from disk first, for the groups that have just been read."""
+        """Processes rows from disk first, for groups just read."""
         rows, age = np.zeros(len(time_s)), np.zeros(len(time_s))
         at = np.array([slot for slot, groups in enumerate(self.draining) if groups], np.int64)
         if not len(at):
@@ -221,7 +219,7 @@ class Cluster:
         return drawn
 
     def _offered(self) -> float:
-        """Rows that the sources have: as many as they can produce, or as many as are due."""
+        """Rows that the sources have: as many as they can produce, or as are due."""
         scenario = self.scenario
         rate, produce_s = scenario.workload.rows_per_s, scenario.machine.produce_s
         if rate is not None:
@@ -229,7 +227,7 @@ class Cluster:
         return scenario.slots * scenario.tick_s / produce_s if produce_s > 0 else math.inf
 
     def _rooms(self) -> tuple[float, float]:
-        """Rows that may be on their way to a slot, and rows that may wait for it."""
+        """How many rows may be in transit to a slot, and how many may wait for it."""
         # Every machine has a source, so a slot has as many links as there are slots.
         exchange, slots = self.scenario.exchange, self.scenario.slots
         return exchange.link_rows * slots, float(exchange.buffer_rows)

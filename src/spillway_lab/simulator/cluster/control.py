@@ -1,11 +1,9 @@
-"""The coordinator over the simulated cluster: the code that a query runs under, driven by virtual time.
+"""The coordinator over the simulated cluster: the code that runs a query, driven by virtual time.
 
-Between two commits lies a batch. At its end every slot answers with a record, as a slot task does; a
-`Conductor` commits them and plans the next batch (spillway/coordinator/conductor.py). Here is only what
-carries orders out on arrays and makes records of them. A slot that is at its disk chooses and
-deactivates groups when it is done with what it does there (FLUX 6.3), and the commit waits for it.
-
-As in a query, slots have limits only under a strategy that spills.
+A batch lies between two commits. At its end every slot answers with a record; a `Conductor` commits them
+and plans the next batch (spillway/coordinator/conductor.py). This module carries out orders on arrays
+and makes the records. A slot finishes its disk work before it chooses or deactivates groups (FLUX 6.3),
+and the commit waits for it. As in a query, slots have limits only under a strategy that spills.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class Control:
         )
         groups, shares = scenario.groups, settings.shares
         routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
-        # Simulated disks spill at all that a machine has left of its memory, not at a part of it.
+        # Simulated slots spill when their memory is full, not at a fraction of it.
         terms = Terms((None,), settings.changed(memory_threshold=1.0))
         self.conductor = conducted(terms, initial(routing, streams=1), SimulatedHost(carrier))
         self.table = GroupTable.empty(scenario.groups, streams=1)
@@ -57,12 +55,12 @@ class Control:
 
     @property
     def state(self) -> Committed:
-        """What is committed, with what was heard since."""
+        """The committed state, with the messages since."""
         return self.conductor.state
 
     @property
     def rules(self) -> Rules:
-        """The strategy, and how often slots are compared."""
+        """The strategy, and the interval at which it compares slots."""
         return self.conductor.coordinator.rules
 
     @property
@@ -72,12 +70,12 @@ class Control:
 
     @property
     def batch(self) -> int:
-        """The batch that runs."""
+        """The running batch."""
         return self._plan.batch
 
     @property
     def asked(self) -> set[int]:
-        """The slots that are to choose groups, or to deactivate them, in this batch."""
+        """The slots that have orders to choose or deactivate groups in this batch."""
         return {
             slot
             for slot, orders in self._plan.orders.items()
@@ -85,26 +83,26 @@ class Control:
         }
 
     def owned(self, slot: int) -> Ints:
-        """The groups of a slot that are not on their way."""
+        """The groups of a slot that are not in transit."""
         cluster = self._cluster
         return np.flatnonzero((cluster.slot == slot) & ~cluster.stalled)
 
     def statistics(self, slot: int) -> GroupTable:
-        """What the controller of a slot sees of its groups, as they are now."""
+        """The current statistics of a slot's groups, as its controller sees them."""
         return self._current().only(self.owned(slot).tolist())
 
     def add(self, tick: Tick) -> None:
-        """What one tick did, for the records."""
+        """Adds one tick to the records."""
         self._rows += tick.processed
         self._busy_s += tick.busy_s
 
     def happened(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
-        """What a slot did to its groups by itself, for its record."""
+        """Adds what a slot did to its groups by itself to its record."""
         self._events.setdefault(event.slot, []).append(event)
         self._spilled.extend(moved_out)
 
     def commit(self, now_s: float) -> tuple[Event, ...]:
-        """Ends the batch, and begins the next one; gives the events."""
+        """Ends the batch and begins the next one; returns the events."""
         self._count()
         took = Took(now_s - self.state.clock_s)
         self._limit_memory(now_s)
@@ -112,15 +110,15 @@ class Control:
         return events
 
     def _limit_memory(self, now_s: float) -> None:
-        """Tells what slots may have in memory now.
+        """Sets how much memory slots may use now.
 
-        Memory that others take is gone at once: unlike a user's wish, it does not wait for a batch.
+        Memory that others take is gone at once: unlike a user's setting, it does not wait for a batch.
         """
         limits = dict(enumerate(self._cluster.limits(now_s).tolist()))
         self.conductor.take(LimitMemory(limits))
 
     def obey(self) -> list[tuple[int, Force]]:
-        """Carries out the orders of the batch that begins; gives the spills that are for the disks."""
+        """Carries out the orders of the new batch; returns the spills for the disks."""
         forces = []
         for slot, orders in self._plan.orders.items():
             for order in orders:
@@ -140,7 +138,7 @@ class Control:
             case TakeBack(move=move):
                 self._install(slot, self._groups_of(move))
             case Choose() | Park() | Leave() | Force():
-                # Chosen at the end of the batch; the rows wait at the sources; nothing is kept.
+                # Slots choose at the end of the batch; rows wait at the sources; nothing is kept.
                 pass
 
     def _groups_of(self, number: int) -> list[int]:
@@ -155,7 +153,7 @@ class Control:
         cluster.owed_s[slot] += rows * cluster.scenario.machine.install_s
 
     def _count(self) -> None:
-        """Takes what was processed over into the statistics of the groups; fractions stay."""
+        """Adds processed rows to the statistics of the groups; fractions of a row stay."""
         cluster = self._cluster
         news = GroupNews.none(self._plan.batch, len(self.table))
         rows = np.floor(cluster.done).astype(np.int64)
@@ -210,7 +208,7 @@ class Control:
         return found
 
     def _chosen(self, slot: int) -> tuple[Chosen, ...]:
-        """What the slot's controller chooses, where it is asked to."""
+        """What the slot's controller chooses, if ordered to."""
         return tuple(
             self._choice(slot, order)
             for order in self._plan.orders.get(slot, ())

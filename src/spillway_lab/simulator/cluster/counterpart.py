@@ -1,16 +1,14 @@
-"""The simulated counterpart of a real run, and how far the two agree.
+"""The simulated counterpart of a real run, and how well the two agree.
 
-`RealRun` describes a real run and `Measured` has its batches; `scenario_of` makes a scenario of the
-description and the machine's calibration, `compared` runs it and tells whether throughput and the number
-of moves agree within `WITHIN`. Nothing here needs Spark: the real run fills both in, and they are stored
-as one JSON document.
+`RealRun` describes a real run, and `Measured` has its batches, as one JSON document. `scenario_of` makes
+a scenario from them and the machine's calibration; `compared` runs it and tells whether throughput and
+moves agree within `WITHIN`. Spark is not needed.
 
 A micro-batch takes a fixed time, then as long as its slowest slot. In the simulator a batch ends when
-its rows have arrived, all slots wait for the fixed time, and no slot gets ahead of the others by more
-than a batch.
+its rows have arrived, all slots wait for the fixed time, and none gets ahead by more than a batch.
 
-Known limitation: rows are spread evenly over the groups, every batch has the same number of rows, and
-jobs that send state do not slow down the batches that run at the same time.
+Known limitation: all groups and all batches get equally many rows, and sending state does not slow down
+concurrent batches.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ _TICKS = 20
 
 @dataclass(frozen=True)
 class Slowed:
-    """Something slows one slot down for a while, for each row."""
+    """One slot takes longer for each row, for a while."""
 
     slot: int
-    #: By which factor.
+    #: How many times longer a row takes.
     factor: float
     since_s: float
     until_s: float | None = None
@@ -46,7 +44,7 @@ class Slowed:
 
 @dataclass(frozen=True)
 class RealRun:
-    """What a real run was given."""
+    """The settings of a real run."""
 
     slots: int
     groups: int
@@ -55,7 +53,7 @@ class RealRun:
     interval_s: float | None = None
     #: Processor seconds of a row in a slot; None: as the machine was calibrated.
     row_s: float | None = None
-    #: Seconds of a batch in which no slot works, and the same for each row: reading, exchange.
+    #: Seconds in which no slot works, per batch and per row: reading, exchange.
     fixed_s: float = 0.0
     exchange_s: float = 0.0
     #: The settings of `.adapt(...)`, without slots, groups and memory.
@@ -78,7 +76,7 @@ class Batch:
     #: From its trigger to its commit, including the wait for the trigger.
     seconds: float
     rows: int
-    #: Of each slot: seconds that it worked, and rows that it took.
+    #: By slot: seconds of work, and rows taken.
     busy_s: tuple[float, ...]
     slot_rows: tuple[int, ...]
     #: Moves that ended with this batch: `groups-reactivated` among its events.
@@ -87,7 +85,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Measured:
-    """A real run and its batches, without those that warmed it up.
+    """A real run and its batches, without warm-up batches.
 
     Example:
         >>> found = Measured(RealRun(2, 8, 100), (Batch(0.5, 100, (0.3, 0.2), (50, 50)),))
@@ -150,7 +148,7 @@ def scenario_of(run: RealRun, calibration: Calibration, seconds: float) -> Scena
         slots=run.slots,
         groups=run.groups,
         machine=machine,
-        # A slot that is ahead has at most what waits in the sources of the next batch.
+        # A slot that is ahead has at most the rows that wait in the sources of the next batch.
         exchange=Exchange("buffer", run.batch_rows // run.slots, link_rows=0.0),
         workload=Workload(
             keys=max(Workload.keys, run.groups),

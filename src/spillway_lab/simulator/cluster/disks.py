@@ -1,13 +1,13 @@
 """What slots do at their disks: groups leave memory when it is short, and come back.
 
 A slot does one piece of disk work at a time, and nothing else meanwhile (FLUX 6.3). Policies choose the
-groups; this module knows how long the work takes and what it changes.
+groups; this module knows the duration and effect of the work.
 
-*generations* (DCAPE): part of the groups leave memory together, as in `spillway.slot.control`, and
-continue with an empty part. Not while groups of the slot are on their way.
+*generations* (DCAPE): some groups leave memory together, as in `spillway.slot.keeper`, and continue
+with an empty part; not while groups of the slot are in transit.
 
-*rotation* (FLUX 6.1): groups leave one by one, the slot writes their rows for later, and they take
-turns. Before a group on disk is sent, the slot reads it and processes its rows.
+*rotation* (FLUX 6.1): groups leave one by one and take turns; the slot writes their rows for later.
+Before it sends a group on disk, it reads it and processes its rows.
 
 Known limitation: with generations nothing comes back, and missing results are not made.
 """
@@ -44,7 +44,7 @@ class Disks:
         self._at_work: dict[int, Callable[[], None]] = {}
         #: Spills that the coordinator ordered and that have not begun.
         self._forced: list[tuple[int, Force]] = []
-        #: When groups came into memory, or when the first row that waits for them came.
+        #: When each group came into memory, or when the first row waiting for it arrived.
         self._since_s = np.zeros(scenario.groups)
         self._gaps = [GapTuner(self._seconds(int(cluster.sizes().max(initial=0))))] * scenario.slots
 
@@ -57,7 +57,7 @@ class Disks:
         self._forced.extend(forces)
 
     def end(self) -> None:
-        """Ends work that is done."""
+        """Completes work that is done."""
         for slot in [s for s in self._at_work if self._cluster.disk_left_s[s] <= 0]:
             self._at_work.pop(slot)()
 
@@ -106,7 +106,7 @@ class Disks:
         self._work(slot, seconds, done)
 
     def _rotate(self, now_s: float) -> None:
-        """Asks the policy for each slot that has groups on disk, or too much in memory."""
+        """Asks the policy about each slot with groups on disk, or too much in memory."""
         cluster = self._cluster
         still, limits = ~cluster.stalled, cluster.limits(now_s)
         slots = cluster.scenario.slots

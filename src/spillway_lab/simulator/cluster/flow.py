@@ -1,15 +1,15 @@
 """The flow of rows in one tick: what the sources can give, and what the slots do with it.
 
-Rows are a fluid. The sources give as many as there is room for, spread over the groups by their shares.
-A slot serves its waiting rows in proportion; it writes rows of a group on disk for later, and rows of a
-group on its way wait. All sources have the same shares, so they are one.
+Rows are a fluid. The sources act as one: they give as many rows as there is room for, spread over the
+groups by share. A slot serves its waiting rows in proportion; it writes rows of groups on disk for
+later, and rows of groups in transit wait.
 
-Room follows FLUX sections 2.3 and 4. In an exchange every slot has queues of its own, and the first full
-one stops the sources: the head of the line blocks. With a skew buffer, excess rows wait in one buffer
-for all slots, and the sources stop when that is full.
+Room follows FLUX sections 2.3 and 4. In an exchange every slot has its own queues, and the first full
+one stops the sources: head-of-line blocking. With a skew buffer, excess rows of all slots share one
+buffer, and the sources stop when it is full.
 
-Within a tick giving and serving are simultaneous, so a tick may be longer than queues last. Bisection
-finds how much can be given: giving more never leaves more room.
+Giving and serving are simultaneous, so a tick may be longer than queues last. Bisection finds how much
+can be given: giving more never leaves more room.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Flags = NDArray[np.bool_]
 _HALVINGS = 50
 
 #: The columns of `waiting`, by slot: rows and seconds of work that wait to be served, and rows of
-#: groups on their way; then the same for one row that is given now, as expected values.
+#: groups in transit; then the expected values of the same for one more row.
 ROWS, WORK, STUCK, MORE_ROWS, MORE_WORK, MORE_STUCK = range(6)
 
 
 class Groups(NamedTuple):
-    """By group: where it is, what it gets, and the rows it has in each place; changed in place."""
+    """By group: its slot, its share, and its rows in each place; changed in place."""
 
     slot: Ints
     share: Floats
@@ -51,7 +51,7 @@ class Groups(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
-    """What waits for each slot, and what one more row would add: see the columns above."""
+    """What waits for each slot, and what one more row would add; see the columns above."""
     slot, share, held = groups.slot, groups.share, groups.held
     stalled, on_disk = groups.stalled, groups.on_disk
     table = np.zeros((6, row_cost.shape[0]))
@@ -71,7 +71,7 @@ def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
 
 @njit(cache=True, nogil=True)
 def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
-    """Rows that a slot has not served at the end of a tick, if this many are given to all slots."""
+    """Rows that a slot has not served at the end of a tick, if all slots get this many."""
     rows = table[ROWS, s] + given * table[MORE_ROWS, s]
     work = table[WORK, s] + given * table[MORE_WORK, s]
     return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
@@ -105,8 +105,8 @@ def admitted(
         table: The result of `waiting`.
         most: What the sources have.
         time_s: Processor seconds of each slot.
-        link: Rows on their way to a slot.
-        room: Rows that wait for each slot, or for all of them where it is `shared`.
+        link: Room for rows in transit to a slot.
+        room: Room for rows that wait for each slot, or for all slots if `shared`.
         shared: Whether there is a skew buffer.
     """
     if fits(table, most, time_s, link, room, shared):

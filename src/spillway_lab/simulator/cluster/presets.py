@@ -1,4 +1,4 @@
-"""Scenarios with names."""
+"""Named scenarios."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ EXTERNAL = 0.57
 
 
 def baseline() -> Scenario:
-    """FLUX section 3: 32 nodes, nothing disturbs them."""
+    """FLUX section 3: 32 nodes without disturbance."""
     return Scenario("baseline")
 
 
 def rotating() -> Scenario:
-    """FLUX section 4: a load goes round, half a second on each node."""
+    """FLUX section 4: a load that visits each node in turn, half a second each."""
     return Scenario("rotating", seconds=16, disturbances=(Disturbance(cpu=EXTERNAL, turn_s=0.5),))
 
 
 def blocked() -> Scenario:
-    """The same without a skew buffer: the slowest node blocks all."""
+    """The same without a skew buffer: the slowest node blocks all others."""
     return rotating().changed(name="blocked", exchange=Exchange("exchange"))
 
 

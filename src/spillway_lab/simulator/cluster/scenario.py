@@ -18,11 +18,11 @@ from spillway_lab.simulator.description import described
 
 MB = 1 << 20
 
-#: How rows come from the sources to the slots; see spillway_lab/simulator/cluster/flow.py.
+#: How rows get from the sources to the slots; see spillway_lab/simulator/cluster/flow.py.
 EXCHANGES = ("exchange", "buffer")
 #: How rows are spread over the keys; see spillway_lab/simulator/cluster/workload.py.
 SHAPES = ("uniform", "hot", "self-similar", "halves")
-#: How slots handle too little memory; see spillway_lab/simulator/cluster/disks.py.
+#: What slots do when memory is short; see spillway_lab/simulator/cluster/disks.py.
 SPILL_MODES = ("generations", "rotation")
 
 
@@ -36,10 +36,10 @@ class Machine:
     memory_bytes: int = 1024 * MB
     disk_bytes_per_s: float = 20 * MB
     seek_s: float = 5e-3
-    #: State on its way to another slot, from point to point; a packet takes `latency_s` in addition.
+    #: Rate of sending state from slot to slot; a packet takes `latency_s` in addition.
     link_bytes_per_s: float = 250e6 / 8
     latency_s: float = 70e-6
-    #: Processor time of taking a row of state out of the operator, and of putting it in.
+    #: Processor time to take a row of state out of the operator, and to put it in.
     install_s: float = 0.2e-6
     #: The slot writes rows of a group on disk in blocks of this many bytes, each at the cost of a seek.
     spool_bytes: int = 64 << 10
@@ -60,13 +60,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The way of rows from the sources to the slots; one source on each machine."""
+    """The path of rows from the sources to the slots; one source on each machine."""
 
     #: "exchange": queues of equal size for each slot; "buffer": one that all slots share (FLUX 4).
     kind: str = "buffer"
-    #: Rows that wait at a source, in addition to those on their way.
+    #: Rows that can wait at a source, in addition to those in transit.
     buffer_rows: int = 2048
-    #: Rows on their way from one source to one slot: two packets of 1 kB.
+    #: Rows in transit from one source to one slot: two packets of 1 kB.
     link_rows: float = 25.6
 
     def __post_init__(self) -> None:
@@ -82,12 +82,12 @@ class Workload:
     row_bytes: int = 80
     #: Rows a second of all sources; None: as many as the slots can process.
     rows_per_s: float | None = None
-    #: "hot", "self-similar" and "halves": this part of the rows falls on that part of the keys.
+    #: "hot", "self-similar" and "halves": this fraction of the rows falls on that fraction of the keys.
     hot_rows: float = 0.8
     hot_keys: float = 0.2
     #: How often the hot keys change; None: never.
     turn_s: float | None = None
-    #: The most rows of state of a group (FLUX: the history); None: all rows.
+    #: The maximum of a group's state rows (FLUX: the history); None: all rows.
     history_rows: int | None = 10_000
     #: Whether groups start with a full history.
     warm: bool = True
@@ -105,7 +105,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What else the machines do: external load, and memory that others take."""
+    """A disturbance from outside: processor time and memory that others take."""
 
     #: The slots it is on; empty: all.
     slots: tuple[int, ...] = ()
@@ -114,7 +114,7 @@ class Disturbance:
     memory_bytes: int = 0
     since_s: float = 0.0
     until_s: float | None = None
-    #: It goes round the slots, this long on each; None: it is on all of them at once.
+    #: It visits its slots in turn, this long each; None: it is on all of them at once.
     turn_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class Scenario:
     exchange: Exchange = field(default_factory=Exchange)
     workload: Workload = field(default_factory=Workload)
     disturbances: tuple[Disturbance, ...] = ()
-    #: State on its way between all slots together, bytes a second.
+    #: Bytes a second of state that all slots together can send.
     section_bytes_per_s: float = 500e6 / 8
     #: The settings of `.adapt(...)`; slots, groups and memory are the scenario's own.
     adapt: Mapping[str, Any] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Scenario:
     batch_fixed_s: float = 0.0
     #: Time that one point of the series stands for.
     sample_s: float = 1.0
-    #: Whether rows come at random; if not, every group gets exactly its share in every tick.
+    #: Whether arrivals are random; if not, every group gets exactly its share in every tick.
     noise: bool = True
 
     def __post_init__(self) -> None:
@@ -212,7 +212,7 @@ class Scenario:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Scenario:
-        """The inverse of `to_json`; what is left out has its default."""
+        """The inverse of `to_json`; missing fields have their defaults."""
         return described(cls, found, "scenario")
 
 

@@ -1,10 +1,9 @@
 """The measurements of a simulation, one point for each sample of virtual time.
 
-Latency is FLUX's (6.3): from when a slot takes a row until it has processed it. A row of a group in
-memory takes its processing time and a packet's latency; a row that was written for later, the time it
-was on disk. `delay_s` adds the wait before the slot, by Little's law; it is 0 where no row was
-processed. Percentiles come from a histogram with bins of a fixed ratio, so they are exact to about 15
-%.
+Latency is FLUX's (6.3): from when a slot takes a row until it has processed it. In memory that is the
+processing time and a packet's latency; for a row written for later, its time on disk. `delay_s` adds the
+wait before the slot, by Little's law; 0 if no row was processed. Percentiles come from a histogram with
+bins of a fixed ratio, exact to about 15 %.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NAMES = (
 
 
 class Recorder:
-    """Adds up ticks, and makes a point of them at the end of every sample."""
+    """Sums up ticks, and makes a point at the end of every sample."""
 
     def __init__(self, slots: int) -> None:
         self.series: dict[str, list[float]] = {name: [] for name in NAMES}

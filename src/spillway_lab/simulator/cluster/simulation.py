@@ -20,10 +20,10 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.network import Network
 from spillway_lab.simulator.outcome import Outcome
 
-#: The newest events that a journal keeps.
+#: A journal keeps this many events, the newest.
 JOURNAL = 200_000
 
-#: Called with the virtual seconds that are done.
+#: Called with the virtual seconds that have passed.
 Tell = Callable[[float], None]
 
 
@@ -52,7 +52,7 @@ def simulate(scenario: Scenario | str, *, tell: Tell = lambda _: None) -> Result
 
 
 class Simulation:
-    """One run: the clock, and what happens at its ticks."""
+    """One run: the clock and its ticks."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

@@ -1,12 +1,12 @@
 """How rows are spread over the groups at a time: the shapes of a workload.
 
     uniform        all keys alike
-    hot            `hot_rows` of the rows on `hot_keys` of the keys, all of those alike
-    self-similar   the same again within the hot keys, and within the hot of these: the 80/20 rule
-                   under which few groups receive most of the work (FLUX 5.4)
-    halves         like hot, but the hot keys are neighbours, and so in neighbouring slots
+    hot            `hot_rows` of the rows on `hot_keys` of the keys, evenly
+    self-similar   the same again within the hot keys, and so on: the 80/20 rule under which few groups
+                   receive most of the work (FLUX 5.4)
+    halves         like hot, but the hot keys are neighbours, in neighbouring slots
 
-Keys fall into groups at random, equally many in each, except for "halves". With `turn_s`, the next
+Except for "halves", keys fall into groups at random, equally many in each. With `turn_s`, the next
 `hot_keys` of the keys become hot at each turn.
 """
 
@@ -58,7 +58,7 @@ def key_shares(workload: Workload) -> Floats:
 
 
 def hottest_slot(scenario: Scenario) -> int:
-    """The slot that has the group with most rows at the start."""
+    """The slot with the busiest group at the start."""
     group = int(np.argmax(group_shares(scenario, 0)))
     return group * scenario.slots // scenario.groups
 
@@ -80,7 +80,7 @@ def memory_left(scenario: Scenario, now_s: float) -> Ints:
 
 
 def _disturbed(one: Disturbance, slots: int, now_s: float) -> Ints:
-    """The slots that it disturbs now."""
+    """The slots that a disturbance affects now."""
     on = np.array(one.slots or range(slots), np.int64)
     if now_s < one.since_s - 1e-9 or (one.until_s is not None and now_s >= one.until_s - 1e-9):
         return on[:0]

@@ -1,10 +1,9 @@
-"""What the rows of a simulated join combine to, and what that costs: tables over time.
+"""What the rows of a simulated join combine to, and at what cost: tables over time.
 
-Rows come at random, and their number in each tick is known from the start. A group is processed in the
-order of its rows, so a row meets what came in the window before it, wherever and whenever it is
-processed. A *course* tells, for a group in some shape, the work, results and state when its rows up to
-a tick have been processed. The numbers come from `policies.shape.costs`, whose estimate takes arrays
-as well as numbers: the simulation uses the cost model that also decides.
+Arrivals are random and known from the start. A group processes its rows in order, so a row meets what
+came in the window before it, wherever and whenever it is processed. A *course* gives the work, results
+and state of a group in some shape, once its rows up to a tick are processed. The numbers come from
+`policies.shape.costs`, the cost model that also decides.
 
 Rows of one tick meet half of each other, so every pair of two streams counts once, and of three
 streams all combinations except a quarter of those whose three rows come in the same tick.
@@ -27,7 +26,7 @@ _PAIRS = (("A", "B"), ("A", "C"), ("B", "C"))
 
 @dataclass(frozen=True)
 class Course:
-    """By group, at the end of each tick: sums of work and results, and what is stored then."""
+    """By group, at the end of each tick: sums of work and results, and the stored state."""
 
     work: Floats
     results: Floats
@@ -84,9 +83,9 @@ class Combinations:
         )
 
     def old_part(self, shape: Shape, groups: Ints, track: int, since: int = 0) -> Course:
-        """The rest of a course where the root makes only combinations with a row from before a tick.
+        """The rest of a course whose root makes only combinations with a row from before a tick.
 
-        New rows go up the tree with the others, and are skipped at the root if all are (PLANS 3.1).
+        The tree processes new rows too; its root skips combinations of only new rows (PLANS 3.1).
         """
         whole = self.course(shape, groups, since)
         skipped = self.course(shape, groups, track).results
@@ -96,9 +95,9 @@ class Combinations:
         )
 
     def making(self, shape: Shape, there: Shape, groups: Ints, at: Floats, since: int = 0) -> float:
-        """The work of making the states that one shape has and another lacks, at some ticks.
+        """The work of making the states that one shape has and another lacks, at the given ticks.
 
-        They are made only of the rows since a tick.
+        They are made only from the rows since a tick.
         """
         work: Any = self.estimate(groups, since).making(shape, there)
         if np.ndim(work) == 0:

@@ -1,12 +1,12 @@
-"""The coordinator over simulated joins: the code that a query runs under, driven by virtual time.
+"""The coordinator over simulated joins: the code that runs a query, driven by virtual time.
 
-As in spillway_lab/simulator/cluster/control.py, between two commits lies a batch, at whose end every
-slot answers with a record. A `Conductor` commits them and plans the orders and shapes of the next batch.
-Here is only what makes records of what slots have measured, and what carries orders out.
+As in spillway_lab/simulator/cluster/control.py, a batch lies between two commits. Every slot answers
+with a record; a `Conductor` commits them and plans the next orders and shapes. This module makes the
+records and carries out orders.
 
-A slot knows the rows that came to it, of which it may not have processed all; the rows and combinations
-that it has; and of these, how many pairs match. Rows that wait take memory as state does: a slot that
-is behind is full (PLANS 3.2 compares the memory of machines).
+A slot knows the rows that it got, processed or not, the rows and combinations that it stores, and how
+many pairs match. Waiting rows take memory as state does: a slot that is behind is full (PLANS 3.2
+compares the memory of machines).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spillway_lab.simulator.join.shipping import Shipping
 
 
 class Kept(Shaping):
-    """Every slot keeps the shape that it has."""
+    """Every slot keeps its shape."""
 
     def decided(
         self, slot: int, known: SlotShape, room_bytes: float | None
@@ -69,11 +69,11 @@ class JoinControl:
 
     @property
     def state(self) -> Committed:
-        """What is committed, with what was heard since."""
+        """The committed state, with the messages since."""
         return self.conductor.state
 
     def commit(self, now: int) -> tuple[Event, ...]:
-        """Ends the batch, and begins the next one; gives the events."""
+        """Ends the batch and begins the next one; returns the events."""
         took = Took((now - self._since) * self._scenario.tick_s)
         self._count(now)
         records = {slot: self._record(slot, now) for slot in range(self._scenario.slots)}
@@ -105,11 +105,11 @@ class JoinControl:
             case Delete(groups=groups):
                 joining.delete(np.array(groups, np.int64))
             case _:
-                # Rows wait or go on where they are, and choices are made at the end of the batch.
+                # Rows wait or continue where they are; slots choose at the end of the batch.
                 pass
 
     def _count(self, now: int) -> None:
-        """Takes what was made over into the statistics of the groups; fractions stay."""
+        """Adds new results to the statistics of the groups; fractions of a row stay."""
         news = GroupNews.none(self._plan.batch, len(self._table))
         made = np.floor(self.joining.made - self._counted)
         self._counted += made
@@ -175,7 +175,7 @@ class JoinControl:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What a slot knows at the end of a batch."""
+    """What a slot reports at the end of a batch."""
 
     rows_in: tuple[int, ...]
     rows_out: int
@@ -194,7 +194,7 @@ class _Measured:
         made = len(list(joining.shape[slot].inner()))
         left = max(0.0, size - float(held.sum()) * scenario.row_bytes)
         waiting = int(joining.queued_bytes(units, now).sum())
-        # Pairs are those of all rows of a slot, of which only those of one group can match.
+        # All rows of a slot form pairs, but only rows of the same group can match.
         matches = rows @ rows.T * scenario.matching
         sampled: Counts = {
             Sampled(str(i), str(j)): (float(held[i] * held[j]), float(matches[i, j]))
@@ -216,14 +216,14 @@ class _Measured:
 
 
 def _terms(scenario: JoinScenario) -> Terms:
-    """What the coordinator is to know of the join; slots have no limits, since nothing spills."""
+    """The join as the coordinator sees it; slots have no limits, since nothing spills."""
     life_us = round(scenario.window_s * scenario.track_windows * 1e6)
     shaping = Shaping(NAMES, TREE) if scenario.optimise else Kept(NAMES, TREE)
     return Terms((None,) * len(NAMES), scenario.settings, life_us, shaping)
 
 
 def _planned_shapes(scenario: JoinScenario) -> tuple[SlotShape, ...]:
-    """The first shapes, as chosen for streams that are alike."""
+    """The first shapes, as chosen for equal streams."""
     streams = tuple(StreamRates(name, 1.0, 1.0, scenario.row_bytes) for name in NAMES)
     rates = JoinRates(streams, {})
     return tuple(SlotShape(shape, rates=rates, chosen=True) for shape in scenario.first_shapes)

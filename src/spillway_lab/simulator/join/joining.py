@@ -1,18 +1,16 @@
 """Slots that run windowed joins, in virtual time: who processes which rows, and how far they are.
 
-A *unit* is a group at a slot. Its place is the tick up to which its rows are processed. A slot serves
-the units furthest behind first, as rows come; its processor does `work_per_s`. Shipping and making
-state goes before rows, and so do the rows of leaving groups: a sender processes their rows before it
-sends them (PLANS, Algorithm 4, line 11).
+A *unit* is a group at a slot. Its place is the tick up to which its rows are processed. A slot does
+`work_per_s`, and serves the units furthest behind first. Shipping and making state goes before rows, and
+so do the rows of leaving groups: a sender processes them first (PLANS, Algorithm 4, line 11).
 
-While a group is on two tracks it is two units. The sender's has all rows, and makes only combinations
-with an old one; the receiver's has only the new rows. All old rows are purged when the sender has
-processed the new rows of `track_windows` windows. PLANS has windows between the two sides of each
-join, so a combination of old and new may wait at the next join for another window: two for a tree. In
-Spillway a combination lives as long as all its rows do, and one window is enough.
+A group on two tracks is two units. The sender's has all rows, and makes only combinations with an old
+one; the receiver's has only new rows. Old rows are purged when the sender has processed the new rows of
+`track_windows` windows. PLANS has a window at each join, so a combination of old and new may wait at the
+next join for another one: two for a tree. In Spillway a combination lives as long as all its rows, and
+one window is enough.
 
-Processors and links have a rate; rows of one tick are alike; there is no memory limit, and no time
-between batches.
+Rows of one tick are equal; memory is unlimited, and batches follow without a pause.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 
 #: The slot of a unit that does not exist.
 NOWHERE = -1
-#: Halvings to find a level: to a tick in 1e9.
+#: Bisection steps to find a level, to a tick in 1e9.
 _HALVINGS = 40
 _COLUMNS = ("work", "results", "stored", "bytes")
 
@@ -55,7 +53,7 @@ def _at(sums: Floats, place: float) -> Any:
 
 @njit(cache=True, nogil=True)
 def served(now: float, room: Floats, slot: Ints, at: Floats, until: Floats, work: Floats) -> Any:
-    """Lets all slots do as much work as they can, furthest behind first; returns what they did.
+    """Lets all slots do as much work as they can, units furthest behind first; returns the work done.
 
     Changes `at`, the places of the units; none goes beyond `until` or now.
     """
@@ -167,7 +165,7 @@ class Joining:
         self._retable(units)
 
     def depart(self, groups: Ints, now: int) -> None:
-        """Stops the new rows of leaving groups; rows that are there already go first."""
+        """Stops the new rows of leaving groups; rows already there go first."""
         self.until[groups] = now
         self.leaving[groups] = True
 
@@ -246,6 +244,6 @@ class Joining:
         return self.queued(units, now) * self.scenario.row_bytes
 
     def tuples(self, now: int) -> float:
-        """All tuples in the system, as PLANS counts them: those that wait, and those in states."""
+        """All tuples in the system, as PLANS counts them: waiting, and in states."""
         there = np.flatnonzero(self.slot != NOWHERE)
         return float(self.stored(there).sum() + self.queued(there, now).sum())

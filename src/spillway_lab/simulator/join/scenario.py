@@ -21,7 +21,7 @@ from spillway.plan.shape import Shape, parse
 from spillway.settings import Adapt
 
 NAMES = ("A", "B", "C")
-#: Bytes of state that this project's development machine sends while it looks one row up: 13.5 MB/s
+#: Bytes of state that the development machine sends in the time of looking up one row: 13.5 MB/s
 #: (`bench relocate`, between memory tiers) times 0.12 microseconds (`policies.shape.costs.Costs`).
 SENT_BYTES_PER_WORK = 1.62
 
@@ -40,7 +40,7 @@ class JoinScenario:
     slots: int = 4
     groups: int = 100
     seed: int = 0
-    #: From which second on, and the rows a second of each stream.
+    #: Pairs of a second and each stream's rows a second from then on.
     rates: tuple[tuple[float, tuple[float, ...]], ...] = ((0.0, (100.0, 100.0, 100.0)),)
     window_s: float = 60.0
     #: The fraction of pairs of rows of two streams in one group that match.
@@ -58,7 +58,7 @@ class JoinScenario:
     adapt: Mapping[str, Any] = field(default_factory=lambda: {"strategy": "none"})
     #: Windows that a parallel track waits for old rows: 2 in PLANS, see joining.py.
     track_windows: int = 2
-    #: State on its way, bytes a second; and the work of a row of it, at either end.
+    #: Bytes a second of state on a link; and the work of a row of it, at either end.
     link_bytes_per_s: float = 12.5e6
     ship_work: float = 0.4
     #: Virtual time of one tick, between two commits of the coordinator, and of a point of the series.
@@ -109,7 +109,7 @@ class JoinScenario:
         return np.asarray([some for _, some in self.rates], np.float64)[at].T
 
     def calibrated(self) -> JoinScenario:
-        """The scenario with links as slow, relative to its slots, as those measured."""
+        """The scenario with links as slow, relative to its slots, as the measured ones."""
         return self.changed(link_bytes_per_s=SENT_BYTES_PER_WORK * self.work_per_s)
 
     def changed(self, **changes: Any) -> JoinScenario:

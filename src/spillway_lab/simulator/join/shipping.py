@@ -1,7 +1,7 @@
-"""State of simulated joins on its way from one slot to another.
+"""State of simulated joins in transit from one slot to another.
 
-The sender first processes what it has of the groups; then the link carries their state, and the receiver
-makes what its shape needs and the state lacks.
+The sender first processes its rows of the groups; then the link carries their state, and the receiver
+makes the states that its shape needs and the sender's lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spillway_lab.simulator.join.joining import Joining
 
 @dataclass
 class _Transfer(Transfer):
-    #: Bytes on the link; None before the sender has processed what it has of the groups.
+    #: Bytes on the link; None before the sender has processed its rows of the groups.
     bytes_left: float | None = None
     arrived: bool = False
 
@@ -32,7 +32,7 @@ class Shipping(Carrier):
         self._under_way: dict[int, _Transfer] = {}
 
     def begin(self, move: GroupMove) -> None:
-        """Takes up a move whose groups have left their sender."""
+        """Starts a move whose groups have left their sender."""
         groups = np.array(move.groups, np.int64)
         self._under_way[move.move] = _Transfer(move, groups, self._now_s)
 

@@ -1,4 +1,4 @@
-"""`simulate_join`: a scenario of joins in; journal, series and totals out, the same for a seed."""
+"""`simulate_join`: a join scenario in; journal, series and totals out, the same for a seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def simulate_join(scenario: JoinScenario) -> Result:
 
 
 class JoinSimulation:
-    """One run: the clock, and what happens at its ticks."""
+    """One run: the clock and its ticks."""
 
     def __init__(self, scenario: JoinScenario) -> None:
         self.scenario = scenario

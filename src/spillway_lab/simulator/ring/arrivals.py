@@ -1,4 +1,4 @@
-"""Poisson arrivals of rows, whose rate may change. Pure; the generator is passed in."""
+"""Poisson arrivals of rows at a rate that may change. Pure; the generator is an argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spillway.metrics.groups import Floats
 def poisson_times(
     rates: Sequence[tuple[float, float]], seconds: float, rng: np.random.Generator
 ) -> Floats:
-    """The times of rows, ascending; `rates` has seconds, and the rows a second from then on.
+    """The times of rows, ascending; `rates` pairs a second with the rows a second from then on.
 
     Example:
         >>> times = poisson_times([(0.0, 50.0), (10.0, 100.0)], 20.0, np.random.default_rng(0))

@@ -1,22 +1,19 @@
 """A join without equal keys in micro-batches, as a query on Spark runs it: a batch's rows come together.
 
-A batch begins when the one before it has ended: for a fixed time no slot works, then all do until the
-last one is done, and then all its results are there. So the simulation of a batch is how long its
-slots work:
+A batch begins when the previous one ends. For a fixed time no slot works; then all work until the last
+one is done, and all results are there. What is simulated is how long the slots work:
 
-    PSP   all rows of the batch are in the ring at a time (spillway_lab/simulator/ring/flow.py)
-    CTR   the same, but a slot answers a row only for its slices in the row's cover, which the query's
-    own
-          policy chooses (policies/ring/covering.py)
+    PSP   all rows of the batch are in the ring at once (spillway_lab/simulator/ring/flow.py)
+    CTR   the same, but a slot answers a row only for its slices in the row's cover, which the
+          query's own policy chooses (policies/ring/covering.py)
     ATR   the copies of rows in a slot's intervals, one after the other
           (spillway_lab/simulator/ring/intervals.py)
 
-Slots without a core of their own are tasks that wait for one, in the order of their numbers.
+Slots without their own core wait for one, in the order of their numbers.
 
-Known limitation: what a row finds goes on at once, while a query waits for all slots after each step.
-CTR's rows pass all slots, at the cost of receiving them, while a query skips slots that neither store
-nor probe. A row meets those before it in time; of two rows of one batch, a query lets that of the
-later stream meet the other.
+Known limitation: partial results travel on at once; a query waits for all slots after each step. CTR's
+rows visit all slots; a query skips those that neither store nor probe. A row meets earlier rows; within
+a batch, a query lets the row of the later stream meet the other.
 """
 
 from __future__ import annotations
@@ -69,7 +66,7 @@ def batches(scenario: RingScenario, times: list[Floats], rng: np.random.Generato
 
 
 def makespan(work_s: Sequence[float], cores: int) -> float:
-    """How long tasks take on shared cores: each core takes the next task when it is free.
+    """How long tasks take on shared cores; a free core takes the next task.
 
     Example:
         >>> makespan([4.0, 3.0, 2.0], cores=2), makespan([4.0, 3.0, 2.0], cores=3)
@@ -126,20 +123,20 @@ def _visits(scenario: RingScenario, times: list[Floats]) -> Batches:
 
 
 def _took(scenario: RingScenario, busy_s: Floats, alone_s: float) -> float:
-    """The seconds of a batch; `alone_s` are those where every slot has a core."""
+    """The seconds of a batch; `alone_s` assumes a core for every slot."""
     cores = scenario.slots if scenario.cores is None else scenario.cores
     worked = alone_s if cores >= scenario.slots else makespan(busy_s.tolist(), cores)
     return scenario.batch_fixed_s + worked
 
 
 def _placed(scenario: RingScenario, rows: Rows, ends: Floats) -> tuple[Placement, Ints]:
-    """The slots that answer for each slice, by cover; and the cover of each row."""
+    """The slots that answer for each slice, by cover, and the cover of each row."""
     count = len(rows.comes_s)
     if scenario.distribution != CTR:
         return fixed(scenario, scenario.slots), np.zeros(count, np.int64)
     slots, streams, copies = scenario.slots, scenario.streams, scenario.copies
     table = interleaved(scenario.groups, slots, copies)
-    # Covers repeat after as many batches as there are slots.
+    # Covers repeat with a period of as many batches as there are slots.
     each = [cover for batch in range(slots) for cover in covers(table, copies, streams, batch)]
     slices = np.array([[table[group] for group in cover] for cover in each])
     batch = np.searchsorted(ends, rows.comes_s, side="right")

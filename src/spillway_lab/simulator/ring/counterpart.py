@@ -1,18 +1,17 @@
-"""The simulated counterpart of a real run of a join without equal keys, and how far the two agree.
+"""The simulated counterpart of a real run of a join without equal keys, and how well the two agree.
 
-`RealRing` describes a real run and `RingBatch` has the measurements of a batch. `costs_of` takes the
-costs of a pair, a row and a batch from a run with one slot; `compared` simulates another run, with
-more slots or another distribution, on the same rows at these costs, and tells whether its batches take
-as long within `WITHIN` of spillway_lab/simulator/cluster/counterpart.py. So it tests what sharing the
-work changes, and fits nothing. Nothing here needs Spark.
+`RealRing` describes a real run, and `RingBatch` has a batch's measurements. `costs_of` derives costs
+from a run with one slot. `compared` simulates another run on the same rows, with more slots or
+another distribution, and tells whether batch times agree within `WITHIN` of
+spillway_lab/simulator/cluster/counterpart.py. It tests the effect of sharing work; nothing is fitted,
+and Spark is not needed.
 
-With one slot, the query measured the time of receiving and storing rows; comparing pairs is all the
-rest, as in `query.explain()` (`policies.ring.fitted`). What a batch takes beyond its slot is its fixed
-time: planning, reading, exchanges, the sink, the log. All slots are visited at once, so there are no
-hops.
+With one slot, the query measures receiving and storing rows; the rest is comparing pairs, as in
+`query.explain()` (`policies.ring.fitted`). The time of a batch beyond its slot's is fixed: planning,
+reading, exchanges, sink, log. All slots are visited at once, without hops.
 
-Known limitation: the fixed time is the same for any number of slots, and slots on different cores do not
-slow each other down. Matching pairs are drawn at random, not taken from the real rows.
+Known limitation: the fixed time does not depend on the number of slots, and slots do not slow each
+other down. Matching pairs are random, not those of the real rows.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ Simulate = Callable[[RingScenario], RingResult]
 
 @dataclass(frozen=True)
 class RealRing:
-    """What a real run was given."""
+    """The input and settings of a real run."""
 
-    #: Rows a second of each stream, and how many pairs there are for one that matches.
+    #: Rows a second of each stream, and the number of pairs per matching pair.
     rate: float
     scenes: int
     window_s: float
-    #: Seconds of the streams in a batch, the number of batches, and how many of these warm up.
+    #: Seconds of the streams in a batch, the number of batches, and of warm-up batches among them.
     batch_s: float
     batches: int
     first: int = 0
@@ -51,7 +50,7 @@ class RealRing:
     streams: int = 3
     #: Cores that the slots share.
     cores: int = 2
-    #: Of the times at which rows come.
+    #: The seed of arrival times.
     seed: int = 0
 
 
@@ -95,7 +94,7 @@ def costs_of(
     insert_s = median(one.stored_s / max(1, one.rows) for one in batches)
     busy_s = median(sum(one.busy_s) for one in batches)
     fixed_s = median(one.seconds - sum(one.busy_s) for one in batches)
-    # The same batches with free pairs: the rest of the slot's time is that of pairs.
+    # The same batches with free pairs: the rest of the slot's time belongs to pairs.
     other = simulate(scenario_of(run, RingCosts(0.0, send_s, insert_s, 0.0)))
     other_s, pairs = (median(other.series[name][run.first :]) for name in ("response_s", "pairs"))
     return RingCosts(

@@ -1,21 +1,20 @@
 """Rows on their way round a ring, hop by hop, in virtual time: PSP Figure 3, with PSP-I's limit.
 
 A message is a row, or partial combinations of one row and step. It visits every slot of the ring once,
-from the slot after the one that made it. A slot serves messages in order of arrival: it passes each on
-first, then probes its own slices with it. So
+starting after its maker. A slot serves messages in order of arrival: it passes each on, then probes its
+own slices. So
 
     begin = max(arrival, when the slot is free)       the next slot gets it T_s + T_n later
     free  = begin + T_s + T_j for each pair           what it finds is a message of the next step
 
-The END message follows behind: when it returns to the head for the last time, all slots are done with
-the row, and the ring takes the next one. At most `interleave` rows are in the ring.
+An END message follows. When it returns to the head for the last time, the row is done and the ring takes
+the next one. At most `interleave` rows are in the ring.
 
-Where slots pass on whole rows, a link carries one message after the other, in the order of sending: a
-message arrives T_n after all rows of all its combinations, k + 1 rows each in step k. END has no bytes,
-and waits for everything sent before it.
+If slots pass on whole rows, a link carries one message at a time: a message arrives T_n after all rows
+of its combinations, k + 1 rows each in step k. END has no bytes, but waits for everything before it.
 
-Matches are drawn at random: "probabilistic join probing" (8.2). In the last step they are expected
-values, so that a small number of results does not make the response uncertain.
+Matches are random: "probabilistic join probing" (8.2). The last step uses expected values, so that the
+response is certain even with few results.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from spillway_lab.simulator.ring.travel import Found, Paths, RingRun, Traffic, T
 
 @njit(cache=True, nogil=True)
 def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
-    """Sends all rows round the ring, and adds up what they find."""
+    """Sends all rows round the ring, and sums up what they find."""
     np.random.seed(run.limits.seed)
     places = found.busy_s.shape[0]
     heap = [(0.0, 0, Traveller(0, 0, 0, 0, 0, 0))]
@@ -97,7 +96,7 @@ def _serve(
     """A slot passes a message on and works on it; returns when it is done."""
     row, step, made, slot, left, count = traveller
     costs, ring = run.ring.costs, paths.slots[row]
-    # Where links take time, a message waits for one in a place beyond the slots.
+    # If links take time, a message waits for one in a place beyond the slots.
     to = slot + len(traffic.free_s) if costs.link_s > 0 else _after(slot, ring)
     on_way_s = 0.0 if costs.link_s > 0 else costs.hop_s
     begin_s = max(came_s, traffic.free_s[slot])
@@ -169,8 +168,8 @@ def _add_results(run: RingRun, found: Found, row: int, results: float, done_s: f
 def hops_run(run: RingRun, found: Found) -> None:
     """CTR: each step of a row goes to the slots of a cover and waits for them; one row at a time.
 
-    The slots of `held` are those of a cover, which holds every row once. The driver sends a step's
-    combinations to them one after the other; when the last slot is done, it sends on what they found.
+    The slots of `held` form a cover, which holds every row once. The driver sends a step's
+    combinations to them one by one; when the last slot is done, it sends on what they found.
     """
     np.random.seed(run.limits.seed)
     now_s = 0.0
@@ -184,7 +183,7 @@ def hops_run(run: RingRun, found: Found) -> None:
         for step in range(run.ring.order.shape[1]):
             found.pairs[row, run.ring.order.shape[1] + step] = count
             last_s, count = _hop(run, found, row, step, now_s, count)
-            # All slots say that they are done before the next step.
+            # All slots report that they are done before the next step.
             now_s = last_s + run.ring.costs.hop_s
             if count == 0:
                 break

@@ -1,12 +1,11 @@
 """ATR on simulated slots: whole intervals of time, one slot each, slave rows copied (PSP section 7).
 
-The first stream is the master: its interval q goes to slot q mod slots. A row of another stream goes
-where master rows of its window are or may come: to its own interval, and to those within a window
-before and after. There it probes the master first, so that no pair is compared twice; a copy for
-future rows only waits.
+The first stream is the master: its interval q goes to slot q mod slots. A row of another stream goes to
+its own interval, and to those within a window before and after, where master rows of its window are or
+may come. It probes the master first, so no pair is compared twice; a copy for future rows only waits.
 
-Every slot works for itself, in the order of arrival, so its times are running maxima. Processed rows
-purge older ones (cross-purge): a slot that gets no rows keeps what it has.
+Slots work independently, in order of arrival, so their times are running maxima. Processed rows purge
+older ones (cross-purge): a slot without new rows keeps its state.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 
 @dataclass(frozen=True)
 class Jobs:
-    """The work of the slots: copies of rows, in the order of arrival."""
+    """The work of the slots: copies of rows, in order of arrival."""
 
     comes_s: Floats
     stream: Ints
@@ -32,7 +31,7 @@ class Jobs:
     interval: Ints
     slot: Ints
     work_s: Floats
-    #: Expected results; pairs compared with the next stream, by step; and combinations that come to it.
+    #: Expected results; pairs compared with the next stream, by step; and combinations that reach it.
     results: Floats
     pairs: Ints
     coming: Ints
@@ -119,7 +118,7 @@ def interval_of(times: Floats, length_s: float) -> Ints:
 
 
 def finished(todo: Jobs, slots: int) -> Floats:
-    """When each copy is done: a slot takes the next one when it has done the one before.
+    """When each copy is done; a slot processes copies one after the other.
 
     With c_k the work up to k, done_k = c_k + max over i <= k of (comes_i - c_{i-1}).
     """
@@ -133,7 +132,7 @@ def finished(todo: Jobs, slots: int) -> Floats:
 
 
 def kept(todo: Jobs, done_s: Floats, slot: int, window_s: float, samples: Floats) -> Ints:
-    """Rows in the state of a slot at some times."""
+    """Rows in the state of a slot at the given times."""
     mine = np.flatnonzero(todo.slot == slot)
     if not len(mine):
         return np.zeros(len(samples), np.int64)

@@ -1,4 +1,4 @@
-"""The rows of a simulated ring: what they meet, where that is, and what must be true of them."""
+"""The rows of a simulated ring: what they meet and where, and what must be true of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spillway_lab.simulator.ring.intervals import window
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.slices import Placement
 
-#: What a run finds out about a row: when the ring took it and was done with it, its expected results,
-#: and the sum of the times of these results, each time weighted by its results.
+#: What a run records of a row: when the ring took it and finished it, its expected results, and the
+#: sum of their times, each weighted by its results.
 BEGUN, DONE, RESULTS, MOMENT = range(4)
 
 
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
         return cls(comes, source, low, high)
 
     def met(self, order: Ints) -> Ints:
-        """By row and step, the rows of the next stream in its window."""
+        """By row and step, the rows of the next stream in the row's window."""
         streams = order[self.source]
         return np.take_along_axis(self.high - self.low, streams, axis=1)
 
@@ -55,13 +55,13 @@ def held_by_slot(place: Placement, times: list[Floats], slots: int) -> Ints:
 
 
 def order_of(scenario: RingScenario) -> Ints:
-    """By stream, the streams that its rows probe, as the policy says."""
+    """By stream, the streams that its rows probe, in the order of the policy."""
     sources = scenario.sources(scenario.rate)
     return np.array([[int(step.stream) for step in source.steps] for source in sources], np.int64)
 
 
 def wrong_rows(met: Ints, found: Floats, pairs: Ints) -> tuple[str, ...]:
-    """Violations: a row that is done must have compared every pair of its windows exactly once."""
+    """Violations: a finished row must have compared every pair of its windows exactly once."""
     steps, done = met.shape[1], found[:, DONE] > 0
     compared, coming = pairs[done, :steps], pairs[done, steps:]
     wrong = np.flatnonzero((compared != coming * met[done]).any(axis=1))

@@ -1,21 +1,20 @@
-"""A simulated join without equal keys on some slots: PSP's section 8, and its two rivals.
+"""A simulated join without equal keys: PSP's section 8, and its two rivals.
 
 The defaults are those of PSP 8.1 and 8.2: three streams of 50 rows a second, windows of 10 s, 600 s,
-images of 10,000 pixels. What the paper does not give:
+images of 10,000 pixels. The paper does not give:
 
-    pair_s   30 µs: 30,000 bytes at a nanosecond each, as a loop over bytes takes on its processors
-    hop_s    70 µs, a packet's latency in FLUX's cluster. Slots pass packets on as they come: sending all
-             30 kB would take another 240 µs of a gigabit link (`network`), and a ring with one row at a
-             time would fall behind at every length
-    send_s   10 µs: a call of the operating system on either side
+    pair_s   30 µs: 30,000 bytes at a nanosecond each, the speed of a byte loop on its processors
+    hop_s    70 µs, a packet's latency in FLUX's cluster. Slots pass on packets as they come: whole rows
+             of 30 kB would take another 240 µs of a gigabit link (`network`), and a ring with one row at
+             a time would fall behind at every length
+    send_s   10 µs: a system call on either side
     insert_s, purge_s   1 µs
 
-`found` is the mean number of partners of a row in a window of another stream. The paper's
-selectivities of 0.05 to 0.5 are read as that. They cannot be fractions of pairs, as in its section 5:
-0.5 would be 9.4 million results a second, more than a master with a gigabit link can collect.
+`found` is the mean number of partners of a row in a window of another stream; so we read the paper's
+selectivities of 0.05 to 0.5. As fractions of pairs (its section 5), 0.5 would be 9.4 million results a
+second, more than a master with a gigabit link can collect.
 
-With `batch_s` rows come in micro-batches, as a query on Spark takes them
-(spillway_lab/simulator/ring/batches.py).
+With `batch_s` rows come in micro-batches, as on Spark (spillway_lab/simulator/ring/batches.py).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ADJUSTMENTS = ("none", "smoothing", "passive", "aggressive")
 
 @dataclass(frozen=True)
 class RingScenario:
-    """A join, its slots, and how they share it.
+    """A join, its slots, and how they share the work.
 
     Example:
         >>> [source.probing_s for source in RingScenario().sources(50.0)]
@@ -65,13 +64,13 @@ class RingScenario:
     row_bytes: int = 30_000
     link_bytes_per_s: float = 125e6
     #: How rows get to the next slot: packet by packet, so that bytes take no time; or whole, over a link
-    #: from each slot to the next ("links"), or over one network that all slots share.
+    #: from each slot to the next ("links"), or over one shared network.
     network: str = "packets"
-    #: Seconds of the streams in a batch, whose rows are in the ring at the same time; None: row by row.
+    #: Seconds of the streams in a batch, all of whose rows are in the ring at once; None: row by row.
     batch_s: float | None = None
     #: Seconds of a batch in which no slot works.
     batch_fixed_s: float = 0.0
-    #: Processors that all slots share, where rows come in batches; None: one for each slot.
+    #: Processors that all slots share in batch mode; None: one per slot.
     cores: int | None = None
     distribution: str = PSP
     #: Rows in the ring at a time: 1 is the paper's PSP, more its PSP-I.
@@ -80,7 +79,7 @@ class RingScenario:
     interval_s: float = 20.0
     #: CTR: how many slots store each row.
     copies: int = 2
-    #: Slices that all groups have; about half of them are live.
+    #: Groups, over which slices rotate; about half of them have a live slice.
     groups: int = 128
     adjustment: str = "none"
     #: The longest ring, and seconds between two evaluations.
@@ -143,12 +142,12 @@ class RingScenario:
 
     @property
     def link_s(self) -> float:
-        """How long a link needs for a row; 0: no slot waits for all of its bytes."""
+        """How long a link needs for a row; 0: slots do not wait for all of its bytes."""
         return 0.0 if self.network == "packets" else self.row_bytes / self.link_bytes_per_s
 
     @property
     def rates(self) -> tuple[tuple[float, float], ...]:
-        """Seconds, and the rows a second from then on."""
+        """Pairs of a second and the rows a second from then on."""
         first = (0.0, self.rate)
         return (first,) if self.rate_after is None else (first, (self.change_s, self.rate_after))
 
@@ -175,5 +174,5 @@ class RingScenario:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RingScenario:
-        """The inverse of `to_json`; what is left out has its default."""
+        """The inverse of `to_json`; missing fields have their defaults."""
         return described(cls, found, "scenario")

@@ -1,14 +1,13 @@
-"""`simulate_ring`: a join without equal keys on some slots; response time and state over virtual time.
+"""`simulate_ring`: a join without equal keys; response time and state over virtual time.
 
-Three distributions run on the same rows. PSP: slices are on a ring and every row goes round
-(spillway_lab/simulator/ring/flow.py). CTR: several slots store every row, and each step goes to a
-cover of them. ATR: one slot has a whole interval of time (spillway_lab/simulator/ring/intervals.py).
-spillway_lab/simulator/ring/batches.py has all three in micro-batches, as a query runs them. Each run
-is checked at its end: every row met its whole window in every step, no pair twice.
+Three distributions run on the same rows. PSP: every row goes round a ring of slices (ring/flow.py). CTR:
+several slots store every row, and each step goes to a cover. ATR: one slot has a whole interval of time
+(ring/intervals.py). ring/batches.py runs all three in micro-batches, as a query does. After each run a
+check asserts that every row met its whole window in every step, no pair twice.
 
-Known limitation: PSP-I's StateStart and StateEnd marks take no time here, and a slot's state counts
-once, while the paper's is in two slots for a moment. CTR's cover is one of `copies` disjoint sets of
-slots that each have every slice, the smallest possible; finding it costs nothing.
+Known limitation: PSP-I's StateStart and StateEnd marks take no time, and state counts once, while the
+paper's is briefly in two slots. CTR's cover is the smallest possible, one of `copies` disjoint sets of
+slots that each have every slice; finding it costs nothing.
 """
 
 from __future__ import annotations
@@ -100,12 +99,12 @@ def _slices(scenario: RingScenario, rows: Rows, times: list[Floats]) -> RingResu
 
 
 def _links(scenario: RingScenario, slots: int) -> Ints:
-    """The link on which each slot sends: its own, or the one that all share."""
+    """The link on which each slot sends: its own, or the shared one."""
     return np.arange(slots) * (scenario.network != "shared")
 
 
 def _paths(rows: Rows, place: Placement) -> Paths:
-    """The way of each row; it waits while slices move."""
+    """The path of each row; it waits while slices move."""
     epoch, bucket = place.epoch(rows.comes_s), place.bucket(rows.comes_s)
     ready_s = np.maximum(rows.comes_s, place.since_s[epoch] + place.pauses_s[epoch])
     return Paths(ready_s, place.homes[epoch, bucket], place.ring[bucket], epoch)
@@ -119,7 +118,7 @@ def _seconds(scenario: RingScenario) -> Floats:
 def _kept(
     rows: Rows, place: Placement, held: Ints, found: Floats, seconds: Floats
 ) -> tuple[Ints, Ints, Ints]:
-    """At some times: rows of state, those of the fullest slot, and the length of the ring.
+    """At the sample times: rows of state, rows of the fullest slot, and the length of the ring.
 
     A row is stored from when the ring takes it until the oldest unfinished row no longer needs it.
     """
@@ -127,7 +126,7 @@ def _kept(
     done = found[:, DONE][: len(begun)].copy()
     done[done == 0] = np.inf
     newest = np.maximum(np.searchsorted(begun, seconds, side="right") - 1, 0)
-    # Done times hardly fall; the first unfinished row follows from their running maximum.
+    # Done times rarely fall; the first unfinished row follows from their running maximum.
     oldest = np.minimum(np.searchsorted(np.maximum.accumulate(done), seconds, side="right"), newest)
     epoch = place.epoch(rows.comes_s[newest])
     by_slot = np.zeros((len(seconds), held.shape[3]), np.int64)
@@ -201,7 +200,7 @@ def _result(
 
 
 def _batched(scenario: RingScenario, times: list[Floats], rng: np.random.Generator) -> RingResult:
-    """Any of them in micro-batches: a point of a series is a batch, its response all its time."""
+    """Any distribution in micro-batches: a point is a batch, and its response the batch's whole time."""
     found = batches(scenario, times, rng)
     series = {
         "second": found.until_s,

@@ -1,8 +1,8 @@
-"""Which slot has which slice of a simulated join, from its first second to its last.
+"""Which slot has which slice of a simulated join, during the whole run.
 
-A bucket is a slice of time, the same for all streams; its group is bucket mod groups, and the routing
-names the slot that builds it. A bucket stays there, unless aggressive adjustment moves it. Decisions
-depend on what has come, not on how fast it is processed, so all are known before any row is processed.
+A bucket is a slice of time, the same for all streams. The routing names the slot of its group, bucket
+mod groups. It stays there unless aggressive adjustment moves it. Decisions depend on arrivals, not on
+processing speed, so all are known in advance.
 
 The policies are the query's own: `smoothed` and `resize` of policies/ring/slicing.py, `scaling_moves`,
 `movers`.
@@ -25,15 +25,15 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 
 @dataclass(frozen=True)
 class Placement:
-    """Where slices are, and how many slots a row visits."""
+    """The homes of slices, and how many slots a row visits."""
 
     width_s: float
-    #: From which second on a row sees which homes; and for each, the slot of every bucket.
+    #: The second from which rows see each version of the homes; and its slot for every bucket.
     since_s: Floats
     homes: Ints
-    #: The length of the ring, by bucket of the row that goes round.
+    #: The length of the ring, by bucket of the travelling row.
     ring: Ints
-    #: How long the ring takes no row, from each of `since_s` on.
+    #: How long the ring takes no rows, after each of `since_s`.
     pauses_s: Floats
     moves: int
 
@@ -43,12 +43,12 @@ class Placement:
         return np.asarray(np.minimum(found, self.homes.shape[1] - 1))
 
     def epoch(self, times: Floats) -> Ints:
-        """Which homes a row of each time sees."""
+        """The version of the homes that a row of each time sees."""
         return np.searchsorted(self.since_s, times, side="right") - 1
 
 
 def fixed(scenario: RingScenario, slots: int) -> Placement:
-    """Slices go round the slots, and nothing changes."""
+    """Slices rotate over the slots; nothing changes."""
     return still(scenario, (np.arange(scenario.groups) % slots)[None, :], slots)
 
 
@@ -79,7 +79,7 @@ def _buckets(scenario: RingScenario) -> int:
 
 
 class _Placer:
-    """Runs through the evaluations of a run."""
+    """Makes the evaluations of a run, one after the other."""
 
     def __init__(self, scenario: RingScenario, times: Sequence[Floats]) -> None:
         self._scenario = scenario
@@ -116,7 +116,7 @@ class _Placer:
 
     @property
     def _live(self) -> int:
-        """Buckets that still have rows in the window, before the one that is built."""
+        """Buckets before the current one that still have rows in the window."""
         return self._scenario.groups // 2
 
     def _evaluate(self, bucket: int, every: int) -> None:
@@ -148,7 +148,7 @@ class _Placer:
         return held
 
     def _move(self, bucket: int, old: int) -> None:
-        """Aggressive adjustment: moves slices until none needs to move, and records their homes."""
+        """Aggressive adjustment: moves slices until balanced, and records their homes."""
         scenario, before = self._scenario, self._home.copy()
         sizes = (self._held(bucket) * scenario.row_bytes).astype(np.int64)
         tries = dict.fromkeys(range(old, self._slots), 0)

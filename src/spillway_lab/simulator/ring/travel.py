@@ -1,10 +1,10 @@
-"""What the kernels of a ring read and write: rows, their paths, the ring, the limits, what was found.
+"""What the kernels of a ring read and write: rows, their paths, the ring, the limits, the findings.
 
-All of them are named tuples, which numba compiles, unlike dataclasses. Only the arrays of `Found` and
-`Traffic` are changed in place.
+All are named tuples, since numba cannot compile dataclasses. Kernels change only the arrays of `Found`
+and `Traffic`.
 
-Known limitation: numba's cache on disk refers to these classes by name. After a class is renamed or
-moved, delete the `.nbi` files next to spillway_lab/simulator/ring/flow.py.
+Known limitation: numba's disk cache knows these classes by name. After renaming or moving one, delete
+the `.nbi` files next to spillway_lab/simulator/ring/flow.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WorkTimes(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """What the rows meet, and what meeting it costs."""
+    """What the rows meet, and the costs."""
 
     #: By epoch, stream and number: how many of the first rows each slot holds.
     held: Any
@@ -55,9 +55,9 @@ class Limits(NamedTuple):
     #: Later results do not count.
     until_s: float
     sample_s: float
-    #: Of the matches.
+    #: The seed of the matches.
     seed: int
-    #: The most rows in the ring at a time.
+    #: The maximum of rows in the ring at a time.
     interleave: int = 1
 
 
@@ -70,7 +70,7 @@ class RingRun(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """By row, its way round the ring."""
+    """By row, its path round the ring."""
 
     #: The earliest time at which the ring can take it.
     ready_s: Floats
@@ -81,7 +81,7 @@ class Paths(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a run adds up, in place."""
+    """The sums of a run, changed in place."""
 
     #: By row: the columns BEGUN to MOMENT (spillway_lab/simulator/ring/rows.py).
     rows: Floats
@@ -113,9 +113,9 @@ class Traveller(NamedTuple):
     #: where a message waits for a link.
     made: int
     slot: int
-    #: Slots that it has still to visit.
+    #: Slots that it has yet to visit.
     left: int
-    #: How many it has; -1: END.
+    #: The number of combinations; -1: END.
     combinations: int
 
 

@@ -78,8 +78,8 @@ def test_page_has_the_pictures_of_matches() -> None:
     raw = zlib.decompress(data[begin : data.index(b"IEND") - 8])
     lines = np.frombuffer(raw, np.uint8).reshape(HEIGHT, 3 * WIDTH + 1)[:, 1:]
     assert lines.tobytes() == frames[0]["frame"][0].as_py()
-    assert "give the same" in text
-    assert "found others" in page(frames, np.array([[0, 0, 0]]), exact=False, consumed=1)
+    assert "finds the same" in text
+    assert "finds other matches" in page(frames, np.array([[0, 0, 0]]), exact=False, consumed=1)
 
 
 def test_nothing_to_run_is_refused() -> None:

@@ -68,5 +68,5 @@ def test_rows_are_the_same_however_the_input_is_cut() -> None:
 
 
 def test_partners_that_so_few_rows_cannot_have_are_refused() -> None:
-    with pytest.raises(SettingsError, match="10 rows a second whose rows find 100 others"):
+    with pytest.raises(SettingsError, match="10 rows a second are too few for 100 partners"):
         Ebb(rate=10.0, seconds=9.0, partners=100.0)

@@ -77,4 +77,4 @@ def test_images_that_cannot_be_are_refused() -> None:
     assert refused.value.message == "size='huge' is not one of 'small', 'middle', 'large'"
     with pytest.raises(SettingsError) as refused:
         Images(scenes=0)
-    assert refused.value.message == "no images of 0 scenes in 3 streams of 50 a second"
+    assert refused.value.message == "0 scenes, 3 streams and 50 images a second must be positive"
