@@ -14,10 +14,10 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test check soak bench reproduce tables clean
+.PHONY: help setup demo lint format test test-full check soak bench reproduce tables clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv with everything needed; find or install Java
 	@scripts/ensure-java
@@ -37,6 +37,9 @@ format: setup ## Format the code and apply the safe fixes
 
 test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-full: setup lint ## The whole matrix: every step, every operator, many examples (an hour or two)
+	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: test ## Exactly what the CI runs
 

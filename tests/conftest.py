@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-TESTS = Path(__file__).parent
+from tier import FULL, SOAK
 
-#: `make soak` sets it: what takes long is tried in all its cases then, and property tests draw others.
-SOAK = os.environ.get("SOAK") == "1"
+TESTS = Path(__file__).parent
 
 # A run of the tests is the same every time; `make soak` looks for what no run has seen yet. How long
 # an example takes says something about the machine alone.
@@ -23,12 +21,22 @@ settings.load_profile("soak" if SOAK else "same")
 
 @pytest.fixture(scope="session")
 def soak() -> bool:
-    """Whether everything is to be tried, however long it takes."""
+    """Whether to try more than the full tier does, however long it takes."""
     return SOAK
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests/unit as unit, tests/spark as spark, ...; a folder without a marker is refused."""
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """Whether to try every case."""
+    return FULL
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests/unit as unit, tests/spark as spark, ...; leave out what only the full tier runs."""
     for item in items:
         if TESTS in item.path.parents and item.path.parent != TESTS:
             item.add_marker(item.path.relative_to(TESTS).parts[0])
+    left = [item for item in items if not FULL and item.get_closest_marker("full")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]

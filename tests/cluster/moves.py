@@ -29,6 +29,8 @@ ROLES = ("sender", "receiver")
 DRIVER_ALONE = "local[2]"
 #: A plan for each slot, no two of which store the same, so that every move is between different ones.
 PLANS = ("((orders prices) stock)", "(orders prices stock)", "(orders (prices stock))")
+#: The step in which state is on its way.
+SENDING = 6
 
 
 def who_dies(step: int, both: bool) -> Sequence[str]:

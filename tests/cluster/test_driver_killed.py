@@ -116,6 +116,7 @@ def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place, soak: 
     )
 
 
+@pytest.mark.full
 def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
     """Spills are under way when the first kills fall, rounds of cleanup when the others do."""
     given = Input(str(place.root / "in"), files=6, rows=150, keys=150, seed=9)
@@ -162,6 +163,7 @@ LIVES: list[dict[str, str]] = [
 ]
 
 
+@pytest.mark.full
 def test_driver_killed_while_shapes_change(place: Place) -> None:
     """Every life asks for another plan, so that slots change their shapes when it is killed."""
     given = Input(str(place.root / "in"), files=16, rows=80, keys=100, seed=11, window_minutes=8)

@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 from inputs import Input
-from moves import PLANS, ROLES, STEPS, MovingPlace, who_dies
+from moves import PLANS, ROLES, SENDING, STEPS, MovingPlace, who_dies
 from processes import wait_until
 
-#: The step in which state is on its way.
-SENDING = 6
 #: Batches for each move: it takes three, and one more for each time that sending fails. All batches
 #: together are fewer than a query's progress keeps.
 MOVE_BATCHES = 5
 
 
 @pytest.mark.timeout(1200)
-def test_executors_killed_at_every_step(moving: MovingPlace, soak: bool) -> None:
+def test_executors_killed_at_every_step(moving: MovingPlace, full: bool, soak: bool) -> None:
     """One move without, then some that lose an executor each, one after the other."""
-    cases = [(step, role) for step in STEPS for role in who_dies(step, soak or step == SENDING)]
+    steps = STEPS if full else (SENDING,)
+    cases = [(step, role) for step in steps for role in who_dies(step, soak or step == SENDING)]
     files = 2 + (1 + len(cases)) * MOVE_BATCHES
     given = Input(str(moving.root / "in"), files=files, rows=30, keys=120, seed=5)
     given.write()
@@ -69,6 +68,7 @@ def _assert_served_elsewhere(told: dict[str, Any]) -> None:
     assert moved["groups"]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) -> None:
     """Nothing is sent; the executors of sender and receiver die when the move is about to end."""

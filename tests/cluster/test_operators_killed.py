@@ -87,16 +87,21 @@ def root(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("kind", "mechanism"),
     [
-        ("group-by", "rotation"),
         ("group-by", "moves"),
         ("windowed", "skew buffer"),
-        ("windowed", "generations"),
         ("dedup", "rotation"),
         ("match", "generations"),
-        ("match", "moves"),
-        ("match", "copies"),
-        ("match", "segments"),
-        ("match", "ring"),
+        *(
+            pytest.param(kind, mechanism, marks=pytest.mark.full)
+            for kind, mechanism in [
+                ("group-by", "rotation"),
+                ("windowed", "generations"),
+                ("match", "moves"),
+                ("match", "copies"),
+                ("match", "segments"),
+                ("match", "ring"),
+            ]
+        ),
     ],
 )
 def test_operator_killed_at_random_loses_and_repeats_nothing(

@@ -17,6 +17,8 @@ from law import Cluster, Row
 from subjects import Deduped, Grouped, Joined
 from test_slot_law import MEMORIES, histories, small
 
+from tier import examples
+
 THEN = {"group-by": Grouped, "dedup": Deduped}
 
 
@@ -50,7 +52,7 @@ def chained(draw, subject):
 
 @pytest.mark.parametrize("kind", THEN)
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spillway.plan.shape import Shape, flat, left_deep
 from spillway.policies.shape import costs as plans
 from spillway.policies.shape.costs import Costs, Estimate, JoinRates, StreamRates, cheapest
+from tier import examples
 
 
 def family(streams: tuple[str, ...]) -> Iterator[Shape | str]:
@@ -42,7 +43,7 @@ def measured(draw) -> JoinRates:
     return JoinRates(streams, {pair: draw(st.floats(1e-6, 1.0)) for pair in pairs})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(measured(), st.builds(Costs, *([st.floats(0.01, 100.0)] * 4), st.floats(0, 1e-3)))
 def test_no_shape_is_cheaper_than_the_one_found(rates: JoinRates, costs: Costs) -> None:
     estimate = Estimate(rates, costs)
@@ -51,14 +52,14 @@ def test_no_shape_is_cheaper_than_the_one_found(rates: JoinRates, costs: Costs) 
     assert found == pytest.approx(least, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(measured(), st.floats(0, 1e9))
 def test_states_of_the_shape_found_fit_into_the_room(rates: JoinRates, room: float) -> None:
     shape = cheapest(rates, room_bytes=room)
     assert Estimate(rates).cost(shape).memory_bytes <= room
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(measured(), st.floats(1, 1e9), st.booleans())
 def test_the_price_of_memory_is_raised_no_further_than_it_must_be(
     rates: JoinRates, room: float, binary: bool

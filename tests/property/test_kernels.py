@@ -24,6 +24,7 @@ from spillway.kernels.probe import (
     narrowed,
 )
 from spillway.routing.groups import group_of
+from tier import examples
 
 # Few distinct values make ties and dense buckets; the extremes make overflow show.
 HASHES = st.lists(
@@ -112,7 +113,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_equal_pairs_agree_with_python(data) -> None:
     kind = data.draw(st.sampled_from(list(VALUES)))

@@ -17,6 +17,7 @@ from spillway.operators.equi.join import JoinOperator
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
 from spillway.routing.intervals import Intervals
+from tier import examples
 
 COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint"}
 
@@ -113,7 +114,7 @@ def aligned(draw):
 
 @pytest.mark.parametrize("subjects", [matched(), aligned()], ids=["beside keys", "atr"])
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

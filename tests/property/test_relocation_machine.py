@@ -67,6 +67,7 @@ from spillway.slot.orders import (
     Shadow,
     TakeBack,
 )
+from tier import examples
 
 GROUPS, STREAMS = 12, 2
 
@@ -432,5 +433,7 @@ class Relocations(RuleBasedStateMachine):
         assert came == sorted(came or [])
 
 
-Relocations.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Relocations.TestCase.settings = settings(
+    max_examples=examples(200), stateful_step_count=40, deadline=None
+)
 TestRelocations = Relocations.TestCase

@@ -34,6 +34,7 @@ from spillway.routing.slices import Slicing
 from spillway.settings import ADJUSTMENTS, VICTIMS
 from spillway.slot.run import Attempt
 from spillway.slot.visits import LaterVisit, completed, first_visit
+from tier import examples
 
 NAMES = ("k", "t", "v", "x")
 TYPES = (pa.int64(), pa.timestamp("us"), pa.int64(), pa.int64())
@@ -282,7 +283,7 @@ def sliced(draw, copies=1):
 
 @pytest.mark.parametrize("copies", [1, 2, 4])
 @settings(
-    max_examples=100,
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

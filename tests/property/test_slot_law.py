@@ -38,6 +38,7 @@ from spillway.slot.limits import Budget
 from spillway.state.layout import compaction, shelf
 from spillway.state.runs import merging
 from spillway.state.slot import memory, parts, shipping, staging
+from tier import examples
 
 #: Limits of one slot, from none to one that a single row exceeds.
 MEMORIES = [None, 2000, 600, 200, 10]
@@ -153,7 +154,7 @@ def histories(draw, subject: Subject):
 
 @pytest.mark.parametrize("kind", SUBJECTS)
 @settings(
-    max_examples=200,
+    max_examples=examples(200),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -23,6 +23,7 @@ from spillway.policies.cluster.protocols import LEAST_TRACK_S, Protocols
 from spillway.policies.cluster.strategy import Strategy
 from spillway.protocols.move import Phase
 from spillway.slot.limits import Budget
+from tier import examples
 
 TRACKED = [
     Joined([5, 5]),
@@ -34,7 +35,7 @@ TRACKED = [
     Windowed(False, None, 6),
     Deduped(6, True),
 ]
-#: The batch that is lost after the sink has seen it, and the one from which on the next track is given up.
+#: The batch that is lost after the sink has seen it, and from when on the next track is given up.
 LOST, GIVEN_UP = 18, 48
 OTHER_SHAPES = {
     3: [parse(text) for text in ("(s0 (s1 s2))", "(s0 s1 s2)", "((s0 s2) s1)")],
@@ -214,7 +215,7 @@ def tracks(draw, subject):
 
 @pytest.mark.parametrize("subject", TRACKED, ids=str)
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

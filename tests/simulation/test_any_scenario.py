@@ -19,6 +19,7 @@ from spillway_lab.simulator.cluster.scenario import (
     Workload,
 )
 from spillway_lab.simulator.cluster.simulation import simulate
+from tier import examples
 
 disturbances = st.builds(
     Disturbance,
@@ -63,7 +64,7 @@ scenarios = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenarios)
 def test_no_scenario_violates_a_check(scenario: Scenario) -> None:
     found = simulate(scenario)

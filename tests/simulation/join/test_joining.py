@@ -19,6 +19,7 @@ from spillway_lab.simulator.join.combinations import Combinations
 from spillway_lab.simulator.join.joining import Joining, served
 from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.join.simulation import JoinSimulation, simulate_join
+from tier import examples
 
 SHAPES = ("((A B) C)", "((A C) B)", "(A (B C))")
 SLOWED = ((0.0, (100.0, 100.0, 100.0)), (8.0, (100.0, 5.0, 5.0)))
@@ -89,7 +90,7 @@ scenarios = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenarios)
 def test_no_join_violates_a_check(scenario: JoinScenario) -> None:
     found = simulate_join(scenario)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spillway_lab.simulator.ring.batches import makespan
 from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.simulation import simulate_ring
+from tier import examples
 
 #: Work is comparing pairs, and all of it is pairs: a row costs nothing on its way.
 PAIRS = RingScenario(
@@ -52,7 +53,7 @@ def scenarios() -> st.SearchStrategy[RingScenario]:
 
 
 @given(scenarios())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_row_meets_its_whole_window_in_every_distribution(scenario: RingScenario) -> None:
     found = simulate_ring(scenario)
     assert found.violations == ()

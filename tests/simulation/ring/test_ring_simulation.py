@@ -17,6 +17,7 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.simulation import simulate_ring
 from spillway_lab.simulator.ring.slices import placed
 from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
+from tier import examples
 
 SHORT = RingScenario(seconds=30.0, window_s=4.0, rate=20.0, found=0.5, most=12, sample_s=1.0)
 
@@ -38,7 +39,7 @@ def scenarios() -> st.SearchStrategy[RingScenario]:
 
 
 @given(scenarios())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_row_meets_its_whole_window_in_every_distribution(scenario: RingScenario) -> None:
     found = simulate_ring(scenario)
     assert found.violations == ()
@@ -62,7 +63,7 @@ def arrived(scenario: RingScenario) -> list[np.ndarray]:
 
 
 @given(scenarios())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_row_is_stored_twice_wherever_slices_go(scenario: RingScenario) -> None:
     times = arrived(scenario)
     place = placed(scenario, times)
