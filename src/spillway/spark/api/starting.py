@@ -76,7 +76,7 @@ def _check_moves(planned: Planned, adapt: Adapt) -> None:
         hints += [planned.track_hint] if planned.track_hint else []
         raise SettingsError(
             f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
-            detail=f"a parallel track ends when no old row counts any more, but {why}",
+            detail=f"a parallel track ends when old rows no longer matter, but {why}",
             hint="; or ".join(hints),
         )
 
