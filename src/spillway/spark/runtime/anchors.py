@@ -99,7 +99,7 @@ def check_settings(spark: SparkSession) -> None:
     if not is_local(spark) and spark.sparkContext.getConf().get(name, "true").lower() != wanted:
         warnings.warn(
             f"slots will change executors from batch to batch, and fetch their state each time: "
-            f"{name} is not {wanted}. Set it before the Spark session is made.",
+            f"{name} is not {wanted}. Set it before you create the Spark session.",
             stacklevel=4,
         )
 

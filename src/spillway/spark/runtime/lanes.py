@@ -115,7 +115,7 @@ class Lanes:
 
 
 def _hash(keys: Sequence[Column]) -> Column:
-    """The upper half of a hash; rows without a key get their place where they are stored."""
+    """The upper half of a hash; rows without a key get their place in the slot that stores them."""
     return F.shiftright(F.xxhash64(*keys), 32).cast("int") if keys else F.lit(0)
 
 
