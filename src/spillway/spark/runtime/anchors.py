@@ -1,8 +1,8 @@
 """Anchors keep a slot on the executor that has its state in memory.
 
-Spark places the tasks of a shuffle anew in every batch. But a cached table has a place, and Spark plans
-a join with it where its partitions are. So the stage joins the routed rows with a cached table of one
-row per slot, the anchors, and every slot runs where its anchor is.
+Spark chooses new places for the tasks of a shuffle in every batch. But a cached table has a place, and
+Spark plans a join with it where its partitions are. So the stage joins the routed rows with a cached
+table of one row per slot, the anchors, and every slot runs where its anchor is.
 
 Spark's hash of the anchor value partitions both sides. A search finds values such that slot s lands in
 partition s: slots share no partition, no partition is empty, and the task knows its slot.
@@ -10,7 +10,7 @@ partition s: slots share no partition, no partition is empty, and the task knows
 If an executor dies, Spark caches its anchors again wherever the slots run next.
 
 Known limitation: a new executor gets no slot until a slot loses its anchor. When the slot count changes,
-Spark caches all anchors anew. A slot may then come to another executor, where it fetches its state from
+Spark caches all anchors again. A slot may then come to another executor, where it fetches its state from
 the durable tier once.
 """
 
