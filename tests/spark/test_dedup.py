@@ -167,12 +167,12 @@ def test_restart_remembers_the_keys(clicks: Clicks) -> None:
         (
             lambda s: s.dedup("id", within="2 seconds", every="1 second", time="at"),
             "dedup() takes within or every, not both: within='2 seconds', every='1 second'\n"
-            "  hint: within is how far apart the rows of a key are that are let through, wherever "
-            "they are; every is the length of stretches of the clock, of which each gives one",
+            "  hint: within is the least distance in time between two results of a key; every is the "
+            "length of the time intervals, each of which gives one result of a key",
         ),
         (
             lambda s: s.dedup("id", every="0 seconds", time="at"),
-            "the window of stream clicks is '0 seconds'",
+            "the window of stream clicks must be positive, not '0 seconds'",
         ),
         (lambda s: s.dedup("no"), "stream clicks has no column 'no' to use as key"),
         (lambda s: s.dedup("id", within="1 second", time="what"), "which is string, not a time"),

@@ -182,7 +182,10 @@ def test_where_and_select_are_applied_to_the_results(trades: Trades) -> None:
             lambda s: s.group_by("symbol").agg(x=sw.sum("sizes")),
             "aggregate x=sum(sizes) cannot be resolved",
         ),
-        (lambda s: s.group_by("symbol").agg(Symbol=sw.count()), "aggregate Symbol has the name"),
+        (
+            lambda s: s.group_by("symbol").agg(Symbol=sw.count()),
+            "aggregate Symbol has the same name",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_before_the_stream_starts(

@@ -221,7 +221,7 @@ def test_equal_text_is_warned_of_once_before_the_stream_starts(
     joined = scenario.join().within("4 minutes", time="ts").match("a.name = b.name")
     said = (
         r"the condition 'a.name = b.name' compares a.name with b.name in every pair of rows .*; "
-        r'\.on\(a="name", b="name", ...\) finds equal keys by their hash'
+        r'\.on\(a="name", b="name", ...\) is faster: it finds equal keys by hash'
     )
     with pytest.warns(UserWarning, match=said) as caught:
         scenario.run(joined, distribute=how)
@@ -247,9 +247,9 @@ def test_plan_beside_conditions_is_refused(
     with pytest.raises(sw.PlanError) as refused:
         scenario.start(joined.on(*keys) if keys else joined)
     assert str(refused.value) == (
-        "a join with match() has no plan() of its own\n"
-        "  hint: leave plan() out: the order in which streams are joined is measured; or, beside equal "
-        "keys, put the condition into where()"
+        "a join cannot have both match() and plan()\n"
+        "  hint: leave plan() out: the query measures the best order itself; or, with equal keys, "
+        "move the condition to where()"
     )
 
 
@@ -287,5 +287,5 @@ def test_condition_of_a_session_without_ansi_mode_is_refused(
 ) -> None:
     elsewhere.conf.set("spark.sql.ansi.enabled", "false")
     scenario = Scenario(elsewhere, tmp_path, a=SCHEMA, b=SCHEMA)
-    with pytest.raises(sw.PlanError, match=r"'a.x < b.x' means ANSI SQL"):
+    with pytest.raises(sw.PlanError, match=r"'a.x < b.x' needs ANSI SQL"):
         scenario.join().match("a.x < b.x")

@@ -237,7 +237,7 @@ def test_parallel_tracks_are_refused_where_they_would_never_end(
     refused(stream.dedup("k"), "a key is known for ever")
     within = stream.dedup("k", within="1 minute", time="ts")
     hint = (
-        "; or take every= instead of within=: one row of each key and stretch of the clock, "
-        "which depends on no row before the stretch"
+        "; or use every= instead of within=: it keeps one row of each key in each time interval, "
+        "whatever came before the interval"
     )
     refused(within, "whether a row is let through depends on those let through before it", hint)

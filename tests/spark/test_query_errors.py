@@ -80,7 +80,7 @@ def test_columns_of_one_name_are_refused(scenario: Scenario) -> None:
     twice = scenario.streams["payments"].stream().selectExpr("order_id", "ts AS Order_Id")
     message, _, hint = refusal(PlanError, lambda: join(orders=orders, payments=twice))
     assert message == "stream payments has more than one column called order_id"
-    assert hint == "rename them apart before the join"
+    assert hint == "give each column its own name before the query"
 
 
 # --- keys ----------------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def test_join_without_keys_names_the_columns_that_could_be(scenario: Scenario) -
     joined = scenario.join()
     message, detail, hint = refusal(PlanError, lambda: scenario.start(joined))
     assert message == "the join of orders, payments has no keys"
-    assert detail == "columns all of them have: order_id, ts"
+    assert detail == "the streams have these columns in common: order_id, ts"
     assert hint == (
-        'add .on("column"), or .on(stream="column", ...) where the names differ; or .match(...) for a '
+        'add .on("column"), or .on(stream="column", ...) if the names differ; or add .match(...) for a '
         "condition other than equal keys"
     )
 
@@ -115,7 +115,7 @@ def test_streams_without_a_common_column_say_so(scenario: Scenario) -> None:
     orders = scenario.streams["orders"].stream().select("price")
     joined = join(orders=orders, payments=scenario.streams["payments"].stream())
     _, detail, _ = refusal(PlanError, lambda: scenario.start(joined))
-    assert detail == "columns all of them have: none"
+    assert detail == "the streams have these columns in common: none"
 
 
 def test_on_without_names_and_with_both_kinds_is_refused(scenario: Scenario) -> None:
@@ -130,10 +130,16 @@ def test_on_without_names_and_with_both_kinds_is_refused(scenario: Scenario) -> 
 
 def test_on_names_every_stream_and_no_other(scenario: Scenario) -> None:
     message, _, hint = refusal(PlanError, lambda: scenario.join().on(orders="order_id"))
-    assert (message, hint) == ("on() leaves out payments", "the streams are orders, payments")
+    assert (message, hint) == (
+        "on() has no value for stream payments",
+        "the streams are orders, payments",
+    )
     names = {"orders": "order_id", "payments": "order_id", "refunds": "order_id"}
     message, _, hint = refusal(PlanError, lambda: scenario.join().on(**names))
-    assert (message, hint) == ("on() names no stream refunds", "the streams are orders, payments")
+    assert (message, hint) == (
+        "on() names 'refunds', which is not one of the joined streams",
+        "the streams are orders, payments",
+    )
 
 
 def test_streams_need_the_same_number_of_keys(scenario: Scenario) -> None:
@@ -151,15 +157,15 @@ def test_keys_of_two_kinds_cannot_be_compared(scenario: Scenario) -> None:
         PlanError, lambda: scenario.join().on(orders="order_id", payments="paid_for")
     )
     assert message == (
-        "keys that cannot be compared: orders.order_id is bigint, payments.paid_for is string"
+        "the keys cannot be compared: orders.order_id is bigint, payments.paid_for is string"
     )
-    assert hint == "cast one of them before the join, so that all are of one kind"
+    assert hint == "cast the keys to one type before the join"
 
 
 def test_nested_column_is_no_key(scenario: Scenario) -> None:
     message, _, hint = refusal(PlanError, lambda: scenario.join().on(orders="tags", payments="st"))
     assert message == "orders.tags is array<string>, which cannot be a join key"
-    assert hint == "join on its fields, or on a text or number made from it"
+    assert hint == "join on one of its fields, or on text or a number made from it"
     message, _, _ = refusal(PlanError, lambda: scenario.join().on(orders="order_id", payments="st"))
     assert message == "payments.st is struct<a:int>, which cannot be a join key"
 
@@ -172,7 +178,7 @@ def test_window_on_a_column_that_is_no_time_is_refused(scenario: Scenario) -> No
         PlanError,
         lambda: scenario.join().within("1 hour", time={"orders": "price", "payments": "ts"}),
     )
-    assert message == "the window of stream orders is on price, which is double, not a time"
+    assert message == "the window of stream orders is on price, which is double, not a timestamp"
     assert hint == (
         "use a timestamp column, or cast it before the join: "
         "to_timestamp(price) or timestamp_micros(price)"
@@ -194,9 +200,9 @@ def test_times_with_and_without_zone_cannot_be_compared(scenario: Scenario) -> N
         lambda: scenario.join().within("1 hour", time={"orders": "local", "payments": "ts"}),
     )
     assert message == (
-        "times that cannot be compared: orders.local is timestamp_ntz, payments.ts is timestamp"
+        "the times cannot be compared: orders.local is timestamp_ntz, payments.ts is timestamp"
     )
-    assert hint == "cast one of them before the join, so that all are with or without a zone"
+    assert hint == "cast them before the join: all with a time zone, or all without"
 
 
 @pytest.mark.parametrize("text", ["an hour", "1 month", "", "10"])
@@ -210,8 +216,8 @@ def test_text_that_is_no_duration_is_refused(scenario: Scenario, text: str) -> N
 @pytest.mark.parametrize("length", ["0 seconds", timedelta(seconds=-1)])
 def test_window_of_no_length_is_refused(scenario: Scenario, length: Any) -> None:
     message, _, hint = refusal(PlanError, lambda: scenario.join().within(length, time="ts"))
-    assert message == f"the window of stream orders is {length!r}"
-    assert hint == "a window must be longer than nothing"
+    assert message == f"the window of stream orders must be positive, not {length!r}"
+    assert hint == 'write for example "10 minutes"'
 
 
 def test_negative_lateness_is_refused(scenario: Scenario) -> None:
@@ -219,15 +225,15 @@ def test_negative_lateness_is_refused(scenario: Scenario) -> None:
     message, _, hint = refusal(
         PlanError, lambda: scenario.join().within("1 hour", time="ts", lateness=late)
     )
-    assert message == f"the lateness of stream orders is {late!r}"
-    assert hint == "a lateness cannot be less than nothing"
+    assert message == f"the lateness of stream orders cannot be negative: {late!r}"
+    assert hint == 'write for example "30 seconds", or leave lateness out'
 
 
 def test_window_for_some_of_the_streams_is_refused(scenario: Scenario) -> None:
     message, _, hint = refusal(
         PlanError, lambda: scenario.join().within({"orders": "1 hour"}, time="ts")
     )
-    assert message == "within(window=...) leaves out payments"
+    assert message == "within(window=...) has no value for stream payments"
     assert hint == "the streams are orders, payments"
 
 
@@ -248,7 +254,7 @@ def test_unknown_column_in_where_or_select_is_refused_when_it_is_written(
         assert message == expected
         assert "\n" not in detail
         assert hint == (
-            "columns are written stream.column: "
+            "write a column as stream.column: "
             "orders.order_id, orders.ts, orders.local, orders.price, orders.tags; "
             "payments.order_id, payments.ts, payments.paid_for, payments.st"
         )
@@ -258,7 +264,7 @@ def test_output_mode_other_than_append_is_refused(scenario: Scenario) -> None:
     writer = scenario.join().on("order_id").writeStream
     message, detail, hint = refusal(PlanError, lambda: writer.outputMode("complete"))
     assert message == "outputMode('complete') is not valid for a join"
-    assert detail == "a result of an inner join, once there, is never changed or taken back"
+    assert detail == "a join never changes or withdraws a result"
     assert hint == 'use outputMode("append"), or leave it out'
     assert writer.outputMode("Append") is writer
 

@@ -230,7 +230,7 @@ def test_default_format_is_that_of_the_session(
 
 def test_file_that_cannot_be_moved_is_named(spark: SparkSession, tmp_path: Path) -> None:
     directory = HadoopDirectory(spark, str(tmp_path), {})
-    with pytest.raises(QueryError, match=r"the file gone cannot be moved to b1-gone"):
+    with pytest.raises(QueryError, match=r"cannot move the file gone to b1-gone"):
         directory.move("gone", "b1-gone")
 
 
@@ -280,7 +280,7 @@ def test_missing_class_of_spark_is_told() -> None:
         version = "9.9"
         _jvm = type("View", (), {"a.B": object()})()
 
-    with pytest.raises(SpillwayError, match=r"does not know Spark 9\.9"):
+    with pytest.raises(SpillwayError, match=r"does not support Spark 9\.9"):
         find_class(Session(), ["a.B"])
 
 
@@ -351,14 +351,17 @@ def test_table_is_created_and_then_appended_to_by_name(
         (SinkSpec("memory", {}, query_name="a.b"), "it names a schema"),
         (SinkSpec("parkay", {}), "There is no data source 'parkay' to write to"),
         (SinkSpec("kafka", {}), "There is no data source 'kafka' to write to"),
-        (SinkSpec("rate", {}), "'rate' is a source to read from"),
-        (SinkSpec("noop", {}, partition_by=("k",)), "partitionBy(k) has no meaning for the sink"),
-        (SinkSpec("console", {}, partition_by=("k",)), "partitionBy(k) has no meaning"),
+        (SinkSpec("rate", {}), "'rate' is a source; queries cannot write to it"),
+        (
+            SinkSpec("noop", {}, partition_by=("k",)),
+            "The sink 'noop' does not support partitionBy(k)",
+        ),
+        (SinkSpec("console", {}, partition_by=("k",)), "does not support partitionBy(k)"),
         (SinkSpec(None, {}, foreach_batch=7), "expects a function, not int 7"),
         (SinkSpec(None, {}, foreach_batch=lambda df: None), "takes (df)"),
         (SinkSpec("parquet", {}, path="nofs://host/out"), "'nofs://host/out' cannot be reached"),
-        (SinkSpec(None, {}, table="a b"), "toTable('a b'): the table cannot be looked up"),
-        (SinkSpec(None, {}, table="no_schema.t"), "Table no_schema.t cannot be created"),
+        (SinkSpec(None, {}, table="a b"), "toTable('a b'): Spark cannot look up the table"),
+        (SinkSpec(None, {}, table="no_schema.t"), "Spark cannot create table no_schema.t"),
     ],
 )
 def test_spec_without_a_sink_is_refused(spark: SparkSession, spec: SinkSpec, message: str) -> None:
@@ -372,7 +375,7 @@ def test_console_option_must_be_a_number(spark: SparkSession, option: str) -> No
     error = refused(SinkSpec("console", {option: "many"}), spark)
     assert isinstance(error, SettingsError)
     assert error.message == (
-        f"Option {option} of the console sink expects a whole number, not 'many'"
+        f"Option {option} of the console sink must be a whole number, not 'many'"
     )
 
 
@@ -409,7 +412,7 @@ def test_option_that_spark_refuses_is_found_before_the_start(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     error = refused(file_spec("parquet", tmp_path / "out", compression="zap"), spark)
-    assert error.message.startswith("parquet files cannot be written to")
+    assert error.message.startswith("The query cannot write parquet files to")
     assert "codec zap is not available" in (error.detail or "")
 
 
@@ -441,7 +444,7 @@ def test_refusal_of_another_data_source_names_the_sink(
     spark: SparkSession, batch: Callable[..., DataFrame]
 ) -> None:
     sink = opened(SinkSpec("jdbc", {}), spark)
-    with pytest.raises(PlanError, match="The sink 'jdbc' does not take batch 4") as raised:
+    with pytest.raises(PlanError, match="The sink 'jdbc' rejected batch 4") as raised:
         sink.write(batch(FIRST), 4, replay=False)
     assert "'url' is required" in (raised.value.detail or "")
 

@@ -53,13 +53,13 @@ def test_other_distributions_give_the_same(
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({}, "every row visits all slots, so no slot can let rows wait"),
-        ({"distribute": "ctr"}, "every row visits slots that have all slices together, so no slot"),
+        ({}, "every row visits all slots, so a slot cannot buffer rows"),
+        ({"distribute": "ctr"}, "every row visits enough slots to see all slices, so a slot"),
         (
             {"distribute": "atr"},
-            "every row is copied to several segments, and that copies wait is not",
+            "every row is copied to several segments, and a slot cannot buffer copies",
         ),
-        ({"distribute": "auto"}, "every row visits several slots, or is copied to several"),
+        ({"distribute": "auto"}, "every row visits, or is copied to, several slots"),
     ],
 )
 @pytest.mark.parametrize("waiting", [{"skew_buffer": "1MB"}, {"spill_mode": "rotation"}])
@@ -70,7 +70,9 @@ def test_rows_that_wait_are_refused_by_what_the_distribution_does(
     [(name, value)] = waiting.items()
     with pytest.raises(sw.SettingsError) as refused:
         scenario.start(matched(scenario, "ab"), memory="1MB", **how, **waiting)
-    assert refused.value.message == f"{name}={value!r} is not for joins without equal keys"
+    assert refused.value.message == (
+        f"{name}={value!r} is not possible for a join without equal keys"
+    )
     assert str(refused.value.detail).startswith(said)
     assert refused.value.hint == f"leave {name} out"
 
@@ -146,7 +148,7 @@ def test_distribution_is_chosen_once_and_kept(
     query.processAllAvailable()
     query.stop()
     assert "spread atr: psp " in (told := query.describe())
-    assert "rows, and b is cut" in told
+    assert "rows, with segments of b" in told
     assert not list(scenario.checkpoint.glob("sampling-*"))
     scenario.add(**{n: rows(100 * at + 2) for at, n in enumerate("bca")})
     monkeypatch.setattr(distribution, "first_rows", None)
@@ -291,10 +293,10 @@ def test_slots_that_come_and_go_without_moves_are_for_slices_alone(
     operator = "join with conditions" if keyed else 'time-sliced join with distribute="ctr"'
     assert str(refused.value) == (
         f"{name}={value!r} is not possible for the {operator}\n"
-        "  detail: slots come and go without moves only where every row is stored once and visits all "
-        "slots; elsewhere state must be where the routing has it\n"
-        f"  hint: leave {name} out; it is for .within(...).match(...) without .on(...), "
-        'and distribute="psp"'
+        "  detail: the slot count can change without moves only if one slot stores each row and the "
+        "row visits all slots; otherwise state must be where the routing says\n"
+        f"  hint: leave {name} out; it is only for .within(...).match(...) without .on(...), "
+        'with distribute="psp"'
     )
 
 
@@ -304,13 +306,13 @@ def test_slots_that_come_and_go_without_moves_are_for_slices_alone(
         (
             {"distribute": "ctr"},
             "distribute='ctr' is not possible for the join with conditions\n"
-            "  hint: leave distribute out; it is for .within(...).match(...) without .on(...)",
+            "  hint: leave distribute out; it is only for .within(...).match(...) without .on(...)",
         ),
         (
             {"copies": 3},
             "copies=3 is not possible for the join with conditions\n"
-            "  hint: leave copies out; it is for .within(...).match(...) without .on(...), "
-            'and distribute="ctr"',
+            "  hint: leave copies out; it is only for .within(...).match(...) without .on(...), "
+            'with distribute="ctr"',
         ),
     ],
 )
@@ -387,7 +389,9 @@ def test_segments_count_every_row_once_and_take_any_name(
 
 def test_master_that_is_no_stream_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=SCHEMA, b=SCHEMA)
-    with pytest.raises(sw.SettingsError, match="master='z' is no stream of the join") as caught:
+    with pytest.raises(
+        sw.SettingsError, match="master='z' is not one of the joined streams"
+    ) as caught:
         scenario.start(matched(scenario, "ab"), distribute="atr", master="z")
     assert caught.value.hint == "the streams are a, b"
 
@@ -401,9 +405,9 @@ def test_segments_that_are_too_short_for_the_windows_are_refused(
         scenario.start(matched(scenario, "ab"), distribute="atr", segment="1 second")
     assert str(caught.value) == (
         "segments of 1 s would copy a row of b 361 times\n"
-        "  detail: a row is copied to all segments within the windows of b and a, and 64 copies are the "
-        "most\n"
-        '  hint: use segment="6 seconds" or more, or leave segment out: it is 3 times the longest '
-        "window then"
+        "  detail: the join copies a row to all segments within the windows of b and a; the limit is "
+        "64 copies\n"
+        '  hint: use segment="6 seconds" or more, or leave segment out: the default is 3 times the '
+        "longest window"
     )
     scenario.start(matched(scenario, "ab"), distribute="atr", segment="6 seconds").stop()

@@ -155,12 +155,12 @@ def test_restarts_with_other_slots_see_the_rows_before(readings: Readings) -> No
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda g: g.last(0), "last(0) is not a number of rows"),
+        (lambda g: g.last(0), "last(0) must be a positive number of rows"),
         (lambda g: g.last(3, by="when"), "stream readings has no column 'when' to use as order"),
         (lambda g: g.within("1 second", time="value"), "which is bigint, not a time"),
         (
             lambda g: g.agg(spread=sw.function(spread, "value", returns="bigint")),
-            "aggregate spread is a function of yours, which needs the rows of a window",
+            "aggregate spread is a Python function, which needs the rows of a window",
         ),
         (
             lambda g: g.last(3).agg(spread=sw.function(spread, "valu", returns="bigint")),

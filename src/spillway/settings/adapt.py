@@ -134,7 +134,7 @@ class Adapt:
     t_gap: str | timedelta = AUTO
     #: Bytes of rows that may wait for moving groups; above it the move completes before the next batch.
     buffer: int | str = 256 * 1024 * 1024
-    #: Bytes of rows that a slow slot can buffer, so that a batch need not wait for it (the transient
+    #: Bytes of rows that a slow slot can buffer, so that a batch does not wait for it (the transient
     #: skew buffer of FLUX). None: no buffer, all slots finish every batch.
     skew_buffer: int | str | None = None
     #: How long a slot works in a batch before it buffers rows. "auto": 1.5 × the median slot.
@@ -163,7 +163,7 @@ class Adapt:
     durable: str | None = None
     #: Who shares one memory tier: all workers of a "host", or those of one "executor".
     share: str = "host"
-    #: Rows of one result batch, and of the intermediate blocks of the join.
+    #: Rows of one result batch and of an intermediate block of the join.
     block_rows: int = 65_536
     #: Bytes of input that a slot processes at a time; it divides larger batches.
     piece_bytes: int | str = 256 * 1024 * 1024

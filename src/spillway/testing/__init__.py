@@ -1,9 +1,9 @@
 """For tests of streaming queries: the batch oracle, multiset equality, finite streams, and faults.
 
-A join of streams is right when the multiset of everything it wrote equals what a Spark batch join of
-everything it read gives. `oracle` is that batch join, `assert_same_rows` the comparison, and
-`FileStream` a stream that a test can replay and read as a batch. `Faults` makes tasks, moves and
-commits of a query fail, so that the comparison covers recovery too.
+A join of streams is correct if the multiset of all rows that it wrote equals a Spark batch join of all
+rows that it read. `oracle` is that batch join, and `assert_same_rows` the comparison. `FileStream` is a
+stream that a test can replay and read as a batch. `Faults` makes tasks, moves and commits of a query
+fail, so that the comparison covers recovery too.
 
     orders = FileStream(spark, "in/orders", "id bigint, price double")
     orders.add([(1, 9.5), (2, 3.0)])

@@ -1,7 +1,7 @@
-"""The batch oracle, and multiset equality of what a query wrote with what the oracle gives.
+"""The batch oracle, and the comparison of a query's results with it as multisets.
 
-Rows are compared by Spark's grouping: NULL equals NULL, NaN equals NaN, -0.0 equals 0.0. Maps, which
-Spark does not order, are compared as their sorted entries.
+The comparison uses Spark's grouping: NULL equals NULL, NaN equals NaN, -0.0 equals 0.0. Spark does not
+order maps, so it compares their sorted entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAMPLE_ROWS = 5
 
 
 def multiset_difference(a: DataFrame, b: DataFrame) -> int:
-    """How many rows are in one frame and not in the other; a row counts as often as it differs.
+    """The number of rows in one frame and not in the other; duplicates count separately.
 
     Example:
         >>> multiset_difference(spark.range(3), spark.range(4))  # doctest: +SKIP
@@ -31,7 +31,7 @@ def multiset_difference(a: DataFrame, b: DataFrame) -> int:
 
 
 def assert_same_rows(actual: DataFrame, expected: DataFrame) -> None:
-    """Raises AssertionError, with sample rows of either side, unless both have the same multiset."""
+    """Raises AssertionError, with sample rows of both sides, unless both are the same multiset."""
     try:
         unmatched = _unmatched(actual, expected)
     except PlanError as problem:
@@ -57,12 +57,12 @@ def oracle(
     windows: Mapping[str, tuple[str, int]] | None = None,
     condition: str | Column | None = None,
 ) -> DataFrame:
-    """The join of batch frames by Spark itself: one struct column per stream, as a query gives.
+    """Spark's own join of batch frames, with one struct column per stream, as in a query.
 
     `keys` names the key columns of each stream, compared by SQL equality; without keys all combinations
-    are candidates. `windows` gives the time column and the window in microseconds of each stream: a
-    combination is a result when its latest time is less than a window after each of its times, and
-    when it fulfils the condition, if there is one.
+    are candidates. `windows` gives the time column and the window in microseconds of each stream. A
+    combination is a result if its latest time is less than a window after each of its times, and if it
+    meets the condition.
     """
     first, *others = frames
     joined = _as_struct(first, frames[first])
@@ -117,7 +117,7 @@ def _unmatched(a: DataFrame, b: DataFrame) -> DataFrame:
 
 
 def _comparable(value: Column, kind: DataType) -> Column:
-    """The value with every map in it replaced by its sorted entries."""
+    """The value, with sorted entries in place of every map."""
     if not _holds_map(kind):
         return value
     if isinstance(kind, StructType):
@@ -161,7 +161,7 @@ def _as_struct(name: str, frame: DataFrame) -> DataFrame:
 
 
 def _micros(frame: DataFrame, stream: str, column: str) -> Column:
-    """A time as a number; subtracting timestamps would use the time zone of the session."""
+    """A time as a number; a difference of timestamps would use the session's time zone."""
     value = F.col(_quoted(stream)).getField(column)
     if not isinstance(frame.schema[column].dataType, TimestampNTZType):
         return F.unix_micros(value)

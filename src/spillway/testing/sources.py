@@ -1,6 +1,6 @@
-"""Finite streams whose rows, files and batches are known, so that a test can replay them.
+"""Finite streams with known rows, files and batches, so that a test can replay them.
 
-Every file is the rows of one trigger. The same directory read as a batch is the input of the oracle.
+Every file has the rows of one trigger. The oracle reads the same directory as a batch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from spillway.spark.runtime.lanes import stored_as
 
-#: Modification time of the first file of a stream; each later one is a second younger, which every
-#: filesystem can tell apart. Spark's file source takes files in this order.
+#: Modification time of the first file of a stream. Each later file is one second younger, which every
+#: filesystem can distinguish. Spark's file source reads files in this order.
 _FIRST_FILE_AT_S = 1_577_836_800
 
 
 class FileStream:
-    """A finite stream: a directory of Parquet files, each the rows of one trigger.
+    """A finite stream: a directory of Parquet files, each with the rows of one trigger.
 
-    Opened again on the same directory, it continues after the files that are there.
+    A new `FileStream` on the same directory continues after the existing files.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FileStream:
     def add(self, rows: Iterable[Any] | DataFrame | pa.Table = ()) -> Path:
         """Adds one file of rows: tuples, dicts, Rows, a batch DataFrame or an Arrow table.
 
-        A datetime without a zone is a time in UTC where the column is a `timestamp`.
+        In a `timestamp` column, a datetime without a zone is in UTC.
         """
         number = len(self.files)
         target = self.directory / f"part-{number:06d}.parquet"
@@ -59,7 +59,7 @@ class FileStream:
         return target
 
     def stream(self, max_files_per_trigger: int | None = 1) -> DataFrame:
-        """The files as a stream, at most this many in a batch; None: all there are."""
+        """The files as a stream, at most this many in a batch; None: all."""
         reader = self._spark.readStream.schema(self.schema)
         if max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_trigger)
@@ -86,7 +86,7 @@ def _in_utc(schema: pa.Schema) -> pa.Schema:
 
 
 def _plain(value: Any, kind: DataType) -> Any:
-    """A value of a row as Arrow takes it: structs as dicts, maps as lists of pairs."""
+    """A value in Arrow's form: structs as dicts, maps as lists of pairs."""
     if value is None:
         return None
     if isinstance(kind, StructType):

@@ -1,4 +1,4 @@
-"""Aggregate functions as a user writes them: `sw.avg("price")`, `sw.count()`, `sw.min("a.x + 1")`."""
+"""The aggregate functions that users write: `sw.avg("price")`, `sw.count()`, `sw.min("a.x + 1")`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-#: Spark's own functions, for the types of results.
+#: Spark's own functions; they give the types of results.
 _SPARK: dict[str, Callable[[Column], Column]] = {
     "count": F.count,
     "sum": F.sum,
@@ -43,21 +43,21 @@ class PythonFunction:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A function, and the column or expression that it is taken of."""
+    """An aggregate function with its argument."""
 
     function: str
-    #: A column, Spark SQL text, or None: rows are counted.
+    #: A column or Spark SQL text; None: count rows.
     of: str | Column | None = None
-    #: What `first` and `last` go by inside a batch: a column; None: the value itself.
+    #: The column that orders `first` and `last` within a batch; None: the value itself.
     by: str | None = None
     #: Which quantile, from 0 to 1.
     fraction: float | None = None
-    #: A function of the user's, its columns, and the type of what it gives.
+    #: The user's own function, its columns, and the type of its result.
     python: PythonFunction | None = None
 
     @property
     def text(self) -> str:
-        """As it was written."""
+        """The aggregate as the user wrote it."""
         if self.python is not None:
             return f"{self.python.title}({', '.join(self.python.columns)})"
         of = "*" if self.of is None else str(self.of)
@@ -65,26 +65,26 @@ class Aggregation:
         return f"{self.function}({of}{more})"
 
     def argument(self) -> Column:
-        """What it is taken of, over the user's stream."""
+        """The argument as a column of the user's stream."""
         if self.of is None:
             return F.lit(1)
         return F.expr(self.of) if isinstance(self.of, str) else self.of
 
     def as_spark(self, argument: Column) -> Column:
-        """The same in Spark's words; of a function of the user's, only its type."""
+        """The same aggregate in Spark; for a user's function, a column of its result type."""
         if self.python is not None:
             return F.max(F.lit(None).cast(self.python.returns))
         return _SPARK[self.function](argument)
 
 
 def count(column: str | Column = "*") -> Aggregation:
-    """How many rows there are; or how many have a value in a column."""
+    """The number of rows, or of rows with a value in a column."""
     everything = isinstance(column, str) and column == "*"
     return Aggregation("count", None if everything else column)
 
 
 def sum(column: str | Column) -> Aggregation:
-    """The sum of the values; a sum of integers that does not fit a bigint is refused."""
+    """The sum of the values; a sum of integers that does not fit in a bigint raises an error."""
     return Aggregation("sum", column)
 
 
@@ -94,7 +94,7 @@ def avg(column: str | Column) -> Aggregation:
 
 
 def min(column: str | Column) -> Aggregation:
-    """The least value."""
+    """The smallest value."""
     return Aggregation("min", column)
 
 
@@ -114,17 +114,17 @@ def variance(column: str | Column) -> Aggregation:
 
 
 def first(column: str | Column, *, by: str | None = None) -> Aggregation:
-    """The value that came first: of the first batch, and in it the least by a column."""
+    """The first value: from the first batch, and in it the smallest by a column."""
     return Aggregation("first", column, by)
 
 
 def last(column: str | Column, *, by: str | None = None) -> Aggregation:
-    """The value that came last: of the last batch, and in it the largest by a column."""
+    """The last value: from the last batch, and in it the largest by a column."""
     return Aggregation("last", column, by)
 
 
 def approx_quantile(column: str | Column, fraction: float) -> Aggregation:
-    """A value with about this part of all values below it; see `kernels.sketch` for how close it is."""
+    """A value with about this fraction of all values below it; `kernels.sketch` has the error bound."""
     return Aggregation("approx_quantile", column, fraction=fraction)
 
 
@@ -133,10 +133,10 @@ def function(
     *columns: str,
     returns: str,
 ) -> Aggregation:
-    """A function of your own over windows, called for many windows at a time.
+    """Your own function over windows; one call handles many windows.
 
-    It gets the columns by name, as Arrow arrays, and the offsets of the windows in them: window w is the
-    rows from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window.
+    It gets the columns by name, as Arrow arrays, and the offsets of the windows: window w has the rows
+    from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window.
 
     Example:
         >>> def spread(columns, offsets):

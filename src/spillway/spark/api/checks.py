@@ -1,4 +1,4 @@
-"""What a user gives a query, checked: streams, columns, keys and times, each refused by name."""
+"""Checks of what the user passes to a query: streams, columns, keys and times. Errors name them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spillway.errors import PlanError
 from spillway.plan.join import WindowPlan
 from spillway.spark.runtime.lanes import check_arrow
 
-#: Types of keys that can be equal to one another, by family; keys of two families cannot.
+#: Families of key types. Keys can be equal only within one family.
 _FAMILIES: tuple[tuple[str, tuple[type[DataType], ...]], ...] = (
     ("number", (NumericType,)),
     ("text", (StringType, VarcharType, CharType)),
@@ -42,7 +42,7 @@ _FAMILIES: tuple[tuple[str, tuple[type[DataType], ...]], ...] = (
 
 
 def check_stream(name: str, frame: Any) -> None:
-    """Refuses what is not a streaming DataFrame with columns that can be told apart."""
+    """Rejects anything but a streaming DataFrame with distinct column names."""
     if not isinstance(frame, DataFrame):
         raise PlanError(
             f"stream {name} is a {type(frame).__name__}, not a streaming DataFrame",
@@ -58,17 +58,17 @@ def check_stream(name: str, frame: Any) -> None:
     if twice is not None:
         raise PlanError(
             f"stream {name} has more than one column called {twice}",
-            hint="rename them apart before the join",
+            hint="give each column its own name before the query",
         )
     check_arrow(name, frame.schema)
 
 
 def check_key(stream: str, column: str, kind: DataType, verb: str) -> None:
-    """Refuses a type whose values cannot be compared for equality by their bits."""
+    """Rejects a key type whose values are not equal exactly when their bits are."""
     if isinstance(kind, StructType | ArrayType | MapType) or family(kind) is None:
         raise PlanError(
             f"{stream}.{column} is {kind.simpleString()}, which cannot be a {verb} key",
-            hint=f"{verb} on its fields, or on a text or number made from it",
+            hint=f"{verb} on one of its fields, or on text or a number made from it",
         )
     if isinstance(kind, StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
         raise PlanError(
@@ -78,12 +78,12 @@ def check_key(stream: str, column: str, kind: DataType, verb: str) -> None:
 
 
 def family(kind: DataType) -> str | None:
-    """The family of types that a key is of; None if it cannot be one."""
+    """The family of a key type; None if the type cannot be a key."""
     return next((name for name, kinds in _FAMILIES if isinstance(kind, kinds)), None)
 
 
 def find_column(frame: DataFrame, stream: str, name: str, role: str, hint: str) -> str:
-    """The column that a user means, whatever the case of its letters."""
+    """The column that the user means; case does not matter."""
     columns = frame.columns
     if name in columns:
         return name
@@ -99,13 +99,13 @@ def find_column(frame: DataFrame, stream: str, name: str, role: str, hint: str) 
 
 
 def find_time(frame: DataFrame, stream: str, name: str, verb: str) -> str:
-    """The column of event times that a user means."""
+    """The event-time column that the user means."""
     column = find_column(frame, stream, name, "event time", f"name a column of {stream}")
     kind = frame.schema[column].dataType
     if not isinstance(kind, TimestampType | TimestampNTZType):
         raise PlanError(
             f"the window of stream {stream} is on {column}, which is {kind.simpleString()}, "
-            "not a time",
+            "not a timestamp",
             hint=f"use a timestamp column, or cast it before the {verb}: "
             f"to_timestamp({column}) or timestamp_micros({column})",
         )
@@ -115,17 +115,17 @@ def find_time(frame: DataFrame, stream: str, name: str, verb: str) -> str:
 def window_of(
     stream: str, time: str, window: Duration, lateness: Duration, *, tumbling: bool = False
 ) -> WindowPlan:
-    """A window with lengths that make sense."""
+    """A window with checked lengths."""
     length = duration_us("window", window)
     if length <= 0:
         raise PlanError(
-            f"the window of stream {stream} is {window!r}",
-            hint="a window must be longer than nothing",
+            f"the window of stream {stream} must be positive, not {window!r}",
+            hint='write for example "10 minutes"',
         )
     lateness_us = duration_us("lateness", lateness)
     if lateness_us < 0:
         raise PlanError(
-            f"the lateness of stream {stream} is {lateness!r}",
-            hint="a lateness cannot be less than nothing",
+            f"the lateness of stream {stream} cannot be negative: {lateness!r}",
+            hint='write for example "30 seconds", or leave lateness out',
         )
     return WindowPlan(time, length, lateness_us, tumbling)

@@ -1,4 +1,4 @@
-"""The builder of a dedup: immutable, and it checks what it is given."""
+"""The builder of a dedup. It is immutable and checks its arguments."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from spillway.settings import Adapt
 from spillway.spark.api.result import Planned, Result
 from spillway.spark.runtime.lanes import assign_lanes, nullable
 
-#: What a parallel track can move where it cannot move a dedup with a range.
+#: Hint for parallel tracks, which cannot move a dedup with `within`.
 EVERY_INSTEAD = (
-    "take every= instead of within=: one row of each key and stretch of the clock, "
-    "which depends on no row before the stretch"
+    "use every= instead of within=: it keeps one row of each key in each time interval, "
+    "whatever came before the interval"
 )
 
 
 @dataclass(frozen=True)
 class Dedup(Result):
-    """A dedup in the making; `writeStream` starts it.
+    """A dedup that has not started; `writeStream` starts it.
 
-    A row is a result if its key was not seen before; with a range, if no row of its key that is a
-    result is less than the range away from it in time; with stretches of the clock, if it is the first
-    of its key and stretch.
+    A row is a result if its key is new. With `within`, it is a result if no other result of its key is
+    closer in time than the range. With `every`, it is a result if it is the first of its key in its
+    time interval.
     """
 
     KIND: ClassVar[str] = "a dedup"
-    WHY_MODES: ClassVar[str] = "a row that was let through is never changed or taken back"
+    WHY_MODES: ClassVar[str] = "a dedup never changes or withdraws a row that it let through"
 
     keys: tuple[str, ...] = ()
     window: WindowPlan | None = None
-    #: What orders the rows of a batch where there is no window.
+    #: The column that orders the rows of a batch if there is no window.
     by: str | None = None
 
     @property

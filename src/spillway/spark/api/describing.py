@@ -39,7 +39,7 @@ def _stream(stream: StreamPlan, plan: Plan) -> Iterator[str]:
 
 
 def _unkeyed(plan: Plan) -> str:
-    """What stands in the place of the keys of a join without equal keys."""
+    """The text in place of the keys, for a join without equal keys."""
     if isinstance(plan, SlicedPlan) and plan.copies > 1:
         return f"none: rows visit the slots of one of {plan.copies} copies of each slice"
     return "none: rows visit all slots"
@@ -60,7 +60,7 @@ def _places(stage: Stage) -> Iterator[str]:
 
 
 def _choices(stage: Stage) -> Iterator[str]:
-    """What the query chose for itself, and why."""
+    """What the query chose, and why."""
     spec = stage.spec
     if spec.distribution is not None:
         yield f"  spread {spec.distribution}"
@@ -77,7 +77,7 @@ def _shape(stage: Stage, slot: int) -> list[str]:
     """The lines about the shape of one slot."""
     state = stage.state
     manifest, name = None, state.manifests[slot]
-    # A running query may delete the manifest meanwhile; then the lines leave out its states.
+    # A running query may delete the manifest meanwhile; then the lines omit its states.
     with contextlib.suppress(StateError):
         manifest = None if name is None else stage.checkpoint.manifest(name)
     report = shape_report(state, slot, manifest, len(stage.spec.plan.streams))

@@ -1,13 +1,13 @@
-"""`distribute="auto"`: how a join without equal keys is distributed, chosen when it first starts.
+"""`distribute="auto"`: chooses how to distribute a join without equal keys, at its first start.
 
-Before the start nothing is known of rates, selectivities and costs, and how a join is distributed
-decides where its rows are stored. So the first start of a checkpoint looks at the first rows of every
-stream (spark/api/sampling.py), tries the predicates on them (operators/predicates/trial.py), and takes
-what the cost model says (policies/ring/slicing.py). What it took is in the plan that the checkpoint's
-metadata has, and every later start with "auto" takes it from there.
+The distribution decides where rows are stored, so the choice cannot wait for measurements of the
+running query. The first start of a checkpoint reads the first rows of every stream
+(spark/api/sampling.py), tries the predicates on them (operators/predicates/trial.py) and asks the cost
+model (policies/ring/slicing.py). The metadata of the checkpoint keeps the choice, and later starts with
+"auto" read it there.
 
-Known limitation: the choice is as good as the first rows are typical, and is not made again. What an
-exchange of Spark costs is guessed.
+Known limitation: the choice assumes that the first rows are typical, and is never repeated. The cost of
+a Spark exchange is a guess.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from spillway.spark.api.session import default_slots
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned
 
-#: Seconds that an exchange of Spark takes beside the work of slots, those of a row that it brings to a
-#: slot, and those of storing a row. Guesses: on 2 cores a batch that passes rows through took 0.17 s and
-#: 0.9 µs a row. What a running join measures is in `query.explain()`. One exchange brings rows to all
-#: slots, so it is a hop of the cost model.
+#: Seconds for a Spark exchange without the work of the slots, for sending one row to a slot, and for
+#: storing one row. These are guesses: on 2 cores a batch that passes rows through took 0.17 s and 0.9 µs
+#: a row. `query.explain()` shows what a running join measures. One exchange brings rows to all slots, so
+#: it is one hop of the cost model.
 EXCHANGE_S = 0.15
 SEND_S = 1e-6
 INSERT_S = 1e-6
@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Choice:
-    """What "auto" has come to."""
+    """What "auto" chose, and why."""
 
     adapt: Adapt
     reason: str
@@ -57,9 +57,9 @@ class Choice:
 def settled(
     planned: Planned, adapt: Adapt, checkpoint: Checkpoint, location: str, *, finite: bool
 ) -> Choice | None:
-    """The settings of a join with what "auto" stands for, and why; None where it says nothing.
+    """The settings with "auto" resolved, and why; None if "auto" does not apply.
 
-    `planned` is the join as it is without a choice; `location` is where Spark keeps its own checkpoint.
+    `planned` is the join before the choice; `location` is where Spark keeps its own checkpoint.
     """
     join = planned.operator
     if adapt.distribute != AUTO or not isinstance(join, SlicedJoin):
@@ -68,7 +68,7 @@ def settled(
         return kept(adapt, metadata["query"], [stream.name for stream in join.streams])
     for name in OF_RINGS:
         if (asked := getattr(adapt, name)) != getattr(Adapt(), name):
-            return Choice(adapt.changed(distribute=PSP), f"{PSP}: {name}={asked!r} is for it alone")
+            return Choice(adapt.changed(distribute=PSP), f"{PSP}: {name}={asked!r} requires it")
     times = {s.name: s.window.time for s in planned.plan.streams if s.window is not None}
     first = first_rows(planned.frames, times, location, finite=finite)
     spark = next(iter(planned.frames.values())).sparkSession
@@ -78,7 +78,7 @@ def settled(
 
 
 def kept(adapt: Adapt, query: Mapping[str, Any], streams: list[str]) -> Choice:
-    """What the first start of a checkpoint took, by the plan in its metadata."""
+    """What the first start of a checkpoint chose, read from the plan in its metadata."""
     changes: dict[str, object] = {"distribute": PSP}
     if (segment := query.get("segment")) and segment[1] in streams:
         length = timedelta(microseconds=segment[0])
@@ -98,14 +98,14 @@ def chosen(
     *,
     finite: bool = False,
 ) -> Choice:
-    """What the cost model says of the first rows of the streams; warns where some are missing."""
+    """The cost model's choice for the first rows of the streams; warns if a stream has none."""
     windows_us = {stream.name: stream.window_us or 0 for stream in join.streams}
     if missing := [name for name in windows_us if name not in first]:
         when = "at the first start" if finite else f"for {PATIENCE_S:g} s"
-        reason = f"{PSP}: stream {missing[0]} had no row {when}, so nothing is known of it"
+        reason = f"{PSP}: stream {missing[0]} had no row {when}, so it could not be measured"
         warnings.warn(
-            f'distribute="auto" is {reason}; the checkpoint keeps it. Start with rows in every stream, '
-            "or say how the join is to be distributed",
+            f'distribute="auto" chose {reason}; the checkpoint keeps it. Start with rows in every '
+            'stream, or set distribute to "psp", "ctr" or "atr"',
             stacklevel=4,
         )
         return Choice(adapt.changed(distribute=PSP), reason)
@@ -125,7 +125,7 @@ def chosen(
     changes: dict[str, object] = {"distribute": offer.distribution}
     if offer.distribution == ATR:
         changes["master"] = offer.master
-        reason += f", and {offer.master} is cut"
+        reason += f", with segments of {offer.master}"
     return Choice(adapt.changed(**changes), reason)
 
 
@@ -133,13 +133,13 @@ def _terms(adapt: Adapt, longest_us: int) -> Terms:
     segment = SEGMENT_WINDOWS * longest_us
     if adapt.segment is not None:
         segment = duration_us("segment", adapt.segment)
-    # Copies are of whole slices, so groups must be a multiple of them.
+    # A copy has all slices, so the number of groups must be a multiple of the number of copies.
     fits = adapt.copies > 1 and adapt.groups % adapt.copies == 0
     copies = adapt.copies if fits else None
     return Terms(True, segment / longest_us, copies, adapt.master)
 
 
-#: Settings of a join without equal keys, and the distributions that each is for.
+#: Settings of a join without equal keys, and the distributions that use each.
 _FOR: dict[str, tuple[str, ...]] = {
     "distribute": DISTRIBUTIONS,
     "adjustment": (PSP,),
@@ -151,14 +151,14 @@ _FOR: dict[str, tuple[str, ...]] = {
 }
 
 
-#: Those of them that no distribution takes for itself but the one they are for.
+#: Settings that only "psp" accepts, so they also decide "auto".
 OF_RINGS = ("adjustment", "ring")
 
 
 def check_spread(
     planned: Sequence[Planned], adapt: Adapt, names: Sequence[str] = tuple(_FOR)
 ) -> None:
-    """Refuses settings of joins without equal keys where there is none, or another distribution."""
+    """Rejects settings that need a join without equal keys, or another distribution of it."""
     default = Adapt()
     spread = any(_without_keys(one) for one in planned)
     for name in names:
@@ -168,17 +168,17 @@ def check_spread(
         ):
             continue
         which = " or ".join(f'distribute="{one}"' for one in distributions)
-        more = "" if name == "distribute" else f", and {which}"
+        more = "" if name == "distribute" else f", with {which}"
         raise SettingsError(
             f"{name}={asked!r} is not possible for the {_told(planned, adapt, spread=spread)}",
             detail=_NO_RING if name in OF_RINGS else None,
-            hint=f"leave {name} out; it is for .within(...).match(...) without .on(...){more}",
+            hint=f"leave {name} out; it is only for .within(...).match(...) without .on(...){more}",
         )
 
 
 _NO_RING = (
-    "slots come and go without moves only where every row is stored once and visits all slots; "
-    "elsewhere state must be where the routing has it"
+    "the slot count can change without moves only if one slot stores each row and the row visits "
+    "all slots; otherwise state must be where the routing says"
 )
 
 

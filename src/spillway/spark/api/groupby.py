@@ -1,4 +1,4 @@
-"""A group-by over everything that came: its columns, types and operator."""
+"""A group-by over all rows so far: its columns, types and operator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quo
 
 @dataclass(frozen=True)
 class GroupBy(Result):
-    """A group-by in the making; `writeStream` starts it.
+    """A group-by that has not started; `writeStream` starts it.
 
-    Every batch gives one row for every key that it touched, with what its aggregates are now.
+    Every batch gives one row with the current aggregates for each key that it touched.
     """
 
     KIND: ClassVar[str] = "a group-by"
     MODES: ClassVar[tuple[str, ...]] = ("update",)
-    WHY_MODES: ClassVar[str] = "the aggregates of a key change with every batch that has rows of it"
+    WHY_MODES: ClassVar[str] = "the aggregates of a key change with every batch that has its rows"
 
     keys: tuple[tuple[str, str], ...] = ()
     aggregates: Mapping[str, Aggregation] | None = None
@@ -86,7 +86,7 @@ class GroupBy(Result):
         return self._columns(frame)
 
     def _columns(self, rows: DataFrame) -> DataFrame:
-        """The keys, and what aggregates are taken of."""
+        """The keys, and the arguments of the aggregates."""
         return rows.select(*self._needed(rows))
 
     def _needed(self, rows: DataFrame) -> list[Column]:
@@ -113,7 +113,7 @@ class GroupBy(Result):
         return f"_value{self._shared(at)}"
 
     def _shared(self, at: int) -> int:
-        """The first aggregate that is taken of the same text: its argument travels for both."""
+        """The first aggregate with the same text as argument; both use one column."""
         made = list(self._aggregates.values())
         of = made[at].of
         if not isinstance(of, str):

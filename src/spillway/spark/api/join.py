@@ -1,4 +1,4 @@
-"""The builder of an n-way join: immutable, each verb gives a new one, each checks what it is given."""
+"""The builder of an n-way join: immutable; each verb checks its arguments and returns a new one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spillway.spark.runtime.lanes import assign_lanes, common_type, result_schem
 
 
 def join(**streams: DataFrame) -> Join:
-    """Begins a join of two or more streaming DataFrames, each under a name.
+    """Starts a join of two or more named streaming DataFrames.
 
     Example:
         >>> sw.join(orders=orders, payments=payments).on("order_id")  # doctest: +SKIP
@@ -58,12 +58,10 @@ def join(**streams: DataFrame) -> Join:
 
 @dataclass(frozen=True)
 class Join(Result):
-    """An n-way join in the making; `writeStream` starts it."""
+    """An n-way join that has not started; `writeStream` starts it."""
 
     KIND: ClassVar[str] = "a join"
-    WHY_MODES: ClassVar[str] = (
-        "a result of an inner join, once there, is never changed or taken back"
-    )
+    WHY_MODES: ClassVar[str] = "a join never changes or withdraws a result"
 
     keys: Mapping[str, tuple[str, ...]] | None = None
     windows: Mapping[str, WindowPlan] | None = None
@@ -71,7 +69,7 @@ class Join(Result):
     conditions: Conditions = ()
 
     def on(self, *columns: str, **per_stream: str | Sequence[str]) -> Join:
-        """The equal keys: names all streams have, or the names in each stream.
+        """Joins on equal keys: column names that all streams share, or names for each stream.
 
         Example:
             >>> join.on("currency", "offer")  # doctest: +SKIP
@@ -105,11 +103,11 @@ class Join(Result):
         time: str | Mapping[str, str],
         lateness: Duration | Mapping[str, Duration] = "0 seconds",
     ) -> Join:
-        """The window: a combination is a result when T - t < window for each of its rows.
+        """Sets the window: a combination is a result if T - t < window for each of its rows.
 
-        T is the largest time of the combination. `window`, `time` and `lateness` are one value for
-        all streams, or one for each. Rows later than `lateness` behind the slowest stream are dropped
-        and counted.
+        T is the largest time in the combination. `window`, `time` and `lateness` are one value for all
+        streams, or a mapping with one for each. The query drops and counts rows that are more than
+        `lateness` behind the slowest stream.
         """
         values = {
             what: self._per_stream(what, value)
@@ -124,13 +122,12 @@ class Join(Result):
         return replace(self, windows=windows)
 
     def plan(self, kind: str | None = None, *, shape: str | None = None) -> Join:
-        """In which order streams are joined, and what is stored on the way.
+        """Sets the join order, and which intermediate results the query stores.
 
-        `"nway"`, the default, joins all streams at once and stores nothing but their rows. `"tree"`
-        joins two things at a time and stores what inner joins give; each slot has the tree that is
-        cheapest by what it measures. `"auto"` lets each slot choose between trees and joining at once,
-        and change its mind. With `shape` every slot has the tree that it says. A checkpoint may be
-        started again with another plan.
+        `"nway"`, the default, joins all streams at once and stores only their rows. `"tree"` joins two
+        inputs at a time and stores intermediate results; each slot uses the tree that it measures as
+        cheapest. `"auto"` lets each slot choose between trees and the n-way join, and change later.
+        `shape` fixes one tree for all slots. A checkpoint can restart with another plan.
 
         Example:
             >>> join.plan("auto")  # doctest: +SKIP
@@ -139,18 +136,23 @@ class Join(Result):
         return replace(self, shaping=Shaping.asked(tuple(self.frames), kind, shape))
 
     def match(self, condition: Test, *streams: str) -> Join:
-        """A condition that combinations must meet: any predicate, over two streams or more.
+        """Adds a condition that all results must meet: any predicate over two or more streams.
 
-        `condition` is a vectorised function, which is called with one object for each stream, whose
-        attributes are arrays with a value for each candidate pair, and returns an array of booleans; a
-        function of single rows in `sw.scalar(fn)`; or Spark SQL text like "abs(a.x - b.x) < 3". Without
-        names of streams, text is over those that it names, and a function over all. With several
-        conditions all must hold. A join without equal keys needs a window.
+        `condition` is one of:
 
-        Text means what Spark means by it in ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic,
-        the usual functions of numbers and text, intervals. What is not known, and types that do not fit
-        each other, are refused here, as is text in a session without ANSI mode; overflow and division by
-        zero end the query, as in Spark.
+        - a vectorised function. It gets one object for each stream, whose attributes are arrays with one
+          value for each candidate pair, and returns an array of booleans;
+        - a function of single rows, as `sw.scalar(fn)`;
+        - Spark SQL text such as "abs(a.x - b.x) < 3".
+
+        `streams` names the streams that the condition is about. Without names, text is about the streams
+        that it mentions and a function is about all of them. All conditions must hold. A join without
+        equal keys needs a window.
+
+        Text has the meaning of Spark's ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic, common
+        functions of numbers and text, intervals. This call rejects unknown functions, types that do not
+        fit, and text in a session without ANSI mode. Overflow and division by zero end the query, as in
+        Spark.
 
         Example:
             >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP
@@ -160,7 +162,7 @@ class Join(Result):
         return replace(self, conditions=conditions)
 
     def group_by(self, *keys: str) -> Grouped:
-        """The results by key, to be aggregated in the same Spark job.
+        """Groups the results by key, for aggregates in the same Spark job.
 
         Example:
             >>> joined.group_by("bank1.broker").agg(price=sw.min("bank1.price"))  # doctest: +SKIP
@@ -174,7 +176,7 @@ class Join(Result):
 
     @property
     def made_schema(self) -> StructType:
-        """One struct per stream, of the columns that are read."""
+        """One struct per stream, with only the columns that the query reads."""
         read = self._read()
         structs = [
             StructField(one.name, _some(one.dataType, read.get(one.name)))
@@ -183,7 +185,7 @@ class Join(Result):
         return StructType(structs)
 
     def _read(self) -> Mapping[str, tuple[str, ...]]:
-        """The columns that are read of streams, where not all are: one at least, as it is to be rows."""
+        """The columns that the query reads of streams that it does not read whole; at least one each."""
         if not any(verb == "select" for verb, _ in self.steps):
             return {}
         empty = self.spark.createDataFrame([], self.whole_schema)
@@ -198,9 +200,9 @@ class Join(Result):
         """The checked join."""
         if self.conditions and self.shaping is not None:
             raise PlanError(
-                "a join with match() has no plan() of its own",
-                hint="leave plan() out: the order in which streams are joined is measured; or, beside "
-                "equal keys, put the condition into where()",
+                "a join cannot have both match() and plan()",
+                hint="leave plan() out: the query measures the best order itself; or, with equal keys, "
+                "move the condition to where()",
             )
         if self.keys is None and self.conditions:
             return planned_matching(self.frames, self.conditions, self.windows, adapt, self._read())
@@ -208,9 +210,10 @@ class Join(Result):
             shared = set.intersection(*({*frame.columns} for frame in self.frames.values()))
             raise PlanError(
                 f"the join of {', '.join(self.frames)} has no keys",
-                detail=f"columns all of them have: {', '.join(sorted(shared)) or 'none'}",
-                hint='add .on("column"), or .on(stream="column", ...) where the names differ; or '
-                ".match(...) for a condition other than equal keys",
+                detail="the streams have these columns in common: "
+                + (", ".join(sorted(shared)) or "none"),
+                hint='add .on("column"), or .on(stream="column", ...) if the names differ; or '
+                "add .match(...) for a condition other than equal keys",
             )
         types = self._key_types(self.keys)
         streams = tuple(
@@ -236,13 +239,17 @@ class Join(Result):
             ", ".join(f"{name}.{column}" for column in frame.columns)
             for name, frame in self.frames.items()
         )
-        return "columns are written stream.column: " + "; ".join(named)
+        return "write a column as stream.column: " + "; ".join(named)
 
     def _all_streams(self, verb: str, given: Mapping[str, Any]) -> None:
         unknown = [name for name in given if name not in self.frames]
         missing = [name for name in self.frames if name not in given]
         if unknown or missing:
-            what = f"names no stream {unknown[0]}" if unknown else f"leaves out {missing[0]}"
+            what = (
+                f"names {unknown[0]!r}, which is not one of the joined streams"
+                if unknown
+                else f"has no value for stream {missing[0]}"
+            )
             raise PlanError(f"{verb} {what}", hint=f"the streams are {', '.join(self.frames)}")
 
     def _per_stream(self, what: str, value: Any) -> Mapping[str, Any]:
@@ -260,8 +267,8 @@ class Join(Result):
         if len({kind.simpleString() for kind in kinds.values()}) > 1:
             told = (f"{n}.{windows[n].time} is {k.simpleString()}" for n, k in kinds.items())
             raise PlanError(
-                f"times that cannot be compared: {', '.join(told)}",
-                hint="cast one of them before the join, so that all are with or without a zone",
+                f"the times cannot be compared: {', '.join(told)}",
+                hint="cast them before the join: all with a time zone, or all without",
             )
 
     def _key_types(self, keys: Mapping[str, tuple[str, ...]]) -> list[DataType]:
@@ -276,8 +283,8 @@ class Join(Result):
         if len(set(families.values())) > 1:
             told = ", ".join(f"{n}.{columns[n]} is {k.simpleString()}" for n, k in kinds.items())
             raise PlanError(
-                f"keys that cannot be compared: {told}",
-                hint="cast one of them before the join, so that all are of one kind",
+                f"the keys cannot be compared: {told}",
+                hint="cast the keys to one type before the join",
             )
         return common_type(self.spark, list(kinds.values()))
 

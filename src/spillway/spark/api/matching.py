@@ -1,12 +1,12 @@
-"""Joins with predicates: how they are spread over slots, and what works on them.
+"""Joins with predicates: how they use the slots, and which operator runs them.
 
-    on(...) and match(...)   the n-way join, with the predicates as conditions on what the keys found
-    match(...) alone         "psp", the time-sliced join: every row is stored once, and visits all slots
-                             "ctr", the same with several copies of every slice, of which one is visited
+    on(...) and match(...)   the n-way join; the predicates filter rows with equal keys
+    match(...) alone         "psp", the time-sliced join: one slot stores each row; it visits all slots
+                             "ctr", the same with several copies of each slice; a row visits one copy
                              "atr", the n-way join on segments of time, to which rows are copied
 
-All give the same rows. PSP section 7 says what speaks for which; "psp" is what a query has that does not
-choose, and what "auto" is until the first rows have been seen (spark/api/distribution.py).
+All give the same rows. Section 7 of PSP compares them. "psp" is the default. "auto" uses it until it has
+seen the first rows (spark/api/distribution.py).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from spillway.settings import Adapt
 from spillway.spark.api.result import Planned
 from spillway.spark.runtime.lanes import arrow_type, assign_lanes, micros, quoted
 
-#: What a condition may be.
+#: What `match` accepts as a condition.
 Test = Callable[..., Any] | str | Condition
-#: Conditions, with the streams that they were said to be over.
+#: Conditions, each with the streams that the user named for it.
 Conditions = tuple[tuple[Test, tuple[str, ...]], ...]
 
-#: Columns that rows have in a join by segments: which one, and whether they are in another before.
+#: Extra columns of rows in a join by segments: the segment, and whether an earlier one has the row too.
 SEGMENT, REPEATED = "_segment", "_repeated"
-#: Why rows cannot wait, by how the join is spread.
+#: Why slots cannot buffer rows, for each distribution.
 _NO_WAITING = {
-    "psp": "every row visits all slots, so no slot can let rows wait",
-    "ctr": "every row visits slots that have all slices together, so no slot can let rows wait",
-    "atr": "every row is copied to several segments, and that copies wait is not supported",
-    "auto": "every row visits several slots, or is copied to several, so no slot can let rows wait",
+    "psp": "every row visits all slots, so a slot cannot buffer rows",
+    "ctr": "every row visits enough slots to see all slices, so a slot cannot buffer rows",
+    "atr": "every row is copied to several segments, and a slot cannot buffer copies",
+    "auto": "every row visits, or is copied to, several slots, so a slot cannot buffer rows",
 }
 
 
@@ -65,9 +65,9 @@ def predicates_of(frames: Mapping[str, DataFrame], conditions: Conditions) -> li
     texts = [text for one in found if (text := one.sql) is not None]
     if texts and (session.conf.get("spark.sql.ansi.enabled") or "true").lower() == "false":
         raise PlanError(
-            f"the condition {texts[0]!r} means ANSI SQL, and spark.sql.ansi.enabled is false here",
-            detail="without ANSI mode numbers overflow unseen, and what is divided by zero is NULL",
-            hint="set spark.sql.ansi.enabled to true, or give a function over the columns instead of "
+            f"the condition {texts[0]!r} needs ANSI SQL, but spark.sql.ansi.enabled is false",
+            detail="without ANSI mode, numbers overflow silently and division by zero gives NULL",
+            hint="set spark.sql.ansi.enabled to true, or pass a function over the columns instead of "
             "text",
         )
     return found
@@ -80,23 +80,23 @@ def planned_matching(
     adapt: Adapt,
     read: Mapping[str, Sequence[str]],
 ) -> Planned:
-    """The checked join without equal keys; `read` are the columns that results need (lanes.py)."""
+    """The checked join without equal keys; `read` names the columns that results need (lanes.py)."""
     if windows is None:
         raise PlanError(
             f"the join of {', '.join(frames)} has conditions, but neither equal keys nor a window",
-            detail="every row would have to be compared with all rows of all time",
+            detail="the query would have to compare every row with all earlier rows",
             hint='add .within("10 minutes", time="..."), or .on(...) for equal keys',
         )
     for name, refused in (("skew_buffer", adapt.skew_buffer), ("spill_mode", _turns(adapt))):
         if refused is not None:
             raise SettingsError(
-                f"{name}={refused!r} is not for joins without equal keys",
+                f"{name}={refused!r} is not possible for a join without equal keys",
                 detail=_NO_WAITING[adapt.distribute],
                 hint=f"leave {name} out",
             )
     if adapt.master is not None and adapt.master not in frames:
         raise SettingsError(
-            f"master={adapt.master!r} is no stream of the join",
+            f"master={adapt.master!r} is not one of the joined streams",
             hint=f"the streams are {', '.join(frames)}",
         )
     streams = tuple(
@@ -117,14 +117,14 @@ def planned_matching(
 
 
 def told_of_equalities(predicates: Sequence[Predicate]) -> Iterator[str]:
-    """What is said of equal columns that are found by comparing all pairs."""
+    """Warnings about equalities that the join tests on all pairs."""
     for one in predicates:
         for left, right in one.equalities:
             yield (
                 f"the condition {one.label.partition(':')[2]!r} compares {left.stream}.{left.name} with "
                 f"{right.stream}.{right.name} in every pair of rows within the window; "
-                f'.on({left.stream}="{left.name}", {right.stream}="{right.name}", ...) finds equal keys '
-                "by their hash"
+                f'.on({left.stream}="{left.name}", {right.stream}="{right.name}", ...) is faster: '
+                "it finds equal keys by hash"
             )
 
 
@@ -163,7 +163,7 @@ def _aligned(
     adapt: Adapt,
     read: Mapping[str, Sequence[str]],
 ) -> Planned:
-    """The join on segments of time: one stream is cut, the others' rows are copied (ATR)."""
+    """The join on segments of time (ATR): one stream defines them, rows of the others are copied."""
     names = list(frames)
     master = names[0] if adapt.master is None else adapt.master
     lengths = tuple(windows[name].window_us for name in names)
@@ -194,29 +194,29 @@ def _aligned(
 
 
 def _check_copies(intervals: Intervals, names: Sequence[str]) -> None:
-    """Refuses segments that are so short that rows have more copies than any state has room for."""
+    """Rejects segments so short that each row has too many copies."""
     stream, master = names[intervals.most_copied()], names[intervals.master]
     copies = intervals.copies_of_each(intervals.most_copied())
     if copies > MOST_COPIES:
         least_s = -(-intervals.shortest_us() // 1_000_000)
         raise SettingsError(
             f"segments of {intervals.length_us / 1e6:g} s would copy a row of {stream} {copies} times",
-            detail=f"a row is copied to all segments within the windows of {stream} and {master}, and "
-            f"{MOST_COPIES} copies are the most",
-            hint=f'use segment="{least_s} seconds" or more, or leave segment out: it is '
-            f"{SEGMENT_WINDOWS} times the longest window then",
+            detail=f"the join copies a row to all segments within the windows of {stream} and {master}; "
+            f"the limit is {MOST_COPIES} copies",
+            hint=f'use segment="{least_s} seconds" or more, or leave segment out: the default is '
+            f"{SEGMENT_WINDOWS} times the longest window",
         )
 
 
 def _in_segments(frame: DataFrame, segments: str, segment: str, repeated: str) -> DataFrame:
-    """The rows once for each of their segments, with whether they are in another before."""
+    """Each row once for each of its segments, with a flag on all copies but the first."""
     each = F.posexplode(F.expr(segments)).alias(repeated, segment)
     own = (F.col(quoted(name)) for name in (*frame.columns, segment))
     return frame.select("*", each).select(*own, (F.col(repeated) > 0).alias(repeated))
 
 
 def _unused(name: str, frames: Mapping[str, DataFrame]) -> str:
-    """A name that no stream has a column of, whatever its case."""
+    """A column name that no stream has; case does not matter."""
     taken = {column.lower() for frame in frames.values() for column in frame.columns}
     while name in taken:
         name = f"_{name}"

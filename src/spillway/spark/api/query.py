@@ -1,4 +1,4 @@
-"""A running query: Spark's StreamingQuery, and what Spillway adds to it."""
+"""A running query: Spark's StreamingQuery, and what Spillway adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spillway.spark.api.watching import Watcher
 from spillway.spark.runtime.cleanup import Cleanup, clean_up, show_bar
 from spillway.spark.runtime.loop import BatchLoop
 
-#: Seconds that a failed or stopped query may take to give back what it holds.
+#: Seconds that a failed or stopped query may take to release its resources.
 _TIDY_S = 60.0
 
 
@@ -61,7 +61,7 @@ class Query:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the query does now, in Spark's words."""
+        """Spark's status of the query."""
         return dict(self._streaming.status)
 
     @property
@@ -81,7 +81,7 @@ class Query:
         return list(self._streaming.recentProgress)
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Waits for the query to end; raises the error that ended it, if there was one."""
+        """Waits for the query to end; raises the error that ended it, if any."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
             ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]
@@ -167,14 +167,14 @@ class Query:
             stage.conductor.wish(ScaleTo(slots))
 
     def processAllAvailable(self) -> None:
-        """Waits until everything the sources have now is in the sink; for tests."""
+        """Waits until the sink has everything that the sources have now; for tests."""
         try:
             self._streaming.processAllAvailable()
         except StreamingQueryException as problem:
             raise self._named(problem) from problem
 
     def exception(self) -> Exception | None:
-        """The error that ended the query, if there was one."""
+        """The error that ended the query, if any."""
         problem = self._streaming.exception()
         return self._watcher.failure if problem is None else self._named(problem)
 
@@ -187,10 +187,10 @@ class Query:
     def explain(self, extended: bool = False) -> None:
         """Prints streams, keys, window, slots, groups, tiers, and the Spark plan of the last batch.
 
-        For a join whose slots have shapes: also what each slot measured, and the costs of its shape
-        and of others by that. For a join without equal keys: also the measured predicates, response
-        time and output with other numbers of slots, how many slots it should have, and why; with
-        distribute="auto", what was chosen and why.
+        For a join whose slots have shapes, it adds the measurements of each slot and the costs of its
+        shape and of others. For a join without equal keys, it adds the measured predicates, response
+        time and output for other slot counts, and the best count with the reason. With
+        distribute="auto", it adds the choice and the reason.
         """
         print(self.describe(extended))
 

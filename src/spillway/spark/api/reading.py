@@ -1,7 +1,7 @@
-"""Which columns of its streams the results of a join need: the others are not made.
+"""Finds the columns that the results of a join need, so that the join makes no others.
 
-The analysed plan of a query's where and select says it: `a.id` is a field of the attribute a. Where an
-attribute is used as a whole, all its fields are needed.
+The analysed plan of the query's where and select tells: `a.id` is a field of the attribute a. If the
+plan uses an attribute as a whole, the results need all its fields.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 _FIELD, _ATTRIBUTE = ".GetStructField", ".AttributeReference"
-#: What has a plan within it, whose columns are not gone through.
+#: Marks a nested plan, whose columns this module does not search.
 _WITHIN = "Subquery"
 
 
 def fields_read(rows: DataFrame) -> dict[str, set[str]] | None:
-    """The fields of the structs of a source that a query on it reads, by their columns.
+    """For each struct column of a source, the fields that the query on it reads.
 
-    A column that is read as a whole is left out; None: nothing is known of what is read.
+    The result omits columns that the query reads whole. None: unknown.
     """
     *steps, source = json.loads(rows._jdf.queryExecution().analyzed().toJSON())
     text = json.dumps(steps)
@@ -44,9 +44,9 @@ def _field(attribute: dict[str, Any], ordinal: int) -> str:
 
 
 def _pairs(value: Any) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any]]]:
-    """The nodes of all expressions within a plan, each with the one before it.
+    """The nodes of all expressions in a plan, each with the node before it.
 
-    An expression is the list of its nodes, parents first: the only child of a node comes after it.
+    An expression is a list of nodes, parents first: the only child of a node follows it.
     """
     if isinstance(value, dict):
         for inner in value.values():

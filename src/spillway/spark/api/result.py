@@ -1,4 +1,4 @@
-"""What a query gives: the rows of its operator, and the where and select on them."""
+"""The results of a query: the rows of its operator, with where and select."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Planned:
-    """A checked query: what it is, how its rows travel, and what works on them."""
+    """A checked query: its plan, the lanes of its rows, and its operator."""
 
     plan: Plan
     lanes: Lanes
-    #: The streams with the columns that travel, by name.
+    #: The streams by name, with the columns that travel.
     frames: Mapping[str, DataFrame]
     operator: Operator
-    #: The same columns, of the results of the query before.
+    #: Selects the same columns from the results of the query before.
     travelling: Callable[[DataFrame], DataFrame] = lambda rows: rows
-    #: What shapes slots may join in; None: the operator has only one.
+    #: The shapes that slots may have; None: the operator has only one.
     shaping: Shaping | None = None
-    #: How the join is distributed and why, where that was not asked for.
+    #: How the join is distributed and why, if the query chose it.
     distribution: str | None = None
-    #: What to ask for instead where groups are to be moved by a parallel track, and cannot be.
+    #: A hint for a query whose groups cannot move by a parallel track.
     track_hint: str = ""
-    #: What the user is told before the query starts.
+    #: Warnings for the user before the query starts.
     warnings: tuple[str, ...] = ()
 
     def feed(self, rows: DataFrame) -> DataFrame:
-        """The results of the query before, as they travel."""
+        """The results of the query before, in lanes."""
         [name] = self.frames
         return self.lanes.union({name: self.travelling(rows)}, self.plan)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A query in the making; `writeStream` starts it. Each verb gives a new one."""
+    """A query that has not started; `writeStream` starts it. Each verb returns a new query."""
 
-    #: What it is, for people; how its results may come, the usual way first; and why no other.
+    #: The kind of query for people; its output modes, the default first; and why it has no other.
     KIND: ClassVar[str]
     MODES: ClassVar[tuple[str, ...]] = ("append",)
     WHY_MODES: ClassVar[str]
 
     frames: Mapping[str, DataFrame]
-    #: The query whose results are the rows of this one; None: `frames` are streams.
+    #: The query whose results this one reads; None: `frames` are streams.
     before: Result | None = field(default=None, kw_only=True)
-    #: Settings of this query alone, where it is one of several in a row.
+    #: Settings of this query alone, if it is one of several in a row.
     own_settings: Mapping[str, object] = field(default_factory=dict, kw_only=True)
-    #: where and select, in the order they were written.
+    #: where and select, in the user's order.
     steps: tuple[tuple[str, tuple[Any, ...]], ...] = field(default=(), kw_only=True)
 
     @property
@@ -72,7 +72,7 @@ class Result:
         return next(iter(self.frames.values())).sparkSession
 
     def where(self, condition: str | Column) -> Self:
-        """Keeps the results for which a condition holds: Spark SQL text or a Column."""
+        """Keeps the results that meet a condition: Spark SQL text or a Column."""
         return self._with_step("where", (condition,))
 
     def filter(self, condition: str | Column) -> Self:
@@ -84,13 +84,13 @@ class Result:
         return self._with_step("select", columns)
 
     def adapt(self, **settings: object) -> Self:
-        """Slots, groups, memory and places of this operator alone; see `spillway.settings.Adapt`."""
+        """Sets slots, groups, memory and directories of this operator; see `spillway.settings.Adapt`."""
         Adapt().changed(**settings)
         return replace(self, own_settings={**self.own_settings, **settings})
 
     @property
     def chain(self) -> tuple[Result, ...]:
-        """The queries in a row that this is the last of."""
+        """The queries in a row that end with this one."""
         return (self,) if self.before is None else (*self.before.chain, self)
 
     @property
@@ -100,7 +100,7 @@ class Result:
 
     @property
     def made_schema(self) -> StructType:
-        """The schema of what the operator gives: without columns that nothing reads."""
+        """The schema of the operator's rows, without columns that nothing reads."""
         return self.whole_schema
 
     @property
@@ -109,7 +109,7 @@ class Result:
         return self.shaped(self.spark.createDataFrame([], self.whole_schema)).schema
 
     def shaped(self, rows: DataFrame) -> DataFrame:
-        """The where and select of the query, applied to what the operator gives."""
+        """Applies the where and select of the query to the operator's rows."""
         for verb, arguments in self.steps:
             if verb == "where":
                 rows = rows.where(arguments[0])
@@ -119,7 +119,7 @@ class Result:
 
     @property
     def writeStream(self) -> StreamWriter:
-        """Where the results go; ends in `start()`."""
+        """Sets where the results go; `start()` completes it."""
         return StreamWriter(self)
 
     def planned(self, adapt: Adapt, mode: str) -> Planned:
@@ -127,7 +127,7 @@ class Result:
         raise NotImplementedError
 
     def _columns_to_name(self) -> str:
-        """The columns that where and select may name, for people."""
+        """The columns that where and select may use, as text."""
         return ", ".join(self.whole_schema.names)
 
     def _with_step(self, verb: str, arguments: tuple[Any, ...]) -> Self:
@@ -147,5 +147,5 @@ class Result:
 def _expression(column: str | Column) -> Column:
     if not isinstance(column, str):
         return column
-    # "*" and "bank1.*" are not expressions that stand alone.
+    # F.expr does not take "*" and "bank1.*".
     return F.col(column) if column.endswith("*") else F.expr(column)

@@ -1,12 +1,11 @@
-"""The first rows of streams, looked at before the query that joins them starts.
+"""Reads the first rows of streams before the join of them starts.
 
-A stream is read by a streaming query of its own, with a checkpoint that is deleted after. The first
-batch that has rows is counted and a sample of it taken; then the batch waits until its query has been
-stopped. So it is never committed: a source that tidies up what is committed keeps it, and the join reads
-the same rows again.
+A separate streaming query reads each stream, with a temporary checkpoint. It counts and samples the
+first batch that has rows. Then the batch waits until its query stops, so it never commits. A source that
+deletes committed data keeps the rows, and the join reads them again.
 
-Known limitation: a source that cannot be read twice (a socket) loses the rows that were looked at, and
-one that begins with what comes next (Kafka at "latest") begins after the look.
+Known limitation: a source that cannot be read twice (a socket) loses these rows. A source that begins
+with future rows (Kafka at "latest") begins after them.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from spillway.spark.runtime.lanes import quoted
 from spillway.spark.runtime.loop import STOPPED, named_failure
 from spillway.spark.runtime.task import as_stored
 
-#: Rows of a stream that are taken to the driver.
+#: Rows of a stream that the driver collects.
 SAMPLE_ROWS = 300
-#: How long rows are waited for.
+#: How long to wait for rows.
 PATIENCE_S = 30.0
 _LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True)
 class FirstRows:
-    """What is known of the first rows of a stream."""
+    """Measurements of the first rows of a stream."""
 
-    #: How many came at once, and how far the least and the largest of their times are apart.
+    #: The number of rows in the first batch, and the time that they span.
     rows: int
     span_us: int
     #: Some of them.
@@ -55,10 +54,10 @@ def first_rows(
     finite: bool,
     patience_s: float = PATIENCE_S,
 ) -> dict[str, FirstRows]:
-    """The first rows of each stream with a time, as far as they come soon.
+    """The first rows with a time of each stream, if they come in time.
 
-    `times` are the columns of event times; below `location` there is room for checkpoints. If the input
-    is finite, what is not there now is not waited for.
+    `times` names the event-time columns; temporary checkpoints go below `location`. If the input is
+    finite, the call does not wait for rows.
     """
     place = f"{location.rstrip('/')}/sampling-{uuid.uuid4().hex[:12]}"
     spark = next(iter(frames.values())).sparkSession
@@ -78,7 +77,7 @@ def first_rows(
 
 
 class _Look:
-    """A query that takes the first rows of one stream, from when it is made until it is stopped."""
+    """A query that takes the first rows of one stream; it runs until `stop`."""
 
     def __init__(self, frame: DataFrame, time: str, place: str, finite: bool) -> None:
         self.found: FirstRows | None = None
@@ -91,7 +90,7 @@ class _Look:
         self._query = (writer.trigger(availableNow=True) if finite else writer).start()
 
     def wait(self, until: float) -> None:
-        """Waits for rows, or for the end of the input; raises what came instead."""
+        """Waits for rows or the end of the input; raises the failure of the query."""
         assert self._query is not None
         while not self._done.wait(_LOOK_EVERY_S) and time.monotonic() < until:
             if not self._query.isActive:
@@ -101,7 +100,7 @@ class _Look:
             raise named_failure(self._failure)
 
     def stop(self) -> None:
-        """Ends the query, whatever it is doing."""
+        """Ends the query."""
         if self._query is not None:
             self._query.stop()
 
@@ -120,7 +119,7 @@ class _Look:
 
 @contextmanager
 def _quiet_stops() -> Iterator[None]:
-    """Keeps what tells Spark of a stopped query out of the log, where it looks like a failure."""
+    """Keeps the exception of a stopped query out of the log, where it looks like a failure."""
 
     def wanted(record: logging.LogRecord) -> bool:
         return record.exc_info is None or STOPPED not in str(record.exc_info[1])

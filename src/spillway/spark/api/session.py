@@ -1,4 +1,4 @@
-"""Sessions, and what Spillway asks of one."""
+"""Spark sessions, and the settings that Spillway needs."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _FILE_SYSTEM_BASED = (
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
 
-#: What anchors need of Spark; read when a context starts, so a running one cannot be given them.
+#: Settings that anchors need. Spark reads them when a context starts, so they cannot change later.
 ANCHORING = {
-    # Else Spark prefers the hosts that a slot's rows come from to the executor of its anchor.
+    # Otherwise Spark prefers the hosts of a slot's rows to the executor of its anchor.
     "spark.shuffle.reduceLocality.enabled": "false",
-    # How long a slot waits for its executor before it goes to another, which has to fetch its state.
-    # The default of 3 s is less than the first batch takes on an executor that has just started.
+    # How long a slot waits for its executor before it goes to another one, which must fetch its state.
+    # The default of 3 s is less than the first batch takes on a new executor.
     "spark.locality.wait.process": "30s",
 }
 
-#: The exchange must make exactly one partition per slot, each processed as planned.
+#: The exchange must make exactly one partition per slot, so Spark must not change the plan.
 PLANNED_EXACTLY = {"spark.sql.adaptive.enabled": "false"}
 
-#: The parallel collector lets tasks that move rows run a fifth faster than the default one, which is
-#: made for short pauses: 0.33 s against 0.41 for a batch of 400,000 rows that are passed through.
+#: With the parallel collector, tasks that pass rows through run a fifth faster than with the default
+#: one, which aims at short pauses: 0.33 s instead of 0.41 for a batch of 400,000 rows.
 JAVA_OPTIONS = "-XX:+UseParallelGC"
 
 
 def local_session(
     name: str = "spillway", master: str = "local[*]", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """An embedded Spark, with the workers on this interpreter; says so in a line if Java is missing."""
+    """An embedded Spark with workers on this interpreter; raises a clear error if Java is missing."""
     require_java()
-    # Spark reads this variable, not its own setting, when it starts a worker for a DataFrame.
+    # To start a worker for a DataFrame, Spark reads this variable and not its own setting.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.appName(name)
@@ -50,11 +50,11 @@ def local_session(
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
-        # Groups that move to another slot share the cores with the batches, instead of taking turns.
+        # Moving groups share the cores with the batches, instead of taking turns.
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.executor.extraJavaOptions", JAVA_OPTIONS)
-        # Workers that are forked with everything imported (spark/runtime/daemon.py).
+        # The daemon forks workers with all imports done (spark/runtime/daemon.py).
         .config("spark.python.daemon.module", "spillway.spark.runtime.daemon")
     )
     for key, value in {**_cluster_conf(master), **(conf or {})}.items():
@@ -72,13 +72,13 @@ def local_session(
 
 
 def _cluster_conf(master: str) -> dict[str, str]:
-    """What a session with executors of its own needs beyond the defaults."""
+    """What a session with its own executors needs beyond the defaults."""
     if _is_local(master):
         return {}
     found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
     if found is None:
         return dict(ANCHORING)
-    # The context is ready when all its executors are, so that slots are spread over all of them.
+    # The context waits for all its executors, so that slots spread over all of them.
     cores = int(found.group(1)) * int(found.group(2))
     ready = {
         "spark.cores.max": str(cores),
@@ -88,7 +88,7 @@ def _cluster_conf(master: str) -> dict[str, str]:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether all tasks run in this one process tree, so that slots need no anchors."""
+    """Whether all tasks run in this process tree, so that slots need no anchors."""
     return _is_local(str(spark.sparkContext.master))
 
 
@@ -103,11 +103,11 @@ def default_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def quick_local_checkpoints(spark: SparkSession, location: str) -> Iterator[None]:
-    """Lets Spark keep its own offsets through plain renames while a query is started.
+    """Makes Spark write its offsets with plain renames, for a query that starts inside the block.
 
-    Its default manager takes 70-80 ms a batch on a local disk, this one 25. Renames are atomic there,
-    and the query's lock keeps a second writer out, which is all the default manager adds; so it is
-    used for local paths only, and only if the user has chosen none.
+    Spark's default manager takes 70-80 ms a batch on a local disk, this one 25. The default manager only
+    adds protection against a second writer. On a local disk renames are atomic and the query's lock
+    keeps others out, so this applies to local paths, unless the user has chosen a manager.
     """
     scheme = urlsplit(location).scheme
     if scheme not in ("", "file") or spark.conf.get(_CHECKPOINT_MANAGER, None):
@@ -125,7 +125,7 @@ def quick_local_checkpoints(spark: SparkSession, location: str) -> Iterator[None
 
 
 def cloned(spark: SparkSession) -> SparkSession:
-    """A session with the user's views and functions whose settings are ours to change."""
+    """A copy of the session, with the user's views and functions, whose settings Spillway may change."""
     clone = spark._jsparkSession.cloneSession()
     for key, value in PLANNED_EXACTLY.items():
         clone.conf().set(key, value)
@@ -133,9 +133,9 @@ def cloned(spark: SparkSession) -> SparkSession:
 
 
 def qualified(spark: SparkSession, location: str) -> str:
-    """A path as Spark understands it, so that Spark's files and ours are in the same place.
+    """The full path as Spark understands it, so that Spark and Spillway use the same place.
 
-    A path without a scheme is on Spark's default filesystem, which need not be the local one.
+    A path without a scheme is on Spark's default filesystem, which may not be the local one.
     """
     jvm, jsc = spark.sparkContext._jvm, spark.sparkContext._jsc
     assert jvm is not None
@@ -147,7 +147,7 @@ def qualified(spark: SparkSession, location: str) -> str:
 
 
 def remove(spark: SparkSession, location: str) -> None:
-    """Deletes a directory where Spark has made one."""
+    """Deletes a directory on Spark's filesystem."""
     jvm, jsc = spark.sparkContext._jvm, spark.sparkContext._jsc
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(location)

@@ -1,7 +1,7 @@
-"""The steps of a start before any row is read: check the plan, take the checkpoints, recover stages.
+"""The steps of a start before the first row: check the plan, lock the checkpoints, recover the stages.
 
-A query has one part for each operator in the chain. Everything that can be wrong with the query, its
-settings or its checkpoint raises here, before Spark's stream starts; what was taken is given back then.
+A query has one part for each operator in the chain. All errors of the query, its settings and its
+checkpoint appear here, before Spark's stream starts. Then the start releases the locks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One operator of the chain: what the user wrote, its settings, and its plan."""
+    """One operator of the chain: the user's query, its settings and its plan."""
 
     result: Result
     adapt: Adapt
@@ -41,7 +41,7 @@ class Part:
 
 
 def checked_parts(result: Result, adapt: Adapt, mode: str) -> list[Part]:
-    """The parts of a query, from the streams to the results; raises what is wrong with them."""
+    """The checked parts of a query, from the streams to the results."""
     parts = []
     for one in result.chain:
         own = adapt.changed(**one.own_settings)
@@ -53,7 +53,7 @@ def checked_parts(result: Result, adapt: Adapt, mode: str) -> list[Part]:
         if part.result.own_settings:
             check_spread([part.planned], part.adapt)
     for text in (text for part in parts for text in part.planned.warnings):
-        # The line of the user is above start() and this function.
+        # The user's line is above start() and this function.
         warnings.warn(text, stacklevel=3)
     return parts
 
@@ -76,7 +76,7 @@ def _check_moves(planned: Planned, adapt: Adapt) -> None:
         hints += [planned.track_hint] if planned.track_hint else []
         raise SettingsError(
             f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
-            detail=f"a parallel track ends when no old row counts any more, but {why}",
+            detail=f"a parallel track ends when old rows no longer matter, but {why}",
             hint="; or ".join(hints),
         )
 
@@ -98,7 +98,7 @@ def stage_of(
     groups, shares = adapt.groups, adapt.shares
     new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
     if isinstance(spec.operator, SlicedJoin) and not shares:
-        # Neighbouring slices are in different slots, so that all have some of any window.
+        # Neighbouring slices are in different slots, so that every slot has a share of any window.
         new = Routing(0, slots, interleaved(groups, slots, spec.operator.slicing.copies))
     state, references = checkpoint.recover(len(spec.plan.streams), new)
     anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))

@@ -10,9 +10,9 @@ from spillway.spark.api.query import Query
 
 
 def steer(query: Query, change: Callable[[Coordinator], Coordinator], *, stage: int = 0) -> None:
-    """Changes what decides for a running query, from its next batch on.
+    """Changes the coordinator of a running query, from its next batch on.
 
-    A test gives the query a strategy of its own, or has state sent where naming it would be enough:
+    A test can give the query its own strategy, or send state that could also move by name:
 
         steer(query, lambda c: replace(c, always_sends=True))
     """

@@ -1,4 +1,4 @@
-"""Queries on one stream: what is grouped or let through once, checked as it is written."""
+"""Queries on one stream: group-by and dedup. Each verb checks its arguments at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spillway.spark.runtime.lanes import quoted
 
 
 def stream(frame: DataFrame, name: str = "stream") -> Stream:
-    """Begins a query on one streaming DataFrame.
+    """Starts a query on one streaming DataFrame.
 
     Example:
         >>> sw.stream(trades).group_by("symbol").agg(mean=sw.avg("price"))  # doctest: +SKIP
@@ -32,27 +32,27 @@ def stream(frame: DataFrame, name: str = "stream") -> Stream:
 
 
 def results_of(query: Result, name: str) -> Stream:
-    """The results of a query, to be grouped in the same job."""
+    """The results of a query as a stream, for a group-by in the same job."""
     empty = query.spark.createDataFrame([], query.schema)
     return Stream(name, empty, query)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream, under a name."""
+    """One named stream."""
 
     name: str
-    #: The stream; or no rows of the same columns, where it is the results of a query.
+    #: The stream; for the results of a query, an empty frame with the same columns.
     frame: DataFrame
     before: Result | None = None
 
     def group_by(self, *keys: str) -> Grouped:
-        """The keys that rows are grouped by; a key that is NULL is a key like any other."""
+        """Groups rows by key; NULL is a key like any other."""
         if not keys:
             raise PlanError(
                 "group_by() needs at least one key",
-                hint='name the columns: .group_by("symbol"); for one group in all, group by a '
-                "column that is the same in all rows",
+                hint='name the columns: .group_by("symbol"); for a single group, group by a '
+                "column with one value in all rows",
             )
         found = tuple(self._key(key) for key in keys)
         names = [name for name, _ in found]
@@ -70,15 +70,15 @@ class Stream:
         lateness: Duration = "0 seconds",
         by: str | None = None,
     ) -> Dedup:
-        """One row of each key: the first; with `within` or `every`, one again and again in event time.
+        """Keeps the first row of each key; with `within` or `every`, one row per key and time interval.
 
-        `within` lets a row through if it is at least so far, to either side, from all of its key that
-        were let through. `every` cuts time into stretches of this length, as Spark's `window` does, and
-        lets the first row of each key and stretch through.
+        `within` keeps a row if it is at least this far in time, before or after, from every kept row of
+        its key. `every` cuts time into intervals of this length, as Spark's `window` does, and keeps the
+        first row of each key in each interval.
 
-        The rows of a batch are taken in the order of `time`, or `by`, and then of their content; the
-        result does not depend on the order in which they come. Rows later than `lateness` behind the
-        newest are dropped and counted.
+        The query orders the rows of a batch by `time`, or `by`, and then by content, so the result does
+        not depend on their order of arrival. It drops and counts rows that are more than `lateness`
+        behind the newest row.
 
         Example:
             >>> sw.stream(events).dedup("id", within="1 hour", time="ts")  # doctest: +SKIP
@@ -102,7 +102,7 @@ class Stream:
         return Dedup(frames, found, window, order, before=self.before)
 
     def _key(self, key: str) -> tuple[str, str]:
-        """The name that a key has in the results, and what it is in Spark's words."""
+        """The name of a key in the results, and its Spark expression."""
         outer, _, inner = str(key).partition(".")
         if key in self.frame.columns or not inner or outer not in self.frame.columns:
             hint = f"name a column of {self.name}"
@@ -114,19 +114,19 @@ class Stream:
             raise PlanError(
                 f"{self.name} has no column {key!r} to use as key",
                 detail=f"{outer} is {kind.simpleString()}",
-                hint="a column of a stream is written stream.column",
+                hint="write a column of a joined stream as stream.column",
             )
         check_key(self.name, key, kind[inner].dataType, "group-by")
         return inner, f"{quoted(outer)}.{quoted(inner)}"
 
 
 def _check_window(within: Duration | None, every: Duration | None, time: str | None) -> None:
-    """Refuses a dedup with two windows, or with half of one."""
+    """Rejects a dedup with two windows, or with half of one."""
     if within is not None and every is not None:
         raise PlanError(
             f"dedup() takes within or every, not both: within={within!r}, every={every!r}",
-            hint="within is how far apart the rows of a key are that are let through, wherever they "
-            "are; every is the length of stretches of the clock, of which each gives one",
+            hint="within is the least distance in time between two results of a key; every is the "
+            "length of the time intervals, each of which gives one result of a key",
         )
     name = "within" if every is None else "every"
     if (within is None and every is None) != (time is None):
@@ -138,39 +138,39 @@ def _check_window(within: Duration | None, every: Duration | None, time: str | N
 
 @dataclass(frozen=True)
 class Grouped:
-    """A stream by key, before it is said what of it."""
+    """A stream grouped by key; `agg` completes it."""
 
     stream: Stream
-    #: For each key, its name in the results, and what it is in Spark's words.
+    #: For each key, its name in the results and its Spark expression.
     keys: tuple[tuple[str, str], ...]
     window: WindowPlan | None = None
     rows: int | None = None
     by: str | None = None
 
     def last(self, rows: int, *, by: str | None = None) -> Grouped:
-        """Aggregates are over the last so many rows of each key.
+        """Aggregates over the last `rows` rows of each key.
 
-        Rows are in the order of their batches; those of one batch by a column, and then by content.
+        Batches are in order; within a batch, `by` and then the content orders the rows.
         """
         if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
             raise PlanError(
-                f"last({rows!r}) is not a number of rows", hint="for example .last(100)"
+                f"last({rows!r}) must be a positive number of rows", hint="for example .last(100)"
             )
         hint = f"name a column of {self.stream.name}"
         order = by and find_column(self.stream.frame, self.stream.name, by, "order", hint)
         return replace(self, window=None, rows=rows, by=order)
 
     def within(self, window: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
-        """Aggregates are over the rows of each key in a range of event time, up to the row's own.
+        """Aggregates over the rows of each key in a range of event time that ends at each row.
 
-        Rows later than `lateness` behind the newest are dropped and counted.
+        The query drops and counts rows that are more than `lateness` behind the newest row.
         """
         column = find_time(self.stream.frame, self.stream.name, time, "group-by")
         plan = window_of(self.stream.name, column, window, lateness)
         return replace(self, window=plan, rows=None, by=None)
 
     def agg(self, **aggregates: Aggregation) -> GroupBy:
-        """What is computed for every key, each under a name.
+        """Sets the aggregates of every key, each with a name.
 
         Example:
             >>> grouped.agg(trades=sw.count(), mean=sw.avg("price"))  # doctest: +SKIP
@@ -192,10 +192,12 @@ class Grouped:
         if not isinstance(one, Aggregation):
             raise PlanError(
                 f"aggregate {name} is {one!r}, not an aggregate function",
-                hint=f'use those of spillway: {name}=sw.sum("price")',
+                hint=f'use an aggregate of Spillway: {name}=sw.sum("price")',
             )
         if name.lower() in {key.lower() for key, _ in self.keys}:
-            raise PlanError(f"aggregate {name} has the name of a key", hint="give it another name")
+            raise PlanError(
+                f"aggregate {name} has the same name as a key", hint="give it another name"
+            )
         if one.python is not None:
             self._check_function(name, one.python)
         try:
@@ -211,8 +213,8 @@ class Grouped:
     def _check_function(self, name: str, one: PythonFunction) -> None:
         if self.window is None and self.rows is None:
             raise PlanError(
-                f"aggregate {name} is a function of yours, which needs the rows of a window",
-                detail="of a group-by over everything, only partial results are kept",
+                f"aggregate {name} is a Python function, which needs the rows of a window",
+                detail="a group-by without a window keeps partial results instead of rows",
                 hint='add .last(100) or .within("10 minutes", time="ts") before .agg(...)',
             )
         for column in one.columns:

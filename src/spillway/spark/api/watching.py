@@ -1,12 +1,13 @@
-"""What follows a query in a thread of its own, from its start until everything it held is given back.
+"""A thread that follows a query from its start until it has released all resources.
 
-While the query runs, the watcher runs a round when something waits for a batch and none comes. When a
+While the query runs, the watcher runs a round if something waits for a batch and none comes. When a
 finite input has ended, it finishes moves and buffered rows, and cleans up. However the query ends, the
-watcher stops what runs next to the batches, removes the local state and releases the checkpoint.
+watcher stops the work between the batches, removes the local state and releases the checkpoint.
 
-Failures go to one of three places. Spark keeps a failure of a batch, and `Query` shows it. A failure of
-the watcher's own work is `failure`, and `Query` shows that too. That Spark itself is gone, because the
-program ends or its JVM died, is only a line in the log: nobody can ask the query any more.
+Failures go to one of three places. Spark keeps a failure of a batch, and `Query` shows it. `failure`
+keeps a failure of the watcher's own work, and `Query` shows that too. If Spark itself is gone, because
+the program ends or the JVM died, the watcher only logs a line, because nobody can ask the query any
+more.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ class Watcher:
         self._streaming = streaming
         self._loop = loop
         self._on_end = on_end
-        #: Whether the input ends, so that the watcher finishes what is still under way then.
+        #: Whether the input ends; then the watcher finishes the remaining work.
         self._finite = finite
-        #: What failed outside the batches, if something did.
+        #: The failure outside the batches, if any.
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="spillway-watch", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the query, or what comes after its last batch, still runs."""
+        """Whether the query, or the work after its last batch, still runs."""
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until everything is given back."""
+        """Waits until the query has released everything."""
         self._thread.join(timeout)
 
     def _run(self) -> None:
@@ -82,7 +83,7 @@ class Watcher:
             self._keep(problem)
 
     def _follow(self) -> None:
-        """Returns when the query has ended; raises what Spark says if a batch failed."""
+        """Returns when the query has ended; raises Spark's error if a batch failed."""
         while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]
             waiting = self._loop.stuck and self._loop.idle_s > _PATIENCE_S
             if waiting and not self._succeeds(self._loop.advance):
@@ -114,9 +115,9 @@ class Watcher:
             _LOG.warning("another failure of a query that had failed", exc_info=problem)
 
     def _tidy(self) -> None:
-        """Gives everything back; one step that fails does not keep the others from running."""
+        """Releases everything; if one step fails, the others still run."""
         with contextlib.ExitStack() as steps:
-            # The stack runs them from the last to the first.
+            # The stack runs them in reverse order.
             steps.callback(self._on_end)
             for stage in reversed(self._loop.stages):
                 steps.callback(stage.checkpoint.release)
@@ -128,7 +129,7 @@ class Watcher:
         query_id, adapt = stage.spec.query_id, stage.spec.adapt
         _remove(Places.roots(query_id, adapt))
         context = self._spark.sparkContext
-        # A stopped context has no executors any more, and no Java context.
+        # A stopped context has no executors and no Java context.
         if is_local(self._spark) or context._jsc is None:
             return
         try:
@@ -138,7 +139,7 @@ class Watcher:
                 lambda _: _remove(Places.roots(query_id, adapt))
             )
         except (Py4JError, PySparkException, ConnectionError):
-            # Executors die, and the context may stop meanwhile. What they had is scratch.
+            # Executors die, and the context may stop meanwhile. They only have scratch files.
             _LOG.warning("local state of query %s may remain on executors", query_id, exc_info=True)
 
 

@@ -21,17 +21,18 @@ from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quo
 
 @dataclass(frozen=True)
 class WindowedGroupBy(GroupBy):
-    """A group-by over windows in the making; `writeStream` starts it.
+    """A group-by over windows that has not started; `writeStream` starts it.
 
-    In the output mode "append" every row gives a result: what the aggregates are over the rows that it
-    sees. In "update" a batch gives one for every key that it touched: that of the key's last row.
+    In output mode "append" every row gives a result: the aggregates over its window. In "update" a batch
+    gives one result for each key that it touched: that of the key's last row.
     """
 
     MODES: ClassVar[tuple[str, ...]] = ("append", "update")
     WHY_MODES: ClassVar[str] = "a window gives a result for every row, or for every key of a batch"
 
     window: WindowPlan | None = None
-    #: The last so many rows, where there is no range of time; and what orders those of a batch.
+    #: The number of last rows, if there is no range of time, and the column that orders those of a
+    #: batch.
     last: int | None = None
     by: str | None = None
 
@@ -88,7 +89,7 @@ class WindowedGroupBy(GroupBy):
         return made
 
     def _columns(self, rows: DataFrame) -> DataFrame:
-        """The keys, the time or order, and what aggregates are taken of."""
+        """The keys, the time or order, and the arguments of the aggregates."""
         more: list[Column] = []
         for at, one in enumerate(self._aggregates.values()):
             for column in one.python.columns if one.python else ():

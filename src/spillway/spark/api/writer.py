@@ -29,12 +29,12 @@ from spillway.version import VERSION
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned, Result
 
-#: Sinks for a look at the results: they may use a checkpoint that is deleted when the query ends.
+#: Sinks for a quick look at results; they may use a temporary checkpoint.
 _PASSING = ("console", "memory", "noop")
 
 
 class StreamWriter:
-    """Says where the results go, and starts the query.
+    """Sets where the results go, and starts the query.
 
     Every verb returns the writer, as in Spark.
     """
@@ -54,25 +54,25 @@ class StreamWriter:
         self._faults = Faults()
 
     def format(self, source: str) -> StreamWriter:
-        """The sink's format: parquet, json, csv, jdbc, kafka, console, memory, noop, ..."""
+        """Sets the sink's format: parquet, json, csv, jdbc, kafka, console, memory, noop, ..."""
         self._format = source
         return self
 
     def option(self, key: str, value: object) -> StreamWriter:
-        """One option of the sink, or checkpointLocation."""
+        """Sets one option of the sink, or checkpointLocation."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
         self._options = {k: v for k, v in self._options.items() if k.lower() != key.lower()}
         self._options[key] = text
         return self
 
     def options(self, **options: object) -> StreamWriter:
-        """Several options."""
+        """Sets several options."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def outputMode(self, mode: str) -> StreamWriter:
-        """How results reach the sink; a join only appends, it never changes or retracts a result."""
+        """Sets how results reach the sink; a join only appends."""
         modes = self._result.MODES
         if mode.lower() not in modes:
             raise PlanError(
@@ -86,12 +86,12 @@ class StreamWriter:
         return self
 
     def queryName(self, name: str) -> StreamWriter:
-        """A name for the query; the memory sink uses it as the name of its table."""
+        """Names the query; the memory sink uses the name for its table."""
         self._name = name
         return self
 
     def partitionBy(self, *columns: str) -> StreamWriter:
-        """Directories by column, for file sinks."""
+        """Sets the columns that file sinks use for directories."""
         self._partition_by = columns
         return self
 
@@ -106,7 +106,7 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> StreamWriter:
-        """When batches run: processingTime="1 second", availableNow=True, once=True."""
+        """Sets when batches run: processingTime="1 second", availableNow=True, once=True."""
         if "continuous" in trigger or "realTime" in trigger:
             raise PlanError(
                 f"trigger({next(iter(trigger))}=...) is not supported: Spillway runs in micro-batches",
@@ -116,12 +116,12 @@ class StreamWriter:
         return self
 
     def adapt(self, **settings: object) -> StreamWriter:
-        """Slots, groups, memory and places; see `spillway.settings.Adapt`."""
+        """Sets slots, groups, memory and directories; see `spillway.settings.Adapt`."""
         self._adapt = self._adapt.changed(**settings)
         return self
 
     def faults(self, faults: Faults) -> StreamWriter:
-        """For tests: places failures in the query; see `spillway.testing.Faults`."""
+        """Places failures in the query, for tests; see `spillway.testing.Faults`."""
         if not isinstance(faults, Faults):
             raise SettingsError(
                 f"faults() takes a spillway.testing.Faults, not {faults!r}",
@@ -131,12 +131,12 @@ class StreamWriter:
         return self
 
     def toTable(self, name: str) -> Query:
-        """Starts the query, appending to a table."""
+        """Starts the query, which appends to a table."""
         self._table = name
         return self.start()
 
     def start(self, path: str | None = None) -> Query:
-        """Checks everything that can be known now, and starts the query."""
+        """Checks everything that it can before the stream, and starts the query."""
         parts = checked_parts(self._result, self._adapt, self._mode)
         location, scratch = self._location()
         with ExitStack() as held:
@@ -144,7 +144,7 @@ class StreamWriter:
             parts[0] = self._settled(parts[0], checkpoints[0], location)
             loop = self._batch_loop(parts, checkpoints, path)
             streaming = self._stream(parts[0].planned, loop, location)
-            # The query runs: it releases the checkpoints when it ends.
+            # The query runs, and releases the checkpoints when it ends.
             held.pop_all()
         return Query(
             self._result.spark,
@@ -155,7 +155,7 @@ class StreamWriter:
         )
 
     def _settled(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
-        """The first part with what distribute="auto" stands for."""
+        """The first part, with distribute="auto" resolved."""
         chosen = settled(part.planned, part.adapt, checkpoint, location, finite=self._finite)
         if chosen is None:
             return part
@@ -196,7 +196,7 @@ class StreamWriter:
 
     @property
     def _finite(self) -> bool:
-        """Whether the query ends after the input that is available now."""
+        """Whether the query ends after the available input."""
         return bool(self._trigger.get("availableNow") or self._trigger.get("once"))
 
     def _spec(self, part: Part, query_id: str) -> QuerySpec:

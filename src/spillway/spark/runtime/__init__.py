@@ -1,1 +1,1 @@
-"""A running query: the loop, its stages, slot tasks, and what runs between batches."""
+"""A running query on Spark: the loop, its stages, slot tasks, and the work between batches."""

@@ -1,17 +1,17 @@
-"""Anchors: what keeps a slot on the executor that has its state in memory.
+"""Anchors keep a slot on the executor that has its state in memory.
 
-Spark places the tasks of a shuffle anew in every batch. A cached table with one row per slot has a
-place, though, and a join with it is planned where its partitions are: so the routed rows are joined
-with the anchors, partition by partition, and every slot runs where its anchor is cached.
+Spark chooses new places for the tasks of a shuffle in every batch. But a cached table has a place, and
+Spark plans a join with it where its partitions are. So the stage joins the routed rows with a cached
+table of one row per slot, the anchors, and every slot runs where its anchor is.
 
-Both sides are partitioned by Spark's hash of the anchor value. The values are searched for, so that
-slot s lands in partition s: no partition is shared, none is empty, and the task knows its slot.
+Spark's hash of the anchor value partitions both sides. A search finds values such that slot s lands in
+partition s: slots share no partition, no partition is empty, and the task knows its slot.
 
-An anchor that is lost with its executor is cached again wherever its slot runs next.
+If an executor dies, Spark caches its anchors again wherever the slots run next.
 
-Known limitation: an executor that comes later gets no slot until one loses its anchor; and when the
-number of slots changes, all anchors are cached anew, so a slot may come to another executor, where it
-fetches its state from the durable tier once.
+Known limitation: a new executor gets no slot until a slot loses its anchor. When the slot count changes,
+Spark caches all anchors again. A slot may then come to another executor, where it fetches its state from
+the durable tier once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pyspark.sql import functions as F
 from spillway.spark.api.session import ANCHORING, is_local
 
 ANCHOR = "_anchor"
-#: How often the anchors are cached anew when Spark has spread them unevenly. With more slots than
-#: cores one try in four was uneven on three busy executors; with as many, none.
+#: How often to cache the anchors again if Spark has spread them unevenly. With more slots than cores,
+#: one try in four was uneven on three busy executors; with as many slots as cores, none was.
 _TRIES = 6
 
 
 class Anchors:
-    """The cached table of one query, made anew when the number of slots changes."""
+    """The cached table of one query; a change of the slot count makes a new one."""
 
     def __init__(self, spark: SparkSession, slots: int) -> None:
         check_settings(spark)
@@ -47,7 +47,7 @@ class Anchors:
     def exchange(self, rows: DataFrame, slot: Column) -> DataFrame:
         """The rows partitioned by slot, each slot where its anchor is."""
         if not self._table.storageLevel.useMemory:
-            # The user has cleared Spark's cache; without the table the plan would be another one.
+            # The user has cleared Spark's cache; without the table Spark would choose another plan.
             self._cache()
         values = F.array(*(F.lit(value) for value in self.values))
         routed = rows.withColumn(ANCHOR, F.get(values, slot))
@@ -55,13 +55,13 @@ class Anchors:
         return placed.join(self._table.hint("shuffle_hash"), ANCHOR).drop(ANCHOR)
 
     def places(self) -> tuple[str, ...]:
-        """For each slot, the executor that has its anchor, in Spark's words; "" if none has."""
+        """For each slot, Spark's name of the executor that has its anchor; "" if none has."""
         rdd = self._table.select(ANCHOR)._jdf.queryExecution().toRdd()
         found = (self._context.getPreferredLocs(rdd, slot) for slot in range(self.slots))
         return tuple("" if at.isEmpty() else str(at.head().toString()) for at in found)
 
     def close(self) -> None:
-        """Gives the cached table back."""
+        """Releases the cached table."""
         self._table.unpersist()
 
     def _cache(self) -> None:
@@ -72,7 +72,7 @@ class Anchors:
                 return
 
     def _even(self) -> bool:
-        # The driver is in the list too, and is no executor unless it is the only one.
+        # The list includes the driver, which is an executor only if there is no other.
         executors = max(1, self._context.getExecutorMemoryStatus().size() - 1)
         share = Counter(self.places())
         return len(share) == min(executors, self.slots) and (
@@ -81,7 +81,7 @@ class Anchors:
 
 
 def anchor_values(spark: SparkSession, slots: int) -> tuple[int, ...]:
-    """For each slot, an integer that Spark's hash partitioning sends to the partition of its number."""
+    """For each slot, an integer that Spark's hash partitioning sends to the slot's partition."""
     found: dict[int, int] = {}
     tried, step = 0, max(1024, slots * 32)
     while len(found) < slots:
@@ -94,12 +94,12 @@ def anchor_values(spark: SparkSession, slots: int) -> tuple[int, ...]:
 
 
 def check_settings(spark: SparkSession) -> None:
-    """Warns where Spark was started without what keeps slots in their places."""
+    """Warns if Spark started without the settings that keep slots on their executors."""
     name, wanted = next(iter(ANCHORING.items()))
     if not is_local(spark) and spark.sparkContext.getConf().get(name, "true").lower() != wanted:
         warnings.warn(
             f"slots will change executors from batch to batch, and fetch their state each time: "
-            f"{name} is not {wanted}. Set it before the Spark session is made.",
+            f"{name} is not {wanted}. Set it before you create the Spark session.",
             stacklevel=4,
         )
 
@@ -113,7 +113,7 @@ def group_expression(groups: int) -> str:
 def slot_expression(table: tuple[int, ...], slots: int) -> str:
     """SQL for the slot of a row from its `_h`, by the routing table.
 
-    Arithmetic for the even routing that every query starts with, an array of slots otherwise.
+    It is arithmetic for the even routing of a new query, and an array of slots otherwise.
     """
     groups = len(table)
     group = group_expression(groups)

@@ -1,11 +1,10 @@
-"""How large the Arrow batches are in which Spark hands rows to a slot task.
+"""The size of the Arrow batches in which Spark passes rows to a slot task.
 
-Spark bounds a batch by rows and by bytes. To know the bytes it measures all its buffers anew before
-every row, which takes longer than everything else on the way to Python: a plan that passes rows
-through took 0.59 s a batch with the bound and 0.43 s without it. So the bound on bytes is dropped where
-the bound on rows is enough: always for columns of fixed width, and for others once it is known how
-wide their rows are. The first batch of a start keeps it, and so does every start after rows have come
-that were wider than they used to be.
+Spark bounds a batch by rows and by bytes. To know the bytes, it measures all its buffers before every
+row, which costs more than everything else on the way to Python: a plan that passes rows through took
+0.59 s a batch with the bound and 0.43 s without. So this module drops the bound on bytes if the bound on
+rows is enough: always for columns of fixed width, and for others once the width of their rows is known.
+The first batch of a start keeps the bound, and it returns after rows become wider.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from spillway.metrics.record import SlotRecord
 
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-#: What Spark takes for no bound on bytes.
+#: Spark's value for no bound on bytes.
 _UNBOUNDED = str(2**31 - 1)
-#: Rows of a batch: of columns of fixed width, and of others.
+#: Rows of a batch, for columns of fixed width and for others.
 FIXED_ROWS, VARIED_ROWS = 131_072, 16_384
-#: Bytes that the rows of a batch may have on average for their number to be bound enough.
+#: Bytes of a batch up to which a bound on its rows is enough.
 _ENOUGH_BYTES = 32 << 20
 
 
 class ArrowBatches:
-    """The bounds of one query's Arrow batches, from what its rows are like."""
+    """The bounds of one query's Arrow batches, from the width of its rows."""
 
     def __init__(self, types: Sequence[DataType]) -> None:
         self._fixed = all(fixed_width(kind) for kind in types)
@@ -43,7 +42,7 @@ class ArrowBatches:
         self._wanted = _UNBOUNDED if self._fixed else ""
 
     def prepare(self, session: SparkSession) -> None:
-        """Sets the bounds for the next batch, where they change."""
+        """Sets the bounds for the next batch, if they change."""
         if self._set is None:
             session.conf.set(_ROWS, str(FIXED_ROWS if self._fixed else VARIED_ROWS))
         if self._set != self._wanted:
@@ -54,7 +53,7 @@ class ArrowBatches:
         self._set = self._wanted
 
     def learn(self, records: Collection[SlotRecord]) -> None:
-        """Takes the width of rows from the state they have become."""
+        """Learns the width of rows from the state that they have become."""
         if self._fixed:
             return
         rows = sum(sum(record.state_rows) for record in records)
@@ -64,7 +63,7 @@ class ArrowBatches:
 
 
 def fixed_width(kind: DataType) -> bool:
-    """Whether every value of a type takes the same room."""
+    """Whether all values of a type have the same size."""
     if isinstance(kind, StructType):
         return all(fixed_width(one.dataType) for one in kind.fields)
     return isinstance(kind, NumericType | BooleanType | DatetimeType | AnsiIntervalType)

@@ -1,4 +1,4 @@
-"""Cleanup from outside the batches: rounds, one after the other, until no result is missing."""
+"""Cleanup between the batches: rounds, one after the other, until no result is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cleanup:
 
     @property
     def done(self) -> float:
-        """The part of the groups that is done, from 0 to 1."""
+        """The fraction of the groups that is done, from 0 to 1."""
         total = self.groups + self.groups_left
         return self.groups / total if total else 1.0
 
@@ -34,10 +34,10 @@ def clean_up(
     show: Callable[[Cleanup], None],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Cleanup:
-    """Runs rounds until the groups that miss results now have been cleaned up, or it is stopped.
+    """Runs rounds until the groups that miss results now are clean, or the query stops.
 
-    Groups that a stream under way moves out of memory meanwhile are not waited for. Stage after stage:
-    what one makes up for are rows of the next.
+    It does not wait for groups that a running stream spills meanwhile. It goes stage by stage, because
+    the missing results of one stage are rows of the next.
     """
     parts = [_clean_up(loop, at, show, stopped) for at in range(len(loop.stages))]
     return Cleanup(
@@ -68,12 +68,12 @@ def _clean_up(
         if stopped() or (not left and not loop.chain.unfinished_round(at)):
             return done
         cleaned = loop.run_round(at, left)
-        # A group that a batch has cleaned up meanwhile is not in any round.
+        # A group that a batch cleans up meanwhile is not part of a round.
         left -= set(cleaned) if cleaned else left
 
 
 def show_bar(done: Cleanup) -> None:
-    """A line on standard error that fills, where somebody looks at it."""
+    """Draws a progress bar on standard error if it is a terminal."""
     if not sys.stderr.isatty() or done.groups + done.groups_left == 0:
         return
     filled = round(_BAR * done.done)

@@ -1,10 +1,10 @@
-"""Spark's Python daemon, which forks the workers, with all that a slot task needs already imported.
+"""Spark's Python daemon, which forks the workers, with all imports of a slot task done.
 
-Spark's own daemon imports nothing, so every worker takes a second of processor time for numba, pyarrow
-and pandas before its first rows; and a worker is new in every executor, for every core, after every
-death. Forked from this one, workers share what is imported, also in memory.
+Spark's own daemon imports nothing. So every new worker, in every executor and for every core, takes a
+second of processor time for numba, pyarrow and pandas before its first rows. Workers forked from this
+daemon share its imports, also in memory.
 
-Nothing here starts a thread: a fork would not have it.
+Nothing here may start a thread, because a fork would not have it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spillway.spark.runtime import (
 )
 
 if __name__ == "__main__":
-    # Objects of modules live as long as the worker: collections, one after every task, skip them, and
-    # their pages stay shared.
+    # Objects of modules live as long as the worker. Garbage collections, one after every task, skip
+    # them, so their pages stay shared.
     gc.freeze()
     daemon.manager()

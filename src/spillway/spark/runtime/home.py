@@ -1,8 +1,8 @@
-"""Where the tasks of a query find its state: directories of the host, and runs that are open already.
+"""Where the tasks of a query find its state: directories of the host, and runs that are already open.
 
-A Python worker keeps what it has opened from batch to batch. It does so for one start of a query: when
-a query ends, its local files go, and what a worker of an earlier start still had open would be in no
-directory, and in the memory of that one worker alone.
+A Python worker keeps runs open from batch to batch, but only for one start of a query. When a query
+ends, its local files go. A run that a worker of an earlier start still had open would be in no
+directory, only in the memory of that worker.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from spillway.settings import Adapt
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier, default_memory_root
 
-#: By query, its start and what was opened since.
+#: For each query, its start and the runs opened since.
 _OPENED: dict[str, tuple[str, OpenRuns]] = {}
-#: Queries whose opened runs a worker keeps; the one used longest ago goes first.
+#: Number of queries whose open runs a worker keeps; the least recently used goes first.
 _KEEP_QUERIES = 8
 
 
@@ -32,14 +32,14 @@ class Places:
 
     @classmethod
     def of(cls, query_id: str, adapt: Adapt) -> Places:
-        """Where the settings and the machine put them."""
+        """The directories that follow from the settings and the machine."""
         memory, disk = cls.roots(query_id, adapt)
         part = "" if adapt.share == "host" else f"executor-{executor_pid()}"
         return cls(memory / part / "memory", disk / part / "disk")
 
     @classmethod
     def roots(cls, query_id: str, adapt: Adapt) -> tuple[Path, Path]:
-        """What holds everything the query has on this host, of all its executors, dead ones too."""
+        """The directories with everything of the query on this host, from live and dead executors."""
         owner = f"spillway-{os.getuid()}"
         memory = Path(adapt.memory_dir) if adapt.memory_dir else default_memory_root() / owner
         disk = Path(adapt.disk_dir) if adapt.disk_dir else Path(tempfile.gettempdir()) / owner
@@ -48,10 +48,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Home:
-    """What a task must know to open the state of one start of a query."""
+    """What a task needs to open the state of one start of a query."""
 
     query_id: str
-    #: Tells one start from another.
+    #: Identifies the start.
     start: str
     durable: str
     adapt: Adapt

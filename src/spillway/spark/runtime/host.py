@@ -38,27 +38,27 @@ class SparkHost(CheckpointHost):
         self._last = last
 
     def append(self, state: Committed) -> None:
-        """Commits; a fault may be placed before it and after it."""
+        """Commits; tests may place a fault before and after it."""
         self._faults.reach_commit("before-commit", state.batch)
         super().append(state)
         self._faults.reach_commit("after-commit", state.batch)
 
     def discard(self, files: DiscardFiles) -> None:
-        """Deletes files and records while batches go on."""
+        """Deletes files and records while batches run."""
         self._janitor.discard(files)
 
     def send(self, groups: SendGroups) -> None:
-        """Begins to send, in a thread of its own."""
+        """Starts to send, in a separate thread."""
         sender = self.checkpoint.manifest(groups.manifest)
         exchange = None if groups.by_name else self._placement.to_one
         self.mover.send(groups.move, sender, groups.made, exchange)
 
     def messages(self) -> Sequence[tuple[Message, float]]:
-        """What was said of moves since the last call."""
+        """The messages about moves since the last call."""
         return self.mover.messages()
 
     def finish_sending(self) -> None:
-        """Waits for everything that is being sent."""
+        """Waits until the mover has sent everything."""
         self.mover.finish()
 
     def prepare_moves(self) -> None:
@@ -66,7 +66,7 @@ class SparkHost(CheckpointHost):
         self.mover.warm_up()
 
     def reach(self, step: StepReached) -> None:
-        """Lets a fault that is placed at this step happen."""
+        """Triggers a fault that a test placed at this step."""
         if not self._faults.steps:
             return
         pids, last = {"driver": os.getpid()}, self._last()
@@ -76,6 +76,6 @@ class SparkHost(CheckpointHost):
         self._faults.reach_step(step.move.move, step.step, pids)
 
     def close(self) -> None:
-        """Ends what runs between the batches."""
+        """Ends the work between the batches."""
         self.mover.close()
         self._janitor.close()

@@ -6,8 +6,8 @@ bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of 
 
     _stream tinyint, _h int, lane 0, lane 1, ...
 
-where `_h` is the upper half of xxhash64 over the keys, brought to common types. Rows that can match
-nothing (a NULL key of a join, a NULL event time) do not travel at all.
+where `_h` is the upper half of xxhash64 over the keys, cast to common types. Rows that can match nothing
+(a NULL key of a join, a NULL event time) do not travel.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from spillway.routing.routing import Routing
 from spillway.spark.runtime.anchors import group_expression
 
 STREAM, HASH = "_stream", "_h"
-#: What the number of the stream of a copy has more, while rows go to two slots.
+#: Offset added to the stream number of a copied row, while rows go to two slots.
 COPY = 64
-#: From Spark 4.3 on, the Arrow type of a timestamp is asked for with a zone.
+#: From Spark 4.3 on, the Arrow type of a timestamp needs a zone.
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
 )
@@ -53,13 +53,13 @@ _ZONE: dict[str, Any] = (
 
 @dataclass(frozen=True)
 class Lanes:
-    """The schema of the union, and where each stream's columns are in it."""
+    """The schema of the union, and the lanes of each stream's columns."""
 
     types: tuple[DataType, ...]
     streams: tuple[StreamColumns, ...]
     #: For each stream, the value of each stored column as a Spark expression over its DataFrame.
     values: tuple[tuple[Column, ...], ...]
-    #: The column of the DataFrames, which is not stored, that says whether a row is there again.
+    #: The column, not stored, that says whether a row is a further copy.
     again: str | None = None
 
     @property
@@ -81,7 +81,7 @@ class Lanes:
         )
 
     def union(self, frames: Mapping[str, DataFrame], plan: Plan) -> DataFrame:
-        """All streams as rows of one schema, hashed, without the rows that can match nothing."""
+        """All streams as rows of one schema, with hashes, without rows that can match nothing."""
         tagged = [
             self._tagged(number, frames[stream.name], plan)
             for number, stream in enumerate(plan.streams)
@@ -115,7 +115,7 @@ class Lanes:
 
 
 def _hash(keys: Sequence[Column]) -> Column:
-    """The upper half of a hash; rows without a key get their place where they are stored."""
+    """The upper half of a hash; rows without a key get their place in the slot that stores them."""
     return F.shiftright(F.xxhash64(*keys), 32).cast("int") if keys else F.lit(0)
 
 
@@ -129,8 +129,8 @@ def assign_lanes(
 ) -> Lanes:
     """Gives every stored column of every stream a lane of its type.
 
-    The columns in `hidden` are the last ones, and not part of the results. `read` are the columns of
-    streams that results need, where these do not need all. `again` is a last column that is not stored.
+    The columns in `hidden` come last and are not part of the results. `read` names the columns that
+    results need, for streams that they do not need whole. `again` is a last column that is not stored.
     """
     types: list[DataType] = []
     keys_of_lanes: list[str] = []
@@ -174,7 +174,7 @@ def assign_lanes(
 def _stored_columns(
     frame: DataFrame, keys: Sequence[str], key_types: Sequence[DataType]
 ) -> tuple[list[tuple[Column, DataType]], list[int]]:
-    """The visible columns, then a normalised copy of each key that is not usable as it is."""
+    """The visible columns, then a normalised copy of each key that needs one."""
     stored = [(F.col(quoted(f.name)), f.dataType) for f in frame.schema.fields]
     key_at = []
     for key, common in zip(keys, key_types, strict=True):
@@ -191,7 +191,7 @@ def _normalised(key: Column, common: DataType) -> Column:
     value = key.cast(common)
     if not _is_float(common):
         return value
-    # SQL compares NaN equal to NaN and 0.0 equal to -0.0; equal bits then mean equal values.
+    # In SQL, NaN equals NaN and 0.0 equals -0.0; after this, equal values have equal bits.
     zero = F.lit(0.0).cast(common)
     return (
         F.when(F.isnan(value), F.lit(float("nan")).cast(common))
@@ -201,7 +201,7 @@ def _normalised(key: Column, common: DataType) -> Column:
 
 
 def check_arrow(stream: str, schema: StructType) -> None:
-    """Refuses a column that Spark cannot hand to Python through Arrow, by name."""
+    """Rejects a column that Spark cannot pass to Python through Arrow."""
     for one in schema.fields:
         try:
             to_arrow_type(one.dataType, **_ZONE)
@@ -226,7 +226,7 @@ def lanes_schema(lanes: Lanes) -> StructType:
 
 
 def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
-    """A row for every slot that has groups, of no stream: it tells a task which slot it is."""
+    """One row without a stream for every slot that has groups; it tells a task which slot it is."""
     slots = np.asarray(routing.table)
     first = [int(np.argmax(slots == slot)) for slot in np.unique(slots)]
     hashes = group_bounds(routing.groups)[first].astype(np.uint32).view(np.int32).tolist()
@@ -237,9 +237,9 @@ def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
 def with_copies(
     rows: DataFrame, slot: Column, copies: Mapping[int, int], groups: int
 ) -> tuple[DataFrame, Column]:
-    """The rows, those of some groups twice, and where they go: the copies to the slots given.
+    """The rows and their slots; rows of some groups come twice, the copy for the given slot.
 
-    A copy is known by the number of its stream: the flag of PLANS 3.2.
+    The number of its stream marks a copy: the flag of PLANS 3.2.
     """
     to = ",".join(str(copies.get(group, -1)) for group in range(groups))
     there = F.expr(f"get(array({to}), cast({group_expression(groups)} as int))")
@@ -257,17 +257,17 @@ def result_schema(frames: Mapping[str, DataFrame]) -> StructType:
 
 
 def common_type(spark: SparkSession, types: Sequence[DataType]) -> DataType:
-    """Spark's own common type, as `coalesce` finds it."""
+    """Spark's common type, as `coalesce` finds it."""
     casts = ", ".join(f"cast(null as {kind.simpleString()})" for kind in types)
     return nullable(spark.sql(f"select coalesce({casts}) as k").schema["k"].dataType)
 
 
 def stored_as(kind: pa.DataType) -> pa.DataType:
-    """The type with every zoned timestamp labelled UTC, and everything in it allowed to be NULL.
+    """The type with UTC as the zone of all zoned timestamps, and with everything nullable.
 
-    Spark labels timestamps with the session's zone, which may differ after a restart; the instants
-    do not. What it says cannot be NULL depends on what other streams it has seen beside. Runs that are
-    merged, and rows that travel between rounds, must have one schema.
+    Spark labels timestamps with the session's zone, which may differ after a restart, while the instants
+    do not. Its nullability depends on the other streams. Merged runs, and rows that travel between
+    rounds, must have one schema.
     """
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
@@ -291,7 +291,7 @@ def _is_float(kind: DataType) -> bool:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with everything in it allowed to be NULL."""
+    """The type with everything nullable."""
     if isinstance(kind, StructType):
         return StructType(
             [StructField(f.name, nullable(f.dataType), True, f.metadata) for f in kind.fields]
@@ -304,10 +304,10 @@ def nullable(kind: DataType) -> DataType:
 
 
 def micros(time: str, kind: DataType) -> str:
-    """SQL for the microseconds since 1970 of a time, as they are stored.
+    """SQL for the stored form of a time: microseconds since 1970.
 
-    Of a time without a zone they are put together from its parts: `timestampdiff` goes by the session's
-    zone, where an hour of the year may be missing.
+    For a time without a zone, the SQL adds up its parts: `timestampdiff` uses the session's zone, in
+    which an hour of the year may be missing.
     """
     if not isinstance(kind, TimestampNTZType):
         return f"unix_micros({time})"
@@ -316,5 +316,5 @@ def micros(time: str, kind: DataType) -> str:
 
 
 def quoted(name: str) -> str:
-    """A column name as Spark takes any."""
+    """A column name in backticks, so that Spark takes any characters."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,12 +1,12 @@
-"""The driver loop of a query on Spark: one call per micro-batch, from Spark's foreachBatch.
+"""The driver loop of a query on Spark: Spark's foreachBatch calls it once per micro-batch.
 
     plan      the plan of each stage becomes a DataFrame: split, exchange, slot tasks
     job       the sink evaluates it; slot records come back through an accumulator
-    commit    the log record makes the batch true; only then does Spark commit
+    commit    the log record commits the batch; only then does Spark commit
 
-Which stages run, in which order they commit, and what a restart repeats is coordinator/chain.py. A sink
-may evaluate the DataFrame twice, or only a part of it: repeated records are ignored, and slots that
-have not answered are made to.
+coordinator/chain.py decides which stages run, in which order they commit, and what a restart repeats. A
+sink may evaluate the DataFrame twice, or only part of it. So the loop ignores repeated records, and
+evaluates slots that have not answered.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from spillway.spark.runtime.arrow import ArrowBatches
 from spillway.spark.runtime.stage import Stage
 from spillway.spark.sinks import Sink
 
-#: Entries that recentProgress keeps, as Spark's does; and events.
+#: How many entries recentProgress keeps, as in Spark, and how many events.
 KEEP_PROGRESS = 100
 KEEP_EVENTS = 1000
-#: Bytes of groups that a round cleans up, for each slot.
+#: Bytes of groups that a round cleans up, per slot.
 ROUND_BYTES = 256 << 20
 
-#: What Spark recognises as a batch that ended because its query was stopped.
+#: The text by which Spark recognises a batch that ended because its query stopped.
 STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch of a stopped query: "
     "java.lang.InterruptedException"
@@ -67,12 +67,12 @@ class StageEngine:
         return self._stages[at].spec.feed(self._stages[at - 1].spec.shape(results))
 
     def write(self, results: DataFrame, sink_id: int, *, replay: bool) -> None:
-        """Has the sink take the results of the last stage."""
+        """Writes the results of the last stage to the sink."""
         self.last_result = self._stages[-1].spec.shape(results)
         self._sink.write(self.last_result, sink_id, replay=replay)
 
     def answers(self, at: int, results: DataFrame, plan: BatchPlan) -> Answers:
-        """What the slots of a stage said, each at least once."""
+        """The records of the slots of a stage, at least one each."""
         return self._stages[at].collect_answers(results, plan)
 
 
@@ -80,13 +80,13 @@ class BatchLoop:
     """Runs the batches of one query."""
 
     def __init__(self, stages: Sequence[Stage], sink: Sink) -> None:
-        #: In the order in which rows pass them.
+        #: In the order in which rows pass through them.
         self.stages = tuple(stages)
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
         self.events: deque[Event] = deque(maxlen=KEEP_EVENTS)
-        #: What stopped the query, if something did.
+        #: The error that stopped the query, if any.
         self.failure: BaseException | None = None
-        #: Set when the user has asked the query to stop: a batch cut short is no failure then.
+        #: Set when the user asks the query to stop; then an interrupted batch is not a failure.
         self.stopping = False
         self._engine = StageEngine(self.stages, sink)
         self.chain = Chain([one.conductor for one in stages], self._engine, time.perf_counter)
@@ -100,17 +100,17 @@ class BatchLoop:
 
     @property
     def stage(self) -> Stage:
-        """The stage that the streams come to."""
+        """The first stage, which reads the streams."""
         return self.stages[0]
 
     @property
     def state(self) -> Committed:
-        """What is true of it now."""
+        """The committed state of the first stage."""
         return self.stage.state
 
     @property
     def last_result(self) -> DataFrame | None:
-        """What the sink was given last."""
+        """The last results that the sink got."""
         return self._engine.last_result
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
@@ -130,7 +130,7 @@ class BatchLoop:
         self._arrow.prepare(rows.sparkSession)
 
     def run_round(self, at: int = 0, among: Collection[int] = ()) -> tuple[int, ...]:
-        """Cleans up some of the given groups of a stage, as far as they miss results; returns which."""
+        """Cleans up some of the given groups of a stage that miss results; returns which."""
         with self._turn:
             if self._closed:
                 raise QueryError("the query has ended, so it cannot clean up")
@@ -139,9 +139,9 @@ class BatchLoop:
             return cleaned
 
     def finish_moves(self, *, ended: bool = False) -> None:
-        """Lets every move that is under way come to its end, in rounds.
+        """Runs rounds until all moves have ended.
 
-        Parallel tracks wait for the input, and are given up when it has ended.
+        Parallel tracks wait for input; when the input has ended, they are given up.
         """
         for at, stage in enumerate(self.stages):
             if ended:
@@ -151,34 +151,34 @@ class BatchLoop:
                 self.run_round(at)
 
     def finish_waiting(self, most_rounds: int | None = None) -> None:
-        """Processes the rows that wait in slots, in at most `most_rounds` rounds for each stage."""
+        """Processes the rows that wait in slots, in at most `most_rounds` rounds per stage."""
         for at, stage in enumerate(self.stages):
             for _ in itertools.count() if most_rounds is None else range(most_rounds):
                 before = stage.state.rounds
                 if stage.state.spooled_rows and not self.stopping:
                     self.run_round(at)
-                # A batch that comes again comes first, and then no round is run.
+                # A batch that must be replayed comes first, so no round runs before it.
                 if stage.state.rounds == before:
                     break
 
     def advance(self) -> None:
-        """Lets what waits for a batch go on without rows."""
+        """Runs rounds for everything that waits for a batch."""
         for at, stage in enumerate(self.stages):
             if stage.stuck:
                 self.run_round(at)
 
     @property
     def stuck(self) -> bool:
-        """Whether something waits for a batch that need not have rows."""
+        """Whether something waits for a batch, even one without rows."""
         return any(stage.stuck for stage in self.stages)
 
     @property
     def idle_s(self) -> float:
-        """Seconds since the last batch or round, if none is running."""
+        """Seconds since the last batch or round ended; 0 while one runs."""
         return 0.0 if self._turn.locked() else time.monotonic() - self._ended_at
 
     def close(self) -> None:
-        """Ends what runs between the batches, once a round under way is over."""
+        """Ends the work between the batches, after the current round."""
         with self._turn:
             self._closed = True
         for stage in self.stages:
@@ -186,7 +186,7 @@ class BatchLoop:
 
     @contextmanager
     def _paced(self) -> Iterator[None]:
-        """Lets what runs between the batches know of one."""
+        """Tells the work between the batches that a batch runs."""
         for stage in self.stages:
             stage.pace.begins(time.monotonic())
         try:
@@ -196,7 +196,7 @@ class BatchLoop:
                 stage.pace.ends(time.monotonic())
 
     def _tell(self, ran: Sequence[Ran[DataFrame]]) -> None:
-        """Adds steps to the progress, with what later stages made of them, and to the events."""
+        """Adds steps, with what later stages made of them, to the progress and the events."""
         for one in ran:
             self._arrow.learn([r for said in one.answers for r in said.records.values()])
             entries = self._entries(one)
@@ -219,10 +219,10 @@ class BatchLoop:
         return entries
 
     def _failed(self, problem: BaseException) -> RuntimeError:
-        """What Spark is told of a failure; the failure itself is kept for the user.
+        """The failure that Spark sees; the loop keeps the real one for the user.
 
-        Spark searches the text for an interruption with a pattern that recurs once per character,
-        and dies of a long one, so the text is kept short and never begins such a match by chance.
+        Spark searches the text for an interruption, with a pattern that recurs once per character. A
+        long text overflows the stack, so this one is short and never begins such a match by chance.
         """
         if self.stopping:
             return RuntimeError(STOPPED)
@@ -232,12 +232,12 @@ class BatchLoop:
 
 
 def named_failure(problem: BaseException) -> BaseException:
-    """The error of ours inside a failure of Spark's, where there is one."""
+    """The Spillway error inside a Spark failure, if there is one."""
     text = str(problem)
     if "No module named 'spillway'" in text:
         return QueryError(
             "the Python workers of Spark cannot import spillway",
             hint="set the environment variable PYSPARK_PYTHON to the interpreter that has it "
-            "(in a notebook or script: sys.executable) before the Spark session is made",
+            "(in a notebook or script: sys.executable) before you create the Spark session",
         )
     return from_wire(text) or problem

@@ -1,19 +1,18 @@
-"""Sends groups from slot to slot, in Spark jobs beside the batches.
+"""Sends groups from slot to slot, in Spark jobs that run next to the batches.
 
-    step       one job: a task where the sender is reads parcels from its memory tier, Spark's exchange
-               carries them, a task where the receiver is puts them into runs
-    pool       jobs of moves are in a scheduler pool of their own, so that with FAIR scheduling a batch
-               shares the cores with one step instead of waiting for a whole move
+    step       one job: a task at the sender reads parcels from its memory tier, Spark's exchange carries
+               them, and a task at the receiver writes them as runs
+    pool       moves have their own scheduler pool, so that with FAIR scheduling a batch shares the cores
+               with one step instead of waiting for a whole move
 
-A step is a *load* of parcels that fits between two batches (spark/runtime/pace.py), so that batches
-wait for none. What was received is named by a manifest only when all of it is there. The driver sees
+A step is a *load* of parcels that fits between two batches (spark/runtime/pace.py), so batches do not
+wait for it. A manifest names the received runs only when all have arrived. The driver sees
 descriptions of runs, never rows.
 
-Where both slots have one memory tier, nothing is sent: the receiver takes the runs over where they are,
-by their names.
+If both slots share a memory tier, nothing is sent: the receiver takes the runs over by name.
 
-Known limitation: with Spark's default FIFO scheduling a step that began first keeps its cores until
-it is done; `spillway.spark.api.session.local_session` sets FAIR.
+Known limitation: with Spark's default FIFO scheduling, a step that began first keeps its cores until it
+ends. `spillway.spark.api.session.local_session` sets FAIR.
 """
 
 from __future__ import annotations
@@ -60,30 +59,30 @@ from spillway.state.runs.run import Run
 from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpack
 
 POOL = "spillway-moves"
-#: How long a load waits for its turn beside batches that take long.
+#: How long a load waits for its turn between long batches.
 GIVE_WAY_S = 5.0
 _LOOK_EVERY_S = 0.005
 
 _SENT = "parcel int, piece int, payload binary"
 _RECEIVED = "parcel int, run string"
-#: Pieces are large, so few of them make an Arrow batch.
+#: Pieces are large, so an Arrow batch has few of them.
 _ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 
 
 class Exchange(Protocol):
-    """Puts rows where a slot is."""
+    """Brings rows to a slot."""
 
     def __call__(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
-        """The rows in one partition there; the first exchange of a job begins with one partition."""
+        """The rows in one partition there; the first exchange of a job starts with one partition."""
         ...
 
 
 @dataclass(frozen=True)
 class Shipment:
-    """What the tasks of one job are sent."""
+    """What the tasks of one job get."""
 
     home: Home
-    #: The batch after which groups were cut out.
+    #: The batch after which the sender cut the groups out.
     batch: int
     move: int
     sender: int
@@ -94,8 +93,8 @@ class Shipment:
     faults: Faults
 
     def send(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """At the sender: parcels in pieces. Without a row this is not the task that sends."""
-        # All of the input is read: a worker that leaves some of it is not used again.
+        """At the sender: the parcels in pieces. A task without a row is not the sender."""
+        # Read all of the input: Spark does not reuse a worker that leaves some.
         if not sum(batch.num_rows for batch in rows):
             return
         reach = self.faults.bound(self.move, self.sender)
@@ -107,7 +106,7 @@ class Shipment:
                     yield _sent(number, at, piece)
 
     def receive(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """At the receiver: a run of each parcel."""
+        """At the receiver: makes a run of each parcel."""
         pieces: dict[int, dict[int, bytes]] = {}
         for batch in rows:
             for number, at, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
@@ -129,7 +128,7 @@ class Shipment:
 
 
 class Mover:
-    """The moves of one query that are being sent, each in a thread of its own."""
+    """The moves that one query is sending, each in its own thread."""
 
     def __init__(
         self,
@@ -143,14 +142,14 @@ class Mover:
         self._spark = spark
         self._checkpoint = checkpoint
         self._home = home
-        #: Where the event times of streams are, the made ones of these names included.
+        #: The positions of the event times of streams, including the made streams of these names.
         self._times = times
         self._faults = faults
-        #: Told which step of a move is being taken; faults are placed there.
+        #: Called at each step of a move; tests place faults there.
         self.reach: Callable[[StepReached], None] = lambda _: None
         self._pace = pace
         self._loads = Loads()
-        #: Set while somebody waits for all that is being sent.
+        #: Set while someone waits for all moves.
         self._hurry = threading.Event()
         self._threads: dict[int, threading.Thread] = {}
         self._said: list[tuple[Message, float]] = []
@@ -161,9 +160,9 @@ class Mover:
             spark.conf.set(key, value)
 
     def warm_up(self) -> None:
-        """Starts the workers that send and receive, before they are needed.
+        """Starts the workers that send and receive in advance.
 
-        A worker takes seconds of a core to start, which a batch would feel while groups move.
+        A worker needs seconds of a core to start, which would slow a batch while groups move.
         """
         if self._warm or self._closed:
             return
@@ -177,9 +176,9 @@ class Mover:
         made: Collection[str],
         exchange: Exchange | None,
     ) -> None:
-        """Begins to send what has departed; without an exchange, it is where it is needed already.
+        """Starts to send a departure; without an exchange, it is already where it is needed.
 
-        `made` are the made streams that the receiver has; others are left behind.
+        `made` names the made streams that the receiver has; the others do not travel.
         """
         if self._closed:
             return
@@ -191,7 +190,7 @@ class Mover:
         thread.start()
 
     def messages(self) -> list[tuple[Message, float]]:
-        """What was said since the last call, with the seconds that each took."""
+        """The messages since the last call, each with the seconds that it took."""
         with self._lock:
             said, self._said = self._said, []
         for message, _ in said:
@@ -201,24 +200,24 @@ class Mover:
 
     @property
     def waiting(self) -> bool:
-        """Whether a move has ended here that no batch knows of."""
+        """Whether a move has ended that no batch knows of."""
         with self._lock:
             return any(isinstance(one, Received | SendFailed) for one, _ in self._said)
 
     @property
     def busy(self) -> bool:
-        """Whether something is being sent."""
+        """Whether the mover is sending."""
         return any(thread.is_alive() for thread in list(self._threads.values()))
 
     def finish(self) -> None:
-        """Waits for everything that is being sent."""
+        """Waits until everything is sent."""
         self._hurry.set()
         for thread in list(self._threads.values()):
             thread.join()
         self._hurry.clear()
 
     def close(self) -> None:
-        """Ends what is under way; a later start sends it again."""
+        """Ends all sending; a later start sends again."""
         self._closed = True
         if self._threads:
             self._spark.sparkContext.cancelJobGroup(self._group)
@@ -267,13 +266,13 @@ class Mover:
     def _shipped(
         self, move: GroupMove, sender: Manifest, departure: Departure, exchange: Exchange
     ) -> tuple[tuple[Layer, ...], ...]:
-        """Has the rows carried to the receiver: for each stream, the layers that they are there."""
+        """Carries the rows to the receiver; returns their layers there for each stream."""
         context = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", POOL)
         context.setJobGroup(self._group, f"move {move.move}", interruptOnCancel=True)
         watch = time.perf_counter()
         received: list[tuple[Parcel, Run]] = []
-        # Of the made streams of the sender those are left that the receiver has as well.
+        # Of the sender's made streams, only those that the receiver has too remain.
         sent = (int(sender.version), self._times(departure.made))
         loads = self._in_loads(parcels(departure, len(sender.groups)))
         for load in islice(loads, 1):
@@ -285,7 +284,7 @@ class Mover:
         return laid_out(received, len(departure.streams))
 
     def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
-        """The parcels in loads, each when its turn has come."""
+        """The parcels in loads, each at its turn."""
         while left:
             room = self._turn(left[0].bytes)
             self._loads.batches = self._pace.batches
@@ -297,7 +296,7 @@ class Mover:
             self._loads.took(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
 
     def _turn(self, least: int) -> int:
-        """Waits for the turn of a load; returns how many bytes it may have."""
+        """Waits for the turn of a load; returns the bytes that it may have."""
         until = time.monotonic() + GIVE_WAY_S
         while (now := time.monotonic()) < until:
             room = self._loads.allowed(self._pace, now, least)
@@ -315,7 +314,7 @@ class Mover:
         times: tuple[int | None, ...],
         exchange: Exchange,
     ) -> list[tuple[Parcel, Run]]:
-        """One job; what it put where."""
+        """Runs one job; returns the run of each parcel."""
         shipment = Shipment(
             self._home,
             batch,
@@ -336,7 +335,7 @@ class Mover:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Lets an error of ours be known to the driver."""
+    """Passes a Spillway error on to the driver."""
     try:
         yield
     except SpillwayError as error:
@@ -344,7 +343,7 @@ def _named() -> Iterator[None]:
 
 
 def _warmed(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Does what sending needs, with two rows."""
+    """Rehearses sending with two rows."""
     few = pa.RecordBatch.from_arrays([pa.array([2, 1], pa.uint32())], names=["_h"])
     merged([few, few])
     yield from rows
@@ -361,7 +360,7 @@ def _described(number: int, run: Run) -> pa.RecordBatch:
 
 
 def _brief(problem: Exception) -> str:
-    """The line that names the problem, of the many that Spark gives."""
+    """The line of Spark's long text that names the problem."""
     if (ours := from_wire(str(problem))) is not None:
         return str(ours)[:300]
     lines = str(problem).splitlines()

@@ -1,21 +1,20 @@
-"""The pace of a stream: when its batches come, and so what may run between them.
+"""The pace of a stream: when its batches come, and so how much work fits between them.
 
-A stream with a trigger has a gap between a batch and the next. What runs beside the batches is cut to
-fit into it, so that no batch finds the cores taken. A stream without gaps is given something small to
-share the cores with, once a batch.
+A stream with a trigger has a gap between two batches. Other work is cut to fit into the gap, so that no
+batch finds the cores busy. A stream without gaps gets one small piece of other work per batch.
 
-Times are seconds of any one clock, and are arguments.
+Times are seconds of any clock, and are arguments.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Part of the time from batch to batch below which it is no gap, only the way to the next batch.
+#: A pause shorter than this fraction of the time from batch to batch is not a gap.
 _LEAST_GAP = 0.1
-#: Spark is at work on a batch before we hear of it: it asks the sources and writes offsets.
+#: Spark works on a batch before it calls us: it asks the sources and writes offsets.
 _AHEAD_S = 0.15
-#: Bytes of a load where nothing is known of the batches, and at most.
+#: Bytes of a load before the pace is known, and at most.
 LOAD_BYTES = 32 << 20
 MOST_BYTES = 128 << 20
 
@@ -27,10 +26,10 @@ class Pace:
     running: bool = False
     #: Batches that have ended.
     batches: int = 0
-    #: When the last one began, and when the last one that is over ended.
+    #: When the last one began, and when the last completed one ended.
     began_at: float = 0.0
     ended_at: float = 0.0
-    #: From the beginning of a batch to that of the next; None before the second.
+    #: From the start of a batch to the start of the next; None before the second.
     period_s: float | None = None
 
     def begins(self, now: float) -> None:
@@ -46,14 +45,14 @@ class Pace:
 
     @property
     def gapless(self) -> bool:
-        """Whether a batch follows upon the other."""
+        """Whether batches follow each other without a gap."""
         if self.period_s is None:
             return False
         next_at = self.began_at if self.running else self.began_at + self.period_s
         return next_at - self.ended_at < _LEAST_GAP * self.period_s
 
     def room_s(self, now: float) -> float | None:
-        """Seconds until the next batch is due; None where that is not known.
+        """Seconds until the next batch is due; None if that is not known.
 
         Example:
             >>> pace = Pace()
@@ -66,19 +65,19 @@ class Pace:
         if self.period_s is None or self.gapless:
             return None
         left = self.began_at + self.period_s - _AHEAD_S - now
-        # A batch that is later than a whole period is not waited for.
+        # Do not wait for a batch that is more than a period late.
         return None if left < -self.period_s else max(0.0, left)
 
 
 @dataclass
 class Loads:
-    """What loads take, from those that there were; and so how much fits."""
+    """The time that loads take, learned from earlier ones, and so how much fits."""
 
-    #: Seconds that a load takes however small it is, and bytes per second beyond that. Measured on two
-    #: cores: 0.2 s, and 80 to 150 MB/s.
+    #: Fixed seconds of a load, and bytes per second beyond that. Measured on two cores: 0.2 s, and 80 to
+    #: 150 MB/s.
     fixed_s: float = 0.25
     bytes_per_s: float = 80e6
-    #: Batches that had ended when the last one began.
+    #: Number of batches that had ended when the last load began.
     batches: int = -1
 
     def took(self, size: int, seconds: float) -> None:
@@ -87,9 +86,9 @@ class Loads:
         self.bytes_per_s += (rate - self.bytes_per_s) / 4
 
     def allowed(self, pace: Pace, now: float, least: int) -> int:
-        """Bytes that a load may have that begins now, at least `least`; 0: it has to wait.
+        """Bytes of a load that begins now, at least `least`; 0: it must wait.
 
-        One load goes for every batch, also where nothing fits.
+        One load runs for every batch, even if nothing fits.
         """
         none_yet = pace.batches > self.batches
         if pace.running:

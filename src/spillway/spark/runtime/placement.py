@@ -1,7 +1,7 @@
-"""Where the slots of a stage are: the exchange that brings rows to them.
+"""The exchange that brings rows to the slots of a stage.
 
-With anchors a slot stays on the executor that has its state in memory (spark/runtime/anchors.py);
-without them, in one process, every place is the right one.
+With anchors, a slot stays on the executor that has its state in memory (spark/runtime/anchors.py). In
+one process every place is right, so no anchors are needed.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ class Placement:
         self.anchors: Anchors | None = None
 
     def place(self, slots: int) -> None:
-        """Places this number of slots, unless they are there."""
+        """Places this number of slots, if they are not placed yet."""
         if not self._anchored or (self.anchors is not None and self.anchors.slots == slots):
             return
         self.close()
         self.anchors = Anchors(self._spark, slots)
 
     def exchange(self, rows: DataFrame, slot: Column, slots: int) -> DataFrame:
-        """Rows where their slots are, for a batch of this number of slots."""
+        """Brings rows to their slots, for a batch with this number of slots."""
         if self.anchors is None:
             return rows.repartitionById(slots, slot)
         return self.anchors.exchange(rows, slot)
 
     def to_one(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
-        """Rows where one slot is, whichever it is, for what runs between batches."""
+        """Brings rows to one slot, for work between batches."""
         if self.anchors is not None:
             return self.anchors.exchange(rows, slot)
         return rows if first else rows.repartition(1)
 
     def close(self) -> None:
-        """Lets the anchors go."""
+        """Releases the anchors."""
         if self.anchors is not None:
             self.anchors.close()
             self.anchors = None

@@ -1,4 +1,4 @@
-"""What a query is while it runs, for one of its operators: plain data that does not change."""
+"""One operator of a running query as plain data that does not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spillway.spark.runtime.lanes import COPY, Lanes
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """Everything about a query that does not change while it runs."""
+    """Everything about an operator that does not change while the query runs."""
 
     plan: Plan
     lanes: Lanes
@@ -28,20 +28,20 @@ class QuerySpec:
     schema: StructType
     #: The user's where and select, applied to the results.
     shape: Callable[[DataFrame], DataFrame]
-    #: The rows of this operator as they travel, from the results of the one before.
+    #: Turns the results of the operator before into rows of this one.
     feed: Callable[[DataFrame], DataFrame]
     adapt: Adapt
     query_id: str
     identity: bool = False
     faults: Faults = field(default_factory=Faults)
-    #: What shapes slots may join in; None: the operator has only one.
+    #: The shapes that slots may have; None: the operator has only one.
     shaping: Shaping | None = None
-    #: How the join is distributed and why, where that was not asked for.
+    #: How the join is distributed and why, if the query chose it.
     distribution: str | None = None
 
     @property
     def life_us(self) -> int | None:
-        """How long an old row counts, by event time, with rows that come late; None: for ever."""
+        """How long an old row matters in event time, with lateness; None: for ever."""
         windows = [stream.window for stream in self.plan.streams if stream.window is not None]
         if self.operator.untracked or not windows or len(self.plan.streams) > COPY:
             return None
@@ -49,13 +49,13 @@ class QuerySpec:
 
     @property
     def sliced(self) -> SlicedJoin | None:
-        """The operator, if rows visit it in rounds."""
+        """The operator, if it is a time-sliced join."""
         operator = self.operator
         return operator if isinstance(operator, SlicedJoin) and not self.identity else None
 
     @property
     def terms(self) -> Terms:
-        """What the coordinator must know of it."""
+        """What the coordinator needs to know."""
         streams = self.plan.streams
         return Terms(
             tuple(one.window.lateness_us if one.window else None for one in streams),

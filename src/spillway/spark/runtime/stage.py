@@ -1,10 +1,10 @@
-"""One operator of a running query: rows of a batch become results, and slot tasks answer.
+"""One operator of a running query: turns the rows of a batch into results, and collects slot records.
 
-    results   rows of the input as the results of the operator: split, exchange, slot tasks
+    results   the DataFrame of results: split, exchange, slot tasks
     answers   slot records, which come back through an accumulator
 
-What happens between two batches is the conductor's (coordinator/conductor.py). A query is one stage, or
-several in a row (coordinator/chain.py).
+The conductor works between two batches (coordinator/conductor.py). A query is one stage, or several in a
+row (coordinator/chain.py).
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ from spillway.spark.runtime.visits import VisitTask, answered, in_visits
 
 @dataclass(frozen=True)
 class Start:
-    """What a start of a stage finds, and what it is asked for."""
+    """What a start of a stage finds, and what the user asks for."""
 
     checkpoint: Checkpoint
     state: Committed
     references: References
     slots: int
-    #: Whether slots are kept on their executors.
+    #: Whether slots stay on their executors.
     anchored: bool
-    #: Whether what evaluates the results may renumber the tasks: then a task without a row does not
-    #: know which slot it is.
+    #: Whether the sink may renumber the tasks; then a task without a row does not know its slot.
     renumbers: bool
 
 
@@ -91,17 +90,17 @@ class Stage:
 
     @property
     def coordinator(self) -> Coordinator:
-        """What decides, as it is now."""
+        """The current coordinator."""
         return self.conductor.coordinator
 
     @property
     def state(self) -> Committed:
-        """What is committed, with what was heard since."""
+        """The committed state, with the messages since."""
         return self.coordinator.state
 
     @property
     def stuck(self) -> bool:
-        """Whether something waits for a batch that need not have rows."""
+        """Whether something waits for a batch, even one without rows."""
         if self.state.batch < 0:
             return False
         mover = self.host.mover
@@ -110,18 +109,18 @@ class Stage:
         return self.conductor.ahead.changing and not mover.busy
 
     def close(self) -> None:
-        """Ends what runs between the batches."""
+        """Ends the work between the batches."""
         self.host.close()
         self.placement.close()
 
     def no_rows(self) -> DataFrame:
-        """Rows that are not known to be none before they are read, so that every slot has its task."""
+        """No rows, but Spark cannot know that in advance, so every slot gets its task."""
         none = self._own.sparkContext.emptyRDD()
         schema = lanes_schema(self.spec.lanes)
         return self._own.createDataFrame(none, schema, verifySchema=False)
 
     def results(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
-        """The results of a batch, made where they are evaluated."""
+        """The results of a batch; Spark computes them when the sink evaluates them."""
         self._records.value = {}
         self.placement.place(plan.routing.slots)
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
@@ -155,7 +154,7 @@ class Stage:
         return self.placement.exchange(rows, slot, plan.routing.slots)
 
     def collect_answers(self, results: DataFrame, plan: BatchPlan) -> Answers:
-        """One record per slot; slots that the sink left out are evaluated now, in a job of their own."""
+        """One record per slot; an extra job evaluates slots that the sink left out."""
         records = self._arrived(plan.batch, by_place=not self._renumbers)
         if len(records) < plan.routing.slots:
             results.write.format("noop").mode("append").save()
@@ -164,7 +163,7 @@ class Stage:
         return Answers(records, tuple(one for one in said if isinstance(one, SlotRecord)))
 
     def _arrived(self, batch: int, *, by_place: bool) -> Mapping[int, SlotRecord]:
-        """The first record of each slot that was sure of itself; of others, if places are right."""
+        """One record of each slot whose task was sure of its slot; with `by_place`, of any task."""
         chosen = {}
         rounds = len(self.spec.sliced.streams) - 1 if self.spec.sliced else 1
         for (at, slot), attempts in self._records.value.items():
@@ -176,7 +175,7 @@ class Stage:
 
 
 def _faulty(coordinator: Coordinator, faults: Faults) -> Coordinator:
-    """The coordinator with the behaviour that a test asks for."""
+    """The coordinator, with the behaviour that a test asks for."""
     rules = coordinator.rules
     if faults.always_move:
         rules = replace(rules, strategy=Restless(), interval_batches=1)

@@ -1,7 +1,7 @@
-"""The slot task: what runs in a Python worker, as the function of `mapInArrow`.
+"""The slot task: the function that `mapInArrow` runs in a Python worker.
 
-It only finds its place (which slot, which directories), opens the manifest, and hands over to
-`run_slot`. Everything it keeps between tasks is a cache of immutable files.
+It finds its slot and directories, opens the manifest, and calls `run_slot`. All that it keeps between
+tasks is a cache of immutable files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from spillway.state.runs.tiers import DurableTier
 
 @dataclass(frozen=True)
 class SlotTask:
-    """Everything the tasks of one batch are sent."""
+    """Everything that the tasks of one batch get."""
 
     home: Home
     plan: BatchPlan
@@ -89,7 +89,7 @@ class SlotTask:
         yield from run_slot(map(as_stored, rows), attempt)
 
     def _store(self) -> Store:
-        """The tiers of the host, without what is known to be garbage."""
+        """The tiers of the host, after known garbage is deleted."""
         store = self.home.store(self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
@@ -109,10 +109,10 @@ class SlotTask:
         )
 
     def _sweep(self, store: Store) -> None:
-        """Removes the local files of attempts that were killed before they committed.
+        """Removes the local files of attempts that died before their commit.
 
-        Files of this batch are left alone: other slots of the host may be writing them now. So are those
-        that are being fetched, whose names are those of their runs with something before and after.
+        It keeps files of this batch, which other slots of the host may be writing. It also keeps files
+        that a slot is fetching; they have the name of their run with a prefix and a suffix.
         """
         slots = range(self.plan.routing.slots)
         named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
@@ -126,10 +126,10 @@ class SlotTask:
     def _found(
         self, rows: Iterable[pa.RecordBatch], place: SlotId
     ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
-        """The slot of the rows, from a hash; a sink that coalesces or unites renumbers the tasks.
+        """The slot of the rows, from a hash: a sink that coalesces or unites renumbers the tasks.
 
-        Without rows there is only the place to go by, which may be wrong: it is not sure. Rows that
-        are there only for this are taken out.
+        Without rows only the task number tells, which may be wrong, so the result is not sure. This
+        drops rows that exist only to tell the slot.
         """
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)
@@ -149,26 +149,26 @@ class SlotTask:
         return read_manifest(durable, name)
 
 
-#: For each batch and slot, the records of all attempts, in the order they arrived.
+#: For each batch and slot, the records of all attempts, in order of arrival.
 Attempts = dict[tuple[int, int], tuple[SlotRecord | VisitRecord, ...]]
 
 
 class Records(AccumulatorParam[Attempts]):
-    """Collects the records of each slot in the order they arrive."""
+    """Collects the records of each slot in order of arrival."""
 
     def zero(self, value: Attempts) -> Attempts:
         """No records."""
         return type(value)()
 
     def addInPlace(self, value1: Attempts, value2: Attempts) -> Attempts:
-        """Both, the earlier ones first."""
+        """Both, earlier records first."""
         return {
             at: (*value1.get(at, ()), *value2.get(at, ())) for at in value1.keys() | value2.keys()
         }
 
 
 def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of streams, without those that only tell the slot, and copies as what they are of."""
+    """The rows of streams, without rows that only tell the slot; copies become rows of their stream."""
     stream = as_numpy(batch.column(0), np.int8)
     if stream.max(initial=0) >= COPY:
         plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int8)
@@ -177,7 +177,7 @@ def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same values, of the types as which they are stored."""
+    """The same values with their stored types."""
     wanted = [stored_as(one.type) for one in batch.schema]
     if all(kind == one.type for kind, one in zip(wanted, batch.schema, strict=True)):
         return batch

@@ -1,12 +1,12 @@
 """The visits of a time-sliced join in one Spark job: every row visits every slot.
 
-    visit 1   the new rows of the batch go to all slots; each stores those whose slices it has
-    visit k   what was found so far goes to all slots again, and is joined with one stream more
+    visit 1   the new rows of the batch go to all slots; each slot stores the rows of its slices
+    visit k   the combinations so far go to all slots again, and are joined with one more stream
 
-Where slices are stored more than once (CTR), rows visit the slots of one copy of each, and new rows go
-to those that store them besides: which these are is found in Spark, before the exchange.
+If slices have several copies (CTR), rows visit the slots of one copy of each, and new rows also go to
+the slots that store them. A Spark expression finds these slots before the exchange.
 
-A visit is an exchange and a stage of slot tasks (slot/visits.py). Between two visits a slot sends
+A visit is an exchange and a stage of slot tasks (slot/visits.py). Between two visits, a slot sends
 itself the name of the manifest that it wrote in the first.
 """
 
@@ -36,18 +36,18 @@ from spillway.spark.runtime.lanes import STREAM, micros
 from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
 from spillway.state.runs.run import as_numpy
 
-#: Puts rows where the slots are that a column names.
+#: Brings rows to the slots that a column names.
 Exchange = Callable[[DataFrame, Column], DataFrame]
 
 
 @dataclass(frozen=True)
 class VisitTask(SlotTask):
-    """Everything the tasks of one visit are sent."""
+    """Everything that the tasks of one visit get."""
 
     #: The operator, by its kind.
     join: SlicedJoin = field(kw_only=True)
     probing: Probing = field(kw_only=True)
-    #: Which visit of the batch it is, from 1 on.
+    #: The number of the visit in the batch, from 1.
     visit: int = field(kw_only=True)
 
     def _run(
@@ -80,7 +80,7 @@ class VisitTask(SlotTask):
     def _found(
         self, rows: Iterable[pa.RecordBatch], place: SlotId
     ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
-        """The slot of the rows, which all of them name."""
+        """The slot of the rows; every row names it."""
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
@@ -92,7 +92,7 @@ class VisitTask(SlotTask):
         return slot, filter(len, mine), True
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with their places in time."""
+        """The rows, with their places in time."""
         h = places(batch, self.streams, self.join.slicing)
         return batch.set_column(1, batch.schema.names[1], pa.array(h.view(np.int32)))
 
@@ -100,7 +100,7 @@ class VisitTask(SlotTask):
 def places(
     batch: pa.RecordBatch, streams: Iterable[StreamColumns], slicing: Slicing
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Where the rows of a batch are in time, each by the slices of its stream."""
+    """The places in time of the rows of a batch, by the slices of their streams."""
     which = as_numpy(batch.column(0), np.int8)
     found = np.zeros(batch.num_rows, np.uint32)
     for number, stream in enumerate(streams):
@@ -120,9 +120,9 @@ def in_visits(
     task: Callable[[int], VisitTask],
     records: Any,
 ) -> DataFrame:
-    """The results of a batch, in as many visits as it takes; `schema` is theirs.
+    """The results of a batch, in as many visits as needed; `schema` is the schema of the results.
 
-    `structs` are the streams as they travel from one visit to the next.
+    `structs` are the streams as they travel between visits.
     """
     first = task(1)
     visits, looked_into = first.probing.visit_count, _visited(first, SOURCE)
@@ -142,14 +142,14 @@ def in_visits(
 
 
 def _visited(task: VisitTask, source: str) -> str:
-    """SQL for the slots that are visited, by the column that says with which stream it began."""
+    """SQL for the slots to visit, by the column with the stream that a combination began with."""
     if task.probing.visits is None:
         return _array(range(task.plan.routing.slots))
     return f"get({_array(map(_array, task.probing.visits))}, cast({source} AS int))"
 
 
 def _first_slots(rows: DataFrame, task: VisitTask) -> str:
-    """SQL for the slots that a row of a batch goes to; those of no stream, which tell slots, to all."""
+    """SQL for the slots that a row of a batch goes to; rows without a stream go to all slots."""
     everywhere, slicing = _array(range(task.plan.routing.slots)), task.join.slicing
     if task.probing.visits is None:
         return everywhere
@@ -171,7 +171,7 @@ def _array(values: Iterable[object]) -> str:
 
 
 def between_schema(structs: StructType) -> StructType:
-    """The schema of what travels between two visits: see operators/theta/combinations.py."""
+    """The schema of rows between two visits; see operators/theta/combinations.py."""
     return StructType(
         [
             StructField(SLOT, IntegerType()),
@@ -183,7 +183,7 @@ def between_schema(structs: StructType) -> StructType:
 
 
 def answered(attempts: Iterable[SlotRecord | VisitRecord], visits: int) -> SlotRecord | None:
-    """The record of a slot of all its visits; None: some have not ended."""
+    """The record of a slot over all its visits; None: some have not ended."""
     said = list(attempts)
     later: dict[int, VisitRecord] = {}
     for one in said:

@@ -1,9 +1,9 @@
 """Python workers that only some tasks use.
 
-Spark keeps idle Python workers in a pool and gives a task any of them; pools are told apart by the
-environment of their processes. A slot task wants a worker that has its state open already: one that has
-not takes seconds for a gigabyte. So what runs beside the batches has workers of its own, and leaves
-those of the slots to the slots.
+Spark keeps idle Python workers in a pool and gives a task any of them. Workers with another process
+environment are in another pool. A slot task needs a worker that already has its state open; others take
+seconds for a gigabyte. So work next to the batches uses its own workers, and leaves the others to the
+slots.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def own_workers(spark: SparkSession, name: str) -> Iterator[None]:
-    """Functions that are handed to Spark inside run in workers of the pool of that name.
+    """Functions passed to Spark inside the block run in workers of the pool of that name.
 
-    A function that another thread hands over meanwhile may run there too, which does no harm.
+    A function that another thread passes meanwhile may run there too, which does no harm.
     """
     context = spark.sparkContext
     with _LOCK:

@@ -1,16 +1,16 @@
 """Sinks: where the result rows of a batch go.
 
-`make_sink` turns what the user's writer verbs said (`SinkSpec`) into a `Sink`. A sink is opened
-once, with the schema of the result, and then written once per batch, in order of batch ids. What
-can be known to be wrong is said by `make_sink` and `Sink.open`, before the stream starts.
+`make_sink` turns the user's writer verbs (`SinkSpec`) into a `Sink`. The query opens a sink once, with
+the schema of the result, and then writes once per batch, in order of batch ids. `make_sink` and
+`Sink.open` raise all errors that they can find before the stream starts.
 
-What a restart does to a batch that may have been written before:
+After a restart, a replayed batch is written like this:
 
-    files         exactly once: the replayed batch replaces its own files
-    memory        exactly once: the table is new with each start, and takes a batch id once
-    foreachBatch  at least once: the function gets the batch id, and can tell a batch it knows
-    console       shown again
-    table, others at least once: rows of the replayed batch may be there twice
+    files         exactly once: the batch replaces its own files
+    memory        exactly once: the table is new with each start, and takes each batch id once
+    foreachBatch  at least once: the function gets the batch id and can recognise the batch
+    console       printed again
+    table, others at least once: the rows of the batch may appear twice
 """
 
 from spillway.spark.sinks.choice import make_sink

@@ -1,9 +1,8 @@
 """Any data source Spark can append to: jdbc, kafka, noop, a custom one.
 
-Known limitation: at least once around a crash. Such a source takes rows, not batches, so a batch
-that was written and then replayed after a restart is there twice. Where that matters, write from
-foreachBatch: its function gets the batch id, which is the same in the replay, and can skip or
-replace by it.
+Known limitation: at least once around a crash. Such a source takes rows, not batches, so it gets a
+batch twice if a restart replays it after the write. If that matters, use foreachBatch: its function
+gets the batch id, which is the same in the replay, and can skip or replace the batch.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ class AppendSink:
         self._options = spec.options_without("path") if spec.path else dict(spec.options)
 
     def open(self, schema: StructType) -> None:
-        """Only the source itself can tell, at the first batch, whether it takes the schema."""
+        """Does nothing: only the source can check the schema, at the first batch."""
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
         """Append the batch."""
         with refusals(
-            f"The sink {self._format!r} does not take batch {batch_id}",
-            hint=f"check the options of {self._format!r} against its documentation; the same "
-            f'options must work in df.write.format("{self._format}")…save()',
+            f"The sink {self._format!r} rejected batch {batch_id}",
+            hint=f"check the options of {self._format!r} in its documentation; the same "
+            f'options must work with df.write.format("{self._format}")…save()',
         ):
             df.write.format(self._format).options(**self._options).mode("append").save(self._path)

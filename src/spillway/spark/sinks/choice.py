@@ -1,4 +1,4 @@
-"""Which sink a `SinkSpec` asks for."""
+"""Makes the sink that a `SinkSpec` describes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spillway.spark.sinks.table import TableSink
 
 
 def make_sink(spec: SinkSpec, spark: SparkSession) -> Sink:
-    """The sink for what the writer verbs said; `PlanError` or `SettingsError` if there is none.
+    """The sink for the user's writer verbs; raises `PlanError` or `SettingsError` if there is none.
 
     Example:
         >>> make_sink(SinkSpec("console", {}), spark)  # doctest: +SKIP
@@ -51,6 +51,6 @@ def _default_format(spark: SparkSession) -> str:
 def _refuse_partitions(spec: SinkSpec, sink: str) -> None:
     if spec.partition_by:
         raise PlanError(
-            f"partitionBy({', '.join(spec.partition_by)}) has no meaning for the sink {sink!r}",
-            hint="leave it out, or write files or a table",
+            f"The sink {sink!r} does not support partitionBy({', '.join(spec.partition_by)})",
+            hint="leave partitionBy out, or write to files or a table",
         )

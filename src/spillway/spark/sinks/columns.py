@@ -1,4 +1,4 @@
-"""Whether files of a format can hold the columns of the result."""
+"""Checks that files of a format can hold the columns of the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_columns(
 
 
 def _fold(spark: SparkSession) -> Fold:
-    # As Spark compares names: without regard to case unless the session says otherwise.
+    # Spark ignores case in names unless the session is case-sensitive.
     return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
 
 
@@ -49,7 +49,7 @@ def _check_names(schema: StructType, fold: Fold) -> None:
     if twice:
         raise PlanError(
             f"The result has more than one column named {', '.join(twice)}",
-            hint="files need distinct names: select(...) the columns and give each its own alias",
+            hint="files need distinct names: select(...) the columns, each with its own alias",
         )
 
 

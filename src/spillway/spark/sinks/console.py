@@ -1,4 +1,4 @@
-"""The console: each batch is shown on standard output, in the form of Spark's console sink."""
+"""The console sink: prints each batch to standard output, in the form of Spark's console sink."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ConsoleSink:
         self._truncate = _truncation(spec.option("truncate") or "true")
 
     def open(self, schema: StructType) -> None:
-        """Any schema will do."""
+        """Does nothing: any schema works."""
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
-        """Show the batch."""
+        """Print the batch."""
         print(f"{_RULE}\nBatch: {batch_id}\n{_RULE}", flush=True)
         df.show(self._rows, self._truncate)
 
@@ -38,7 +38,7 @@ def _truncation(text: str) -> bool | int:
 def _count(option: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise SettingsError(
-            f"Option {option} of the console sink expects a whole number, not {text!r}",
+            f"Option {option} of the console sink must be a whole number, not {text!r}",
             hint=f'for example .option("{option}", 50)',
         )
     return int(text)

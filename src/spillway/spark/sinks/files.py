@@ -1,27 +1,25 @@
 """Files in a directory, exactly once per batch.
 
-A batch is written to a staging directory that readers ignore, then each of its files is moved to
-its place under a name that begins with the batch:
+The sink writes a batch to a staging directory that readers ignore. Then it moves each file to its
+place, under a name that begins with the batch:
 
     out/_spillway/<writer>/<batch>-<attempt>/p=1/part-00000-….parquet      staged
     out/p=1/b000000000007-<writer>-part-00000-….parquet                    published
 
-**Invariant: the published files of batch b are those of one attempt, or a part of them, and a part
-only until b is replayed.** A crash can fall anywhere:
+**Invariant: the published files of batch b all come from one attempt. Some of them are missing only
+until the replay of b.** A crash can happen at any point:
 
-- before the first move: nothing of b is published; the replay drops what is staged;
-- between moves, or after them but before the batch is committed: the replay stages b anew, deletes
-  every file named for b, and only then moves its own.
+- before the first move: nothing of b is published. The replay drops the staged files;
+- between moves, or after them but before the commit: the replay stages b again, deletes every file
+  named for b, and only then moves its own.
 
-Each attempt stages in a directory of its own, so that a task of a dead driver that still writes
-cannot add to a later attempt. Without a replay the target is never listed: the cost is that of the
-batch's own files. A replay, the first batch after a start, lists the directories once.
+Each attempt has its own staging directory, so a task of a dead driver that still writes cannot add
+to a later attempt. The sink lists the target only in a replay, the first batch after a start.
 
-Since names and directories are plain, `spark.read.format(f).load(out)` reads the result.
+Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
-Known limitations: a reader during the moves sees a part of the batch. Spark writes an empty file
-for an empty batch; it is dropped except for the first batch of a run, whose file keeps the schema
-readable.
+Known limitations: a reader sees part of the batch during the moves. Spark writes an empty file for an
+empty batch; the sink keeps it only for the first batch of a run, so that the schema is readable.
 """
 
 from __future__ import annotations
@@ -59,13 +57,13 @@ class FileSink:
     def open(self, schema: StructType) -> None:
         """Check the columns, then write an empty batch to the staging directory and drop it.
 
-        The rehearsal finds what only a write shows: options that Spark refuses, and a directory
-        that cannot be written.
+        This rehearsal finds errors that only a write shows: options that Spark rejects, and a
+        directory without write permission.
         """
         check_columns(schema, self._kind, self._partition_by, self._spark)
         with any_failure(
-            f"{self._kind.name} files cannot be written to {self._directory}",
-            hint="check the options of the writer, and that the directory can be written",
+            f"The query cannot write {self._kind.name} files to {self._directory}",
+            hint="check the options of the writer, and the write permission of the directory",
         ):
             staged = self._stage(self._spark.createDataFrame([], schema), "rehearsal")
             files = self._directory.files_in(staged)
@@ -73,11 +71,11 @@ class FileSink:
         self._empty_bytes = max((f.length_bytes for f in files if _is_data(f)), default=0)
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
-        """Write the batch; in a replay, in place of what it wrote before."""
+        """Write the batch; a replay replaces what the batch wrote before."""
         if replay:
             self._directory.delete(self._staging)
         with refusals(
-            f"Batch {batch_id} cannot be written as {self._kind.name} to {self._directory}",
+            f"The query cannot write batch {batch_id} as {self._kind.name} to {self._directory}",
             hint="check the columns of the result and the options of the writer",
         ):
             staged = self._stage(df, str(batch_id))
@@ -112,7 +110,7 @@ class FileSink:
         return f"b{batch_id:012d}-{self._writer}"
 
     def _is_empty(self, staged: str, file: FileName, schema: StructType) -> bool:
-        # A file as long as that of the rehearsal has most likely no row; only reading it is proof.
+        # A file as short as the empty one of the rehearsal probably has no row; reading it proves it.
         if self._partition_by or file.length_bytes > self._empty_bytes:
             return False
         reader = self._spark.read.format(self._kind.name).options(**self._options).schema(schema)
@@ -134,14 +132,14 @@ def _target(
             hint='name it: .start("out"), or .option("path", "out")',
         )
     directory = HadoopDirectory(spark, path, options)
-    with any_failure(f"The path {path!r} cannot be read", hint="check access to it"):
+    with any_failure(f"The path {path!r} cannot be read", hint="check its permissions"):
         is_file, has_log = directory.is_file(), directory.exists("_spark_metadata")
     if is_file:
         raise PlanError(f"The path {path!r} is a file", hint="name a directory to write to")
     if has_log:
         raise PlanError(
             f"The directory {path!r} was written by Spark's own file sink",
-            detail="Spark would read only the files in its log, _spark_metadata, and none of ours",
-            hint="name another directory, or remove _spark_metadata if all its files are good",
+            detail="Spark reads only the files listed in _spark_metadata, so it would ignore new ones",
+            hint="name another directory, or remove _spark_metadata if all files there are complete",
         )
     return directory

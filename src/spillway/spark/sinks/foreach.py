@@ -12,14 +12,14 @@ from spillway.errors import PlanError
 
 
 class ForeachBatchSink:
-    """Calls `function(df, batch_id)`; what it raises is passed on as it is."""
+    """Calls `function(df, batch_id)`; its exceptions pass through unchanged."""
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
         _check(function)
         self._function = function
 
     def open(self, schema: StructType) -> None:
-        """Any schema will do."""
+        """Does nothing: any schema works."""
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
         """Hand the batch to the function."""
@@ -45,7 +45,7 @@ def _takes_two(function: Callable[..., object]) -> bool:
         inspect.signature(function).bind(None, 0)
     except TypeError:
         return False
-    except ValueError:  # A builtin without a signature: only the call itself can tell.
+    except ValueError:  # A builtin without a signature: only the call can show it.
         return True
     return True
 

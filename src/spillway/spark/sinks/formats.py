@@ -1,7 +1,6 @@
-"""Data sources by name: is there one, does it write files, which types can its files hold.
+"""Data sources by name: whether one exists, whether it writes files, which types its files can hold.
 
-All three are asked of Spark itself, so a format that comes with a package is known as well as
-Spark's own.
+Spark itself answers all three, so formats from packages work like Spark's own.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from spillway.errors import PlanError
 from spillway.spark.sinks.refusal import any_failure
 
 _DATASOURCES = "org.apache.spark.sql.execution.datasources"
-#: Streams to read from; Spark would only say so at the first batch.
+#: Sources that cannot be sinks; Spark would fail only at the first batch.
 _SOURCES_ONLY = ("rate", "rate-micro-batch", "socket", "binaryfile")
 
 
@@ -44,7 +43,7 @@ class Format:
 
 
 def find_format(spark: SparkSession, name: str) -> Format:
-    """The data source of that name; a `PlanError` when rows cannot be written to it.
+    """The data source of that name; raises `PlanError` if queries cannot write to it.
 
     Example:
         >>> find_format(spark, "parquet").writes_files  # doctest: +SKIP
@@ -52,15 +51,15 @@ def find_format(spark: SparkSession, name: str) -> Format:
     """
     if name.lower() in _SOURCES_ONLY:
         raise PlanError(
-            f"{name!r} is a source to read from; rows cannot be written to it",
-            hint='write to "parquet", "console", "memory", "noop", or use foreachBatch',
+            f"{name!r} is a source; queries cannot write to it",
+            hint='write to "parquet", "console", "memory" or "noop", or use foreachBatch',
         )
     jvm: Any = spark._jvm
-    # The lookup finds the data sources written in Python through the active session of its thread.
+    # The lookup finds data sources written in Python through the active session of the thread.
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
     with any_failure(
         f"There is no data source {name!r} to write to",
-        hint="check the spelling; a source that is not part of Spark needs its package: "
+        hint="check the spelling; for a source that is not part of Spark, add its package to "
         "spark.jars.packages",
     ):
         conf = spark._jsparkSession.sessionState().conf()

@@ -1,7 +1,7 @@
-"""A directory on any filesystem Spark reaches, through Hadoop's FileSystem over py4j.
+"""A directory on any filesystem that Spark can reach, through Hadoop's FileSystem over py4j.
 
-All names are relative to the directory, with "/" between their parts. Each call is one or two
-requests to the filesystem; `files_in` makes one per directory it passes.
+All names are relative to the directory and use "/". Each call makes one or two requests to the
+filesystem; `files_in` makes one per directory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HadoopDirectory:
             conf.set(name, value)
         with any_failure(
             f"The path {path!r} cannot be reached",
-            hint="check its scheme; a filesystem that is not part of Spark needs its package",
+            hint="check its scheme; add the package of a filesystem that is not part of Spark",
         ):
             given = self._path_class(path)
             self._fs = given.getFileSystem(conf)
@@ -72,8 +72,8 @@ class HadoopDirectory:
 
     def files_in(self, name: str) -> list[FileName]:
         """All files below the directory `name`, by names relative to it."""
-        # listFiles would be one call, but it asks for the owner and blocks of each file, which
-        # costs a process per file on the local filesystem: 7 ms a file against 1.
+        # listFiles needs one call, but it also reads the owner and blocks of each file. On the local
+        # filesystem that starts a process per file: 7 ms a file instead of 1.
         top = len(self._plain(self._at(name))) + 1
         found, waiting = [], [self._at(name)]
         while waiting:
@@ -85,17 +85,17 @@ class HadoopDirectory:
         return found
 
     def matching(self, pattern: str) -> list[str]:
-        """The names that match a glob pattern; what the pattern leaves out never leaves the JVM."""
+        """The names that match a glob pattern; the JVM does the filtering."""
         top = self._plain(self._root)
         matches = self._fs.globStatus(self._path_class(f"{escape_glob(top)}/{pattern}"))
         return [self._plain(status.getPath())[len(top) + 1 :] for status in matches or ()]
 
     def make(self, name: str) -> None:
-        """Make the directory `name` and those above it, unless they are there."""
+        """Make the directory `name` and its parents if they are missing."""
         self._fs.mkdirs(self._at(name))
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name; a rename in filesystems, a copy in object stores."""
+        """Rename a file; an object store copies it."""
         # Hadoop's filesystems differ: some return False where others raise.
         detail = None
         try:
@@ -104,13 +104,13 @@ class HadoopDirectory:
             moved, detail = False, reason_of(error)
         if not moved:
             raise QueryError(
-                f"{self}: the file {source} cannot be moved to {target}",
+                f"{self}: the query cannot move the file {source} to {target}",
                 detail=detail,
-                hint="check that the directory can be written, then start the query again",
+                hint="check the write permission of the directory, then start the query again",
             )
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a directory with all in it; it need not be there."""
+        """Delete a file or a directory with its content, if it exists."""
         self._fs.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:
@@ -118,12 +118,12 @@ class HadoopDirectory:
 
     @staticmethod
     def _plain(path: Any) -> str:
-        # Without scheme and host: a listing may spell them otherwise than the path that was given.
+        # Without scheme and host: a listing may spell them differently from the given path.
         return str(path.toUri().getPath()).rstrip("/")
 
 
 def escape_glob(text: str) -> str:
-    r"""The text as a glob pattern that matches only itself.
+    r"""A glob pattern that matches only this text.
 
     Example:
         >>> escape_glob("out[1]/*")

@@ -1,12 +1,12 @@
 """The memory sink: the whole result as a table in the driver, for tests and notebooks.
 
-It is Spark's own MemorySink behind a temporary view, driven over py4j, so no row passes through
-Python. A new start begins with an empty table, as Spark's does. A batch that is written again is
-known by its id and skipped; MemorySink itself only takes ids that ascend, which those of batches and
-of rounds of cleanup together do not, so it is given the count of writes.
+It uses Spark's own MemorySink behind a temporary view, over py4j, so no row passes through Python. A
+new start begins with an empty table, as in Spark. The sink skips a batch whose id it has seen.
+MemorySink needs ascending ids, but the ids of batches and cleanup rounds together do not ascend, so
+it gets the count of writes instead.
 
-The view belongs to the session the user has: the DataFrame of a batch belongs to a clone of it,
-made by Spark for the query, whose views the user cannot see.
+The view belongs to the user's session. The DataFrame of a batch belongs to a clone of it that Spark
+made for the query, and the user cannot see views of the clone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spillway.errors import EnvironmentMissing, PlanError
 from spillway.spark.sinks.refusal import any_failure
 
-# Internal classes of Spark move between releases; these are the places they are known from.
+# Spark moves internal classes between releases; these are the known places.
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _PACKAGES = (f"{_STREAMING}.sources", f"{_STREAMING}.runtime", _STREAMING)
 _MEMORY_SINKS = tuple(f"{package}.MemorySink" for package in _PACKAGES)
@@ -41,7 +41,7 @@ class MemoryTableSink:
         self._last_id: int | None = None
 
     def open(self, schema: StructType) -> None:
-        """Show the table, still empty."""
+        """Create the view of the empty table."""
         empty: Any = self._spark.createDataFrame([], schema)
         columns = empty._jdf.queryExecution().analyzed().output()
         plan = find_class(self._spark, _MEMORY_PLANS)(self._rows, columns)
@@ -65,14 +65,14 @@ def find_class(spark: SparkSession, names: Iterable[str]) -> Any:
     """The first of the JVM classes that this release of Spark has."""
     probed = list(names)
     for name in probed:
-        # py4j answers with a package for a name that is no class.
+        # py4j returns a package for a name that is not a class.
         found = getattr(spark._jvm, name)
         if isinstance(found, JavaClass):
             return found
     raise EnvironmentMissing(
-        f"The memory sink does not know Spark {spark.version}",
-        detail=f"none of these classes is there: {', '.join(probed)}",
-        hint="use a release of Spark from 4.1 to 4.3, or collect the rows in foreachBatch",
+        f"The memory sink does not support Spark {spark.version}",
+        detail=f"Spark has none of these classes: {', '.join(probed)}",
+        hint="use Spark 4.1 to 4.3, or collect the rows with foreachBatch",
     )
 
 

@@ -1,9 +1,8 @@
-"""What Spark or the filesystem refuses, told as an error for people.
+"""Turns rejections by Spark or the filesystem into errors for people.
 
-Only errors that Spark raises while it looks at a write are translated here: a wrong option, a
-missing column, a driver class that is not there. A job that fails while it runs is passed on as it
-came, because it may have failed anywhere upstream of the sink, and its text may carry an error of
-a slot task.
+It translates only errors that Spark raises while it checks a write: a wrong option, a missing column,
+a missing driver class. The error of a running job passes through unchanged, because the job may have
+failed anywhere before the sink, and the text may contain the error of a slot task.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pyspark.errors import (
 
 from spillway.errors import PlanError
 
-#: Anything a call into the JVM raises.
+#: All errors of a call into the JVM.
 JVM_ERRORS = (PySparkException, Py4JJavaError)
 _REFUSALS = (AnalysisException, IllegalArgumentException, UnsupportedOperationException)
 _SPARK_EXCEPTION = "org.apache.spark.SparkException"
@@ -29,7 +28,7 @@ _SPARK_EXCEPTION = "org.apache.spark.SparkException"
 
 @contextmanager
 def refusals(message: str, *, hint: str) -> Iterator[None]:
-    """Raise what Spark refuses inside the block as a `PlanError`; pass on what failed running."""
+    """Raise what Spark rejects inside the block as a `PlanError`; pass on errors of running jobs."""
     try:
         yield
     except JVM_ERRORS as error:
@@ -40,7 +39,7 @@ def refusals(message: str, *, hint: str) -> Iterator[None]:
 
 @contextmanager
 def any_failure(message: str, *, hint: str) -> Iterator[None]:
-    """Raise any failure inside the block as a `PlanError`: for blocks that run no user's job."""
+    """Raise any failure inside the block as a `PlanError`; for blocks without a job of the user."""
     try:
         yield
     except JVM_ERRORS as error:
@@ -48,7 +47,7 @@ def any_failure(message: str, *, hint: str) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """The cause of an error in the words of the JVM, on one line, without its stack trace."""
+    """The JVM's text for the cause of an error: one line, without the stack trace."""
     text = _root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
     return text.strip().partition("\n")[0]
 

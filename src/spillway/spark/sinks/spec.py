@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """What the verbs of the writer said."""
+    """What the user set with the verbs of the writer."""
 
     #: "parquet", "console", …; None is Spark's default source.
     format: str | None
-    #: The user's options without checkpointLocation; keys count without regard to case.
+    #: The user's options without checkpointLocation; the case of keys does not matter.
     options: Mapping[str, str]
     partition_by: tuple[str, ...] = ()
     query_name: str | None = None
@@ -25,16 +25,16 @@ class SinkSpec:
     path: str | None = None
     #: From toTable(name).
     table: str | None = None
-    #: Who writes, the same after a restart. It keeps apart the files of two queries, or of a query
-    #: and its successor with a new checkpoint, that write batches of the same ids to one directory.
+    #: Who writes; the same after a restart. It separates the files of two queries that write batches
+    #: with the same ids to one directory, also if one replaces the other with a new checkpoint.
     writer: str = ""
 
     def option(self, name: str) -> str | None:
-        """The value of an option, whatever the case of its name."""
+        """The value of an option; the case of its name does not matter."""
         return next((v for k, v in self.options.items() if k.lower() == name.lower()), None)
 
     def options_without(self, *names: str) -> dict[str, str]:
-        """The options but for `names`."""
+        """All options except `names`."""
         dropped = {name.lower() for name in names}
         return {k: v for k, v in self.options.items() if k.lower() not in dropped}
 
@@ -43,14 +43,14 @@ class Sink(Protocol):
     """Where the rows of each batch go."""
 
     def open(self, schema: StructType) -> None:
-        """Check the schema of the result and make what must be there before the first batch.
+        """Check the schema of the result and prepare for the first batch.
 
-        Called once, before the stream starts; a sink that cannot hold the schema says so here.
+        The query calls it once, before the stream starts. A sink that cannot hold the schema raises.
         """
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
         """Write the rows of one batch.
 
-        `replay` is True when this batch id may have been written before, wholly or in part: for
-        the first batch after a start or restart. `df` may be evaluated any number of times.
+        `replay` is True for the first batch after a start or restart: an earlier run may have written
+        all or part of it. The sink may evaluate `df` any number of times.
         """

@@ -1,8 +1,8 @@
-"""A table of the catalog, appended to.
+"""The table sink: appends to a table of the catalog.
 
-`open` creates the table when it is not there, as Spark's toTable does, so that format, partition
-columns and types are settled before the stream starts. From then on rows go in by the *names* of
-the columns, whatever their order and whatever the table is stored as.
+`open` creates the table if it is missing, as Spark's toTable does. So format, partition columns and
+types are fixed before the stream starts. The sink matches columns by *name*, whatever their order or
+the format of the table.
 
 Known limitation: at least once around a crash, like any append; see `append`.
 """
@@ -31,7 +31,7 @@ class TableSink:
             self._check_kind()
 
     def open(self, schema: StructType) -> None:
-        """Create the table, or check that the one there has the columns of the result."""
+        """Create the table, or check that the existing one has the columns of the result."""
         if self._exists():
             self._check_columns(schema)
         else:
@@ -44,14 +44,14 @@ class TableSink:
             self.open(df.schema)
         ordered = df.select([f"`{name}`" for name in self._columns or ()])
         with refusals(
-            f"Table {self._table} does not take batch {batch_id}",
-            hint="select columns of the types of the table, or name a new table",
+            f"Table {self._table} rejected batch {batch_id}",
+            hint="select(...) columns with the types of the table, or name a new table",
         ):
             ordered.write.mode("append").insertInto(self._table)
 
     def _exists(self) -> bool:
         with refusals(
-            f"toTable({self._table!r}): the table cannot be looked up",
+            f"toTable({self._table!r}): Spark cannot look up the table",
             hint='name it as "table", "schema.table" or "catalog.schema.table", in a schema that '
             "exists",
         ):
@@ -60,8 +60,8 @@ class TableSink:
     def _check_kind(self) -> None:
         if self._spark.catalog.getTable(self._table).tableType in _VIEWS:
             raise PlanError(
-                f"toTable({self._table!r}): this is a view, and rows cannot be added to a view",
-                hint="name a table, or a new name for a table to be created",
+                f"toTable({self._table!r}): this is a view, and queries cannot write to a view",
+                hint="name a table, or use a new name to create one",
             )
         asked, stored = self._spec.format, self._stored_as()
         if asked is not None and stored is not None and asked.lower() != stored.lower():
@@ -98,7 +98,7 @@ class TableSink:
         if self._spec.path is not None:
             writer = writer.option("path", self._spec.path)
         with refusals(
-            f"Table {self._table} cannot be created for the result",
+            f"Spark cannot create table {self._table} for the result",
             hint="check format, options, partitionBy(...) and the columns of the result",
         ):
             writer.partitionBy(*self._spec.partition_by).saveAsTable(self._table)

@@ -64,7 +64,7 @@ def test_little_work_of_three_streams_is_done_in_one_exchange() -> None:
     choice = chosen(join("abc"), {"a": first(5), "b": first(9), "c": first(5)}, AUTO, 4)
     assert (choice.adapt.distribute, choice.adapt.master) == ("atr", "b")
     assert choice.reason.startswith("atr: psp 300 ms, atr 150 ms")
-    assert choice.reason.endswith("rows, and b is cut")
+    assert choice.reason.endswith("rows, with segments of b")
 
 
 def test_master_that_was_asked_for_is_the_one_to_be_cut() -> None:
@@ -83,14 +83,14 @@ def test_work_that_is_too_much_for_one_slot_is_shared() -> None:
     rows = dict.fromkeys("abc", first(1001))
     choice = chosen(join("abc", pair_s=1.5e-8), rows, AUTO, 4)
     assert choice.adapt.distribute == "psp"
-    assert "is cut" not in choice.reason
+    assert "segments of" not in choice.reason
 
 
 def test_stream_without_rows_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="stream b had no row for 30 s") as caught:
         choice = chosen(join("ab"), {"a": first(5)}, AUTO, 4)
     assert choice.adapt.distribute == "psp"
-    assert choice.reason == "psp: stream b had no row for 30 s, so nothing is known of it"
+    assert choice.reason == "psp: stream b had no row for 30 s, so it could not be measured"
     assert "the checkpoint keeps it" in str(caught[0].message)
 
 

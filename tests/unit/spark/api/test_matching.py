@@ -32,10 +32,10 @@ def test_sql_in_a_session_without_ansi_mode_is_refused(condition: Any) -> None:
         )
     problem = caught.value
     assert problem.message == (
-        "the condition 'a.x < b.x' means ANSI SQL, and spark.sql.ansi.enabled is false here"
+        "the condition 'a.x < b.x' needs ANSI SQL, but spark.sql.ansi.enabled is false"
     )
     assert problem.hint == (
-        "set spark.sql.ansi.enabled to true, or give a function over the columns instead of text"
+        "set spark.sql.ansi.enabled to true, or pass a function over the columns instead of text"
     )
 
 
