@@ -75,14 +75,12 @@ class Operator(Protocol):
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns what the state needs to know about each stored stream, and how rows combine."""
+        """Returns what the state needs to know about each stored stream."""
         ...
 
     @property
     def untracked(self) -> str:
-        """Returns why groups cannot move by a parallel track; "" if they can
-        (state/slot/tracks.py).
-        """
+        """Returns why groups cannot move by a parallel track; "" if they can."""
         ...
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:

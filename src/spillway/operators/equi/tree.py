@@ -97,9 +97,7 @@ class TreeOperator:
     def missing(
         self, base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], work: Work
     ) -> Made:
-        """Yields the combinations with rows of both `base` and `delta`, and keeps intermediate
-        ones.
-        """
+        """Yields the combinations with rows of both `base` and `delta`; keeps intermediate ones."""
         both = {name: [*base[at], *delta[at]] for name, at in self.place.items()}
         older = {name: base[at] for name, at in self.place.items()}
         for ranges, shape in self._patches(work.keeping.gaps):
@@ -114,7 +112,7 @@ class TreeOperator:
         return unbounded(self.streams)
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """Yields the results that the deltas complete with an old row; keeps intermediate ones."""
+        """Yields the results that the deltas complete with an old row; keeps made rows."""
         there = [self._segments(state.segments), self._segments(state.tracker.segments)]
         yield from self._results(there, deltas, work)
 
@@ -129,7 +127,7 @@ class TreeOperator:
             left = left - share if share is not None else 0.0
 
     def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
-        """Fills gaps of the same states; returns the fraction of the budget used, or None: no room."""
+        """Fills gaps of the same states; returns the budget share it used, or None: no room."""
         lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
         ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
@@ -161,9 +159,7 @@ class TreeOperator:
         deltas: Sequence[RunData],
         work: Work,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the results of deltas with the existing rows of each kind; deltas are of the last
-        kind.
-        """
+        """Yields the results of deltas with the existing rows of each kind."""
         self._sample(there, deltas, work.stats)
         keeps = (work.keeping.keep, work.keeping.keep_new)[: len(there)]
         for ranges, shape in self._patches(work.keeping.gaps):

@@ -203,7 +203,7 @@ class Visit:
                 yield Found(left, number, right)
 
     def _unsure(self, data: RunData) -> bool | None:
-        """Marks which rows to leave out by batch; None: all count."""
+        """Whether some rows must be left out by their batch; None: all of them."""
         if self._before is None:
             return False
         marks = _marks(data, self._streams[self._target])
