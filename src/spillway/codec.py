@@ -3,10 +3,10 @@
 msgspec reads and writes frozen dataclasses directly. Declare what it cannot do once, next to the
 type:
 
-    stored(Shape, str, str, parse)              a class that has another form in files
+    stored(Shape, str, str, parse)              a class with another form in files
     table: Annotated[Table, Stored(...)]        the same for one field
-    stored_within(Slice, ...)                   a form that refers to what a document shares
-    @tagged("event", by="kind")                 a base class whose subclasses are told apart by a tag
+    stored_within(Slice, ...)                   a form that refers to shared data of a document
+    @tagged("event", by="kind")                 a base class whose subclasses carry a tag
 
 A mapping whose keys are not valid in JSON becomes a list of pairs. The codec derives the type that
 msgspec handles (`Form`) from the type hints of a record. That is the record itself if nothing in it

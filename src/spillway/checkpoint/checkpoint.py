@@ -4,7 +4,7 @@
     log/              committed batches (checkpoint/log.py)
     manifests/        the slots' manifests; meaningful only when the log names them
     runs/             run files; meaningful only when a manifest names them
-    lock              held by the running query where the filesystem is local
+    lock              held by the running query, on a local filesystem
 
 Cleanup is bounded: a batch deletes the files that the batch before last stopped naming. Each start
 of the query looks once for files of attempts that never committed.
@@ -119,7 +119,7 @@ class Checkpoint:
             raise QueryError(
                 f"the checkpoint at {self.location} has {found['groups']} groups, but this "
                 f"query asks for {groups}",
-                hint=f"use .adapt(groups={found['groups']}); only the number of slots can change",
+                hint=f"use .adapt(groups={found['groups']}); only the number of slots may differ",
             )
         return found
 
@@ -140,9 +140,9 @@ class Checkpoint:
             # New slots are empty; moves between the others continue.
             names = (*state.manifests, *(None,) * more)
             return replace(state, routing=note.routing, manifests=names), _references(manifests)
-        return self.rerouted(state, streams, note.routing)
+        return self.reroute(state, streams, note.routing)
 
-    def rerouted(
+    def reroute(
         self, state: Committed, streams: int, routing: Routing
     ) -> tuple[Committed, References]:
         """Returns the same state under another routing, without copies; no group may be moving."""

@@ -19,7 +19,7 @@ class CheckpointHost:
 
     def note(self, mark: Mark) -> Note | None:
         """Returns the note of a batch or round, if there is one."""
-        return self.checkpoint.log.begun(mark)
+        return self.checkpoint.log.read_note(mark)
 
     def write_note(self, mark: Mark, note: Note) -> None:
         """Saves a note for a later start."""
@@ -31,7 +31,7 @@ class CheckpointHost:
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
         """Returns the same state under another routing, and the files that it names."""
-        return self.checkpoint.rerouted(state, self._streams, routing)
+        return self.checkpoint.reroute(state, self._streams, routing)
 
     def discard(self, files: DiscardFiles) -> None:
         """Deletes files and records at once."""

@@ -74,7 +74,7 @@ class Log:
         """Writes what a batch or round is about to do, so that a restart repeats it exactly."""
         self._durable.replace(_path(mark, _BEGUN), sealed(note_text(note)))
 
-    def begun(self, mark: Mark) -> Note | None:
+    def read_note(self, mark: Mark) -> Note | None:
         """Returns the note of a batch or round, if it has one."""
         name = _path(mark, _BEGUN)
         data = self._durable.read(name)
@@ -82,7 +82,7 @@ class Log:
 
     def open_note(self, state: Committed) -> Note | None:
         """Returns the note of a batch or round that began after a commit and has not ended."""
-        return self.begun(next_round_of(state)) or self.begun(Mark(state.batch + 1))
+        return self.read_note(next_round_of(state)) or self.read_note(Mark(state.batch + 1))
 
     def forget(self, mark: Mark) -> None:
         """Deletes one record and its note; only for those that no restart can need."""

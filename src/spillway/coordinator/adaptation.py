@@ -1,11 +1,11 @@
 """What the coordinator decides between batches: moves, forced spills and the slot count.
 
-    adapt        compares the slots every so often and begins what the strategy says (DCAPE 4, 5)
-    rescale      takes a wish for another number of slots
-    waits        whether that change can only wait for rows to expire
-    resume       lets moves take what was said beside the batches
-    give_up      ends parallel tracks that cannot be waited for
-    tire         ends those that have lasted too long
+    adapt        compares the slots at intervals and begins what the strategy says (DCAPE 4, 5)
+    rescale      takes a request for another slot count
+    waits        whether that change only waits for rows to expire
+    resume       delivers messages that came between batches to their moves
+    give_up      cancels all parallel tracks, with a reason
+    tire         cancels those that have lasted too long
 
 All are functions of committed states. What they begin is part of the next log record, so a crash
 neither repeats nor loses it.
@@ -57,9 +57,7 @@ class Rules:
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
-        """Returns the rules of the settings; `life_us` is how long an old row counts, None: for
-        ever.
-        """
+        """Returns the rules of the settings; `life_us`: how long an old row counts, None: for ever."""
         protocols = Protocols(adapt.moves_name, None if life_us is None else life_us / 1e6)
         names = 1 if adapt.share == "host" else 2
         return replace(cls._of(adapt), protocols=protocols, place_names=names)

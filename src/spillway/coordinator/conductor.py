@@ -41,12 +41,12 @@ class Conductor:
 
     @property
     def state(self) -> Committed:
-        """Returns the committed state, with the messages since."""
+        """The committed state, with the messages since."""
         return self.coordinator.state
 
     @property
     def ahead(self) -> Coordinator:
-        """Returns the coordinator as the next batch or round begins, with all requests."""
+        """The coordinator as the next batch or round begins, with all requests."""
         found = self.coordinator
         for wish in tuple(self._wishes):
             found, _ = found.take(wish)

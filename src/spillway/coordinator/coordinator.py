@@ -1,10 +1,10 @@
 """The coordinator: all that decides between two batches of a stage, as one frozen value.
 
-    hear      what was said of moves since the last batch; tracks that last too long are given up
-    settle    the slots that a start or a user asks for
-    plan      the plan of the next batch or round
-    commit    the records of a batch or round become the next committed state
-    take      what the user wishes
+    hear      takes messages about moves since the last batch; cancels tracks that last too long
+    settle    changes to the slots that a start or a user asks for
+    plan      returns the plan of the next batch or round
+    commit    turns the records of a batch or round into the next committed state
+    take      takes a user's request
 
 Each returns the next coordinator and effects (coordinator/effects.py), in the order in which a host
 carries them out (coordinator/host.py). None of them reads a clock, a file or Spark. So the Spark
@@ -68,7 +68,7 @@ class Took:
 
     @property
     def came_s(self) -> float:
-        """Returns the seconds in which the rows of the batch came."""
+        """The seconds in which the rows of the batch came."""
         return self.seconds if self.period_s is None else self.period_s
 
 
@@ -136,11 +136,11 @@ class Coordinator:
             marks=tuple(marks),
         )
 
-    # What is so now
+    # Current state
 
     @property
     def limits(self) -> dict[int, int | None]:
-        """Returns the bytes of state at which each slot spills; None: never."""
+        """The bytes of state at which each slot spills; None: never."""
         if not self.rules.strategy.spills:
             return {}
         part = self.terms.adapt.memory_threshold
@@ -172,12 +172,12 @@ class Coordinator:
 
     @property
     def steps(self) -> int:
-        """Returns the batches and rounds since the first start: the batches of the next stage."""
+        """The batches and rounds since the first start: the batches of the next stage."""
         return self.state.batch + 1 + self.state.rounds
 
     @property
     def model(self) -> Model | None:
-        """Returns the cost model of a join on predicates from the last batch; None: no data."""
+        """The cost model of a join on predicates from the last batch; None: no data."""
         if self.terms.join is None:
             return None
         return model_now(self.terms.join, self.last, self.took.seconds, self.took.period_s)
@@ -195,7 +195,7 @@ class Coordinator:
         more = [] if self.ring is None else self.ring.lines(self.state, self.wished)
         return [*lines, *more]
 
-    # What the user wishes
+    # Requests
 
     def take(self, wish: Wish) -> tuple[Coordinator, Effects]:
         """Takes a user's request; it applies from the next batch or round."""

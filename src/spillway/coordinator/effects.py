@@ -59,7 +59,7 @@ class DiscardFiles:
 
     @property
     def names(self) -> list[str]:
-        """Returns the files by their names in the checkpoint."""
+        """The files by their names in the checkpoint."""
         return [*(f"runs/{name}" for name in self.runs), *self.manifests]
 
 

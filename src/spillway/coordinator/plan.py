@@ -60,12 +60,12 @@ class BatchPlan:
 
     @property
     def memory_bytes(self) -> tuple[int | None, ...]:
-        """Returns the bytes of state that each slot may have in memory; None: no limit."""
+        """The bytes of state that each slot may have in memory; None: no limit."""
         return self.note.memory_bytes
 
     @property
     def cleanup(self) -> tuple[int, ...]:
-        """Returns the groups whose missing results are due."""
+        """The groups whose missing results are due."""
         return self.note.cleanup
 
     def budget_of(self, slot: int) -> Budget | None:
@@ -82,17 +82,17 @@ class BatchPlan:
 
     @property
     def moves(self) -> tuple[GroupMove, ...]:
-        """Returns the moves in progress."""
+        """The moves in progress."""
         return self.note.moves
 
     @property
     def copies(self) -> Mapping[int, int]:
-        """Returns the groups whose rows also go to another slot, and which slot."""
+        """The groups whose rows also go to another slot, and which slot."""
         return copied(self.moves)
 
     @property
     def relocating(self) -> set[int]:
-        """Returns the slots in relocation mode."""
+        """The slots in relocation mode."""
         return busy(self.moves)
 
 

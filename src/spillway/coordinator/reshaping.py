@@ -1,7 +1,7 @@
 """The join shape of each slot, decided when a batch is committed (PLANS 1.2).
 
     shapes_of    the shapes of the next plan
-    reshape      the state after a commit, with the shapes that slots are to have from now on
+    reshape      the state after a commit, with the shapes of the slots from now on
 
 A shape is part of the log record and of the plan's note, so a repeated batch has the same shape.
 The results of a batch are the same in any shape.

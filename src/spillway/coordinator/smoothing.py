@@ -102,10 +102,10 @@ def _by_group(table: Sequence[int], held: Sequence[float], empty: Sequence[int])
 
 
 def _slowness(records: Mapping[int, SlotRecord], slots: int) -> list[float]:
-    """Returns the time per row in each slot, relative to the fastest; small differences are
-    ignored.
+    """Returns the time per row in each slot, relative to the fastest.
 
-    A slot's time includes its other work, so one that is less busy than most is not slow.
+    Small differences are ignored. A slot's time includes its other work, so one that is less busy
+    than most is not slow.
     """
     known = [records.get(slot) for slot in range(slots)]
     busy = [0.0 if one is None else one.busy_s for one in known]

@@ -29,15 +29,15 @@ class Terms:
 
     @property
     def streams(self) -> int:
-        """Returns the number of input streams."""
+        """The number of input streams."""
         return len(self.lateness_us)
 
     @property
     def copies(self) -> int:
-        """Returns the number of copies of a slice."""
+        """The number of copies of a slice."""
         return 1 if self.join is None else self.join.slicing.copies
 
     @property
     def buffer_bytes(self) -> int:
-        """Returns the bytes that may wait for groups in transit before batches wait for them."""
+        """The bytes that may wait for groups in transit before batches wait for them."""
         return parse_bytes("buffer", self.adapt.buffer)

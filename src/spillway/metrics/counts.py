@@ -2,8 +2,8 @@
 
     Probed(i, j)     rows of side i that looked for partners in side j, and the partners they found
     Sampled(i, j)    pairs of a few rows of stream i with rows of stream j, and those that matched
-    Judged(p)        pairs that predicate p was given, and those that passed
-    Spent(p)         pairs that predicate p was given, and the seconds that it took
+    Judged(p)        pairs that predicate p evaluated, and those that passed
+    Spent(p)         pairs that predicate p evaluated, and the seconds that it took
 
 A side has the numbers of its streams as its name ("0", "0+1"), a predicate any text. Only
 `key_text` and `key_of_text` know the text form. It is unambiguous: a word precedes the text of a

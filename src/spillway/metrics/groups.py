@@ -77,7 +77,7 @@ class GroupTable:
 
     @property
     def size(self) -> Ints:
-        """Returns the bytes of each group in memory, over all streams."""
+        """The bytes of each group in memory, over all streams."""
         return np.asarray(self.bytes.sum(axis=0), np.int64)
 
     @property
@@ -180,12 +180,12 @@ class GroupNews:
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
         return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought, now_s)
 
-    def took(self, rows: Ints) -> None:
+    def add_rows(self, rows: Ints) -> None:
         """Adds rows of each group that came into memory."""
         self.rows += rows
         self.inserted |= rows > 0
 
-    def produced(self, outputs: Ints) -> None:
+    def add_outputs(self, outputs: Ints) -> None:
         """Adds results of a piece of the batch."""
         self.outputs += outputs
         self.kept += outputs
@@ -197,7 +197,7 @@ class GroupNews:
             column[at] = 0
         self.spilled[at] = self.inserted[at] = False
 
-    def moved_out(self, groups: Iterable[int]) -> None:
+    def end_parts(self, groups: Iterable[int]) -> None:
         """Ends the part in memory of groups, and its output count."""
         at = list(groups)
         self.spilled[at] = True

@@ -31,27 +31,27 @@ class Commit(Protocol):
 
     @property
     def batch(self) -> int:
-        """Returns the batch."""
+        """The batch."""
 
     @property
     def round(self) -> int:
-        """Returns the number of the cleanup round after it; 0 for the batch itself."""
+        """The number of the cleanup round after it; 0 for the batch itself."""
 
     @property
     def watermark_us(self) -> int | None:
-        """Returns the watermark after it."""
+        """The watermark after it."""
 
     @property
     def pending(self) -> tuple[tuple[int, int], ...]:
-        """Returns the groups that miss results, and their bytes."""
+        """The groups that miss results, and their bytes."""
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Returns the changes to the state."""
+        """The changes to the state."""
 
     @property
     def moves(self) -> Sequence[object]:
-        """Returns the moves in progress."""
+        """The moves in progress."""
 
 
 def progress(

@@ -90,14 +90,12 @@ class SlotRecord:
 
     @property
     def held_rows(self) -> tuple[int, ...]:
-        """Returns the rows after the batch, per stream: in memory and on disk, where visitors look
-        too.
-        """
+        """Rows after the batch, per stream: in memory and on disk, where visitors look too."""
         return _added(self.state_rows, self.disk_rows)
 
     @property
     def held_bytes(self) -> tuple[int, ...]:
-        """Returns the bytes of `held_rows`."""
+        """The bytes of `held_rows`."""
         return _added(self.state_bytes, self.disk_bytes)
 
     def place(self, names: int) -> str:

@@ -78,7 +78,7 @@ class SlotView:
 
     @property
     def state_bytes(self) -> int:
-        """Returns state in memory and on disk."""
+        """State in memory and on disk."""
         return self.memory_bytes + self.disk_bytes
 
 
@@ -123,23 +123,21 @@ class ClusterView:
 
     @property
     def normal(self) -> tuple[SlotView, ...]:
-        """Returns the slots that may be ordered to adapt: those that are not adapting already."""
+        """The slots that may be ordered to adapt: those that are not adapting already."""
         return tuple(slot for slot in self.slots if slot.mode == NORMAL)
 
     @property
     def memory_bytes(self) -> int:
-        """Returns state in memory."""
+        """State in memory."""
         return sum(slot.memory_bytes for slot in self.slots)
 
     @property
     def state_bytes(self) -> int:
-        """Returns state in memory and on disk."""
+        """State in memory and on disk."""
         return sum(slot.state_bytes for slot in self.slots)
 
     @property
     def cluster_bytes(self) -> int | None:
-        """Returns the memory of all slots, M_cluster of DCAPE section 5.3; None if one has no
-        limit.
-        """
+        """Memory of all slots, M_cluster of DCAPE section 5.3; None if one has no limit."""
         limits = [slot.limit_bytes for slot in self.slots if slot.limit_bytes is not None]
         return sum(limits) if len(limits) == len(self.slots) else None

@@ -31,12 +31,12 @@ class Cumulative(ABC):
     @property
     @abstractmethod
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns what the state needs to know about the stream, and how its rows combine."""
+        """What the state needs to know about the stream, and how its rows combine."""
 
     @property
     @abstractmethod
     def untracked(self) -> str:
-        """Returns why groups cannot move by a parallel track; "" if they can."""
+        """Why groups cannot move by a parallel track; "" if they can."""
 
     @abstractmethod
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:

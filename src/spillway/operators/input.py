@@ -41,7 +41,7 @@ class StreamColumns:
 
     @property
     def shown(self) -> Sequence[int]:
-        """Returns the positions of the columns in results."""
+        """The positions of the columns in results."""
         return range(len(self.visible)) if self.read is None else self.read
 
     def struct(self, columns: Sequence[pa.Array]) -> pa.StructArray:

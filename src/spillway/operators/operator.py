@@ -7,12 +7,12 @@ once, for all operators: the state does what FLUX asks of each operator (section
 
 All of them implement `Operator`. An operator declares a capability by having its methods:
 
-    Additive     makes results of new rows as they come, with what is in memory (the equi-joins); a
-                 result is a combination of rows, and cleanup adds those between parts later
+    Additive     joins new rows with rows in memory as they come (the equi-joins); a result is a
+                 combination of rows, and cleanup adds those between parts later
     Cumulative   needs everything that came before (operators/cumulative.py)
     Tracking     is additive, and two slots can serve its groups for a while (state/slot/tracks.py)
-    Shadowing    is cumulative, and can keep rows for which another slot still answers
-    Making       stores rows of its own making, and fills in where they are lacking
+    Shadowing    is cumulative, and can keep rows whose results another slot still produces
+    Making       stores rows that it makes, and fills in missing ones
 
 An operator that is neither additive nor cumulative only stores rows, and visitors look for partners
 in them (operators/theta/sliced.py).
@@ -75,12 +75,12 @@ class Operator(Protocol):
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns what the state needs to know about each stored stream."""
+        """What the state needs to know about each stored stream."""
         ...
 
     @property
     def untracked(self) -> str:
-        """Returns why groups cannot move by a parallel track; "" if they can."""
+        """Why groups cannot move by a parallel track; "" if they can."""
         ...
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:

@@ -79,7 +79,7 @@ class GroupMove:
 
     @property
     def slots(self) -> tuple[int, int]:
-        """Returns both slots."""
+        """Both slots."""
         return self.sender, self.receiver
 
     def follower(self: _Move, move: int, now_s: float) -> _Move | None:
@@ -93,7 +93,7 @@ class GroupMove:
 
     @property
     def says(self) -> Message | None:
-        """Returns what the coordinator must say now; None after the end."""
+        """What the coordinator must say now; None after the end."""
         kind = self.sayings.get(self.phase)
         return None if kind is None else kind(self.move)
 

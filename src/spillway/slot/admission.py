@@ -1,10 +1,10 @@
 """Admission: decides at batch start what happens to the new rows of each group (its fate).
 
-    PARK      the group is on its way here: its rows wait for it, by move
-    SHADOW    another slot answers for the group: a cumulative operator keeps what it needs of the rows
+    PARK      the group is in transit to this slot: its rows wait for it, by move
+    SHADOW    another slot produces the results: a cumulative operator only keeps what it needs
     SPOOL     the group is closed in this batch: its rows wait for a later one (state/slot/spool.py)
-    TRACK     two slots serve the group: an additive operator makes what needs an old row of it
-    DEFER     the group has a part on disk: its rows are kept as a younger part, and results wait
+    TRACK     two slots serve the group: an additive operator produces results that need an old row
+    DEFER     the group has a part on disk: its rows form a younger part, and their results wait
     PROCESS   none of these
 
 The first fate that applies wins. All fates follow from the manifest and the job, before the slot
@@ -85,7 +85,7 @@ class Fates:
 
     @cached_property
     def ranges(self) -> dict[Fate, tuple[HashRange, ...]]:
-        """Returns the hash ranges of each fate that at least one group has."""
+        """The hash ranges of each fate that at least one group has."""
         return {
             Fate(fate): group_ranges(
                 np.flatnonzero(self.of_group == fate).tolist(), len(self.of_group)

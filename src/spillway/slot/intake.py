@@ -64,11 +64,11 @@ class Intake:
         self._keep = keep or state.add_made
         self._made_bytes = made_bytes
 
-    # Rows come
+    # Input
 
     def admit(self, deltas: Deltas) -> Iterator[Cut]:
         """Takes new rows of the batch; returns those that can be processed now."""
-        assert self._admission is not None, "admission of rows before the batch has begun"
+        assert self._admission is not None, "rows came before the batch began"
         self._state.news.brought += self._admission.brought(deltas)
         cut = self._admission.arriving.cut(deltas)
         self._park(cut.get(Fate.PARK, ()), self._admission)
@@ -105,7 +105,7 @@ class Intake:
         for found in self._state.staging.take():
             yield self._fates.cut([empty_rows() if rows is None else rows for rows in found])
 
-    # Rows are processed
+    # Processing
 
     def results(self, cut: Cut) -> Results:
         """Yields the results of rows that are ready; returns what to add to the state."""
@@ -128,7 +128,7 @@ class Intake:
         """Adds what `results` returned to the state, with the measurements."""
         for stream, rows in enumerate(kept):
             self._state.add(stream, rows)
-        self._state.news.produced(self._stats.take_outputs())
+        self._state.news.add_outputs(self._stats.take_outputs())
 
     def _process(self, due: Deltas) -> Results:
         operator = self._operator

@@ -37,7 +37,7 @@ class Meter:
             self.busy_s += time.perf_counter() - wall
             self.cpu_s[name] = self.cpu_s.get(name, 0.0) + time.thread_time() - cpu
 
-    def metered(
+    def measure(
         self, name: str, batches: Generator[pa.RecordBatch, None, _T]
     ) -> Generator[pa.RecordBatch, None, _T]:
         """Yields the batches; counts the time to produce them, not the time to consume them."""
@@ -81,7 +81,7 @@ class Tally:
             if newest is not None and (seen is None or newest > seen):
                 self.max_times[stream] = newest
 
-    def counted(
+    def count(
         self, batches: Generator[pa.RecordBatch, None, _T]
     ) -> Generator[pa.RecordBatch, None, _T]:
         """Yields the batches and counts their rows."""

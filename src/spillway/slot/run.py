@@ -63,7 +63,7 @@ class Guests(Protocol):
 
     @property
     def copied(self) -> tuple[HashRange, ...]:
-        """Returns the hashes of rows that stay here but are counted elsewhere."""
+        """The hashes of rows that stay here but are counted elsewhere."""
         ...
 
     def admit(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
@@ -128,11 +128,11 @@ class SlotBatch:
         """Carries out the orders: groups come and go, and none spills meanwhile."""
         intake = Intake(self._state, self._attempt.operator, self._stats)
         moved = self._transit.before_batch(intake)
-        yield from self._tally.counted(self._meter.metered("operator", moved))
+        yield from self._tally.count(self._meter.measure("operator", moved))
 
     def _clean_up(self) -> Iterator[pa.RecordBatch]:
         cleaned = self._keeper.before_batch(self._job.watermark_us, self._job.cleanup)
-        yield from self._tally.counted(self._meter.metered("cleanup", cleaned))
+        yield from self._tally.count(self._meter.measure("cleanup", cleaned))
 
     def _expire_and_fill(self) -> None:
         with self._meter.phase("store"):
@@ -185,8 +185,8 @@ class SlotBatch:
     def _process(self, cut: Cut, intake: Intake) -> Iterator[pa.RecordBatch]:
         """Yields the results of rows, adds the rows to the state, and checks memory."""
         self._tally.processed += rows_of(cut)
-        results = self._meter.metered("operator", intake.results(cut))
-        kept = yield from self._tally.counted(results)
+        results = self._meter.measure("operator", intake.results(cut))
+        kept = yield from self._tally.count(results)
         self._attempt.reach("before-runs")
         with self._meter.phase("store"):
             intake.add(kept)
@@ -204,8 +204,8 @@ class SlotBatch:
     def _let_guests_look(self) -> Iterator[pa.RecordBatch]:
         """Yields what guests find, when the state has all rows that stay."""
         if self._guests is not None:
-            found = self._meter.metered("operator", self._guests.results(self._state, self._stats))
-            yield from self._tally.counted(found) if self._guests.complete else found
+            found = self._meter.measure("operator", self._guests.results(self._state, self._stats))
+            yield from self._tally.count(found) if self._guests.complete else found
 
     def _commit(self) -> tuple[str, Manifest]:
         """Writes the manifest; returns its name and its content."""

@@ -68,7 +68,7 @@ class Visitors:
 
     @property
     def copied(self) -> tuple[HashRange, ...]:
-        """Returns the hashes of copies: a row is counted at its first copy."""
+        """The hashes of copies: a row is counted at its first copy."""
         return self._join.slicing.beyond_first
 
     def admit(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
@@ -87,7 +87,7 @@ class Visitors:
                 if rows is not None:
                     left = of_rows(source, rows, self._join.streams)
                     yield from self._join.step(left, state, self._probing, stats)
-        state.news.produced(stats.take_outputs())
+        state.news.add_outputs(stats.take_outputs())
 
     def _looking(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Returns the rows that look for partners here."""
@@ -156,7 +156,7 @@ class LaterVisit:
     def run(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields what the combinations find, and the manifest name if they go on."""
         job, join, meter = self.job, self.join, Meter()
-        name, batches = named(rows, self.store.disk.root)
+        name, batches = find_manifest(rows, self.store.disk.root)
         if name is None:
             raise StateError(
                 f"slot {job.slot} did not receive the name of its manifest of batch {job.batch}",
@@ -166,7 +166,7 @@ class LaterVisit:
                 ),
             )
         stats, out = OperatorStats(job.groups), 0
-        for result in meter.metered("operator", self._found(name, batches, stats)):
+        for result in meter.measure("operator", self._found(name, batches, stats)):
             out += result.num_rows if self.last else 0
             yield result
         if not self.last:
@@ -195,7 +195,7 @@ class LaterVisit:
         )
 
 
-def named(
+def find_manifest(
     rows: Iterable[pa.RecordBatch], folder: Path
 ) -> tuple[str | None, Iterator[pa.RecordBatch]]:
     """Finds the row that names the manifest; returns the name and all rows.

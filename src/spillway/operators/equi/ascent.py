@@ -8,11 +8,10 @@ are
 Equation 1 of DCAPE-TR. The new combinations of a node are new rows to its parent. So one pass has
 three uses:
 
-    a batch        S is the state, and the new rows of the streams are given
-    cleanup        S is two parts of the state, no row is new, and every node has, with what is new
-                   below it, the combinations of children of one part with children of the other
-    a missing      S is nothing, and all there is of the states that it is made of is given
-    state
+    a batch          S is the state, and the input is the new rows of the streams
+    cleanup          S is two parts of the state, and no row is new; every node adds the combinations
+                     of children of one part with children of the other
+    a missing state  S is empty, and the input is all rows of the states that it is made from
 
 A pass makes combinations in pieces of bounded size. It sorts a piece, keeps it and joins it upwards
 at once. So a pass holds one piece of each kind per level, however many combinations a hot key has.

@@ -66,7 +66,7 @@ class Filling:
 
     @property
     def needed(self) -> list[str]:
-        """Returns the existing states that some node is made from."""
+        """The existing states that some node is made from."""
         return sorted(frozenset().union(*self.recipes))
 
     def step(self, there: Sequence[Segments], budget: Budget, share: float) -> Step:

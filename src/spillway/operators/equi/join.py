@@ -49,12 +49,12 @@ class JoinOperator:
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: without a window, rows count for ever."""
+        """Why there is no parallel track: without a window, rows count for ever."""
         return unbounded(self.streams)
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layouts: rows are stored as they come."""
+        """The layouts: rows are stored as they come."""
         return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
 
     def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:

@@ -82,7 +82,7 @@ class TreeOperator:
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layouts: the streams as they come, then the intermediate states."""
+        """The layouts: the streams as they come, then the intermediate states."""
         return tuple(state.layout for state in self.states)
 
     def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:
@@ -108,7 +108,7 @@ class TreeOperator:
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: without a window, rows count for ever."""
+        """Why there is no parallel track: without a window, rows count for ever."""
         return unbounded(self.streams)
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:

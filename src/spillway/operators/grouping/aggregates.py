@@ -90,7 +90,7 @@ class Aggregate:
 
     @property
     def result_type(self) -> pa.DataType:
-        """Returns the type of the results."""
+        """The type of the results."""
         if self.function in ("min", "max", "first", "last"):
             return self.type
         if self.function == "count":

@@ -69,7 +69,7 @@ class DedupOperator(Cumulative):
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: each decision depends on the one before.
+        """Why there is no parallel track: each decision depends on the one before.
 
         In tumbling windows a decision concerns only rows of one window, which ends.
         """
@@ -81,7 +81,7 @@ class DedupOperator(Cumulative):
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layout: keys, the time or window start if any, and the row while it waits."""
+        """The layout: keys, the time or window start if any, and the row while it waits."""
         time = None if self.stream.time is None else len(self._key_at)
         return (StreamLayout(self.stream.name, time, self.stream.window_us),)
 

@@ -55,12 +55,12 @@ class GroupByOperator(Cumulative):
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: a result covers all rows."""
+        """Why there is no parallel track: a result covers all rows."""
         return "a result covers all rows that ever came: there is no window"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layout: keys and partials."""
+        """The layout: keys and partials."""
         return (StreamLayout(self.stream.name, combine=self.combine),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:

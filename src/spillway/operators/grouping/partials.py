@@ -58,7 +58,7 @@ class Partial(Protocol):
 
     @property
     def width(self) -> int:
-        """Returns its number of columns."""
+        """Its number of columns."""
         ...
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:

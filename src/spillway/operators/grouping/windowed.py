@@ -4,7 +4,7 @@ The rows of a key have the order (batch, time, content), whatever order they arr
 (kernels/ordering.py). A row sees itself and, of the earlier rows in that order,
 
     LastRows(k)   the last k - 1
-    Within        those with a time in (t - range, t], t being its own time
+    Within        those with a time in (t - range, t], where t is its own time
 
 and its statistic covers what it sees. In per-row mode every row gives one result, as in FLUX. In
 update mode a batch gives one result per key that it touched: that of the key's last row in the
@@ -84,14 +84,14 @@ class WindowedOperator(Cumulative):
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: the last rows stay until others come."""
+        """Why there is no parallel track: the last rows stay until others come."""
         if isinstance(self.window, Within):
             return ""
         return "the last rows of a key stay until newer ones come, however long that takes"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layout: the columns of the stream, and the batch."""
+        """The layout: the columns of the stream, and the batch."""
         combine = self.combine if isinstance(self.window, LastRows) else None
         stream = self.stream
         return (StreamLayout(stream.name, stream.time, stream.window_us, combine),)

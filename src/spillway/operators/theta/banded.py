@@ -45,7 +45,7 @@ class Ordered:
 
     @property
     def size_bytes(self) -> int:
-        """Returns its bytes: a position and a number for each row, including NaN."""
+        """Its bytes: a position and a number for each row, including NaN."""
         return 12 * len(self.which)
 
 
@@ -80,7 +80,7 @@ class Orders:
 
     @property
     def size_bytes(self) -> int:
-        """Returns the bytes kept."""
+        """The bytes kept."""
         return sum(one.size_bytes for some in self._kept.values() for one in some.values())
 
     def of(self, data: RunData, at: int) -> Ordered | None:

@@ -34,7 +34,7 @@ class Pieces:
 
     @property
     def rows(self) -> int:
-        """Returns the number of rows of all pieces."""
+        """The number of rows of all pieces."""
         return int((self.ends - self.begins).sum())
 
     @property
@@ -61,7 +61,7 @@ class Pieces:
 
     @cached_property
     def _held(self) -> Positions:
-        """Returns the rows in all pieces before each, and the total."""
+        """The rows in all pieces before each, and the total."""
         return np.concatenate([[0], np.cumsum(self.ends - self.begins)])
 
     def _before(self, rows: Positions) -> Positions:

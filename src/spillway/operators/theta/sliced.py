@@ -66,7 +66,7 @@ class Probing:
 
     @property
     def visit_count(self) -> int:
-        """Returns the number of visits to each slot in a batch."""
+        """The number of visits to each slot in a batch."""
         return len(self.orders) - 1
 
     def sources_at(self, slot: int) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ class SlicedJoin:
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Returns the layouts: rows as they come, followed by their batch number."""
+        """The layouts: rows as they come, followed by their batch number."""
         return tuple(
             StreamLayout(
                 s.name, s.time, s.window_us, over=partial(self.slicing.over, at), visited=True
@@ -122,7 +122,7 @@ class SlicedJoin:
 
     @property
     def untracked(self) -> str:
-        """Returns why there is no parallel track: rows find a slice even while it moves."""
+        """Why there is no parallel track: rows find a slice even while it moves."""
         return "rows visit all slots, and find a slice wherever it is"
 
     def step(

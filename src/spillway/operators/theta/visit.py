@@ -210,7 +210,7 @@ class Visit:
         least, most = data.derived("marks", lambda: (int(marks.min()), int(marks.max())))
         return None if least >= self._before else most >= self._before
 
-    # Where candidates are
+    # Candidates
 
     def _by_time(self, pieces: Pieces) -> _ByTime:
         """Returns candidates by place."""
@@ -287,7 +287,7 @@ class Visit:
         stream = next(one for one in self._streams if one.name == column.stream)
         return stream.visible.index(column.name)
 
-    # What passes
+    # Matches
 
     def _passed(
         self,

@@ -1,10 +1,10 @@
 """FLUX's global policies: groups move one by one until slots are equally busy or equally full.
 
-    load     utilisation is levelled: the busiest slot gives to the idlest, the next to the next, towards
+    load     levels utilisation: the busiest slot gives to the idlest, the next to the next, towards
              the middle, one group for each pair (section 5.3)
-    memory   the same by excess memory, which is negative where state has no room (6.2)
-    hybrid   by memory while anything is on disk, since that is what makes results late; else by load,
-             and then no group goes where it has no room (6.4)
+    memory   the same by excess memory, which is negative if state does not fit (6.2)
+    hybrid   by memory while anything is on disk, because that makes results late; else by load, but
+             no group moves to a slot where it does not fit (6.4)
 
 They work in rounds: collect statistics, decide on moves, carry them out, collect again
 (policies/cluster/collection.py).

@@ -1,9 +1,8 @@
 """Chooses the protocol of a move: send the state, or use a parallel track (PLANS 5.3).
 
-    mslb    the state travels, what the receiver's plan has no use for is dropped, and what it lacks is
-            made again
-    ptlb    no state travels; sender and receiver both process the new rows until the old ones are gone
-    auto    what costs less, for each move
+    mslb    sends the state; the receiver drops states that its plan lacks, and makes missing ones
+    ptlb    sends no state; sender and receiver both process the new rows until the old ones are gone
+    auto    uses the cheaper one, for each move
 
 Both costs are seconds of work. Sending state costs its bytes. A parallel track costs the sender's
 further work for the groups: their share of its load, for as long as an old row counts. That is a

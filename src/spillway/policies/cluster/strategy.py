@@ -3,14 +3,14 @@
     none            never
     spill-only      slots spill at their limits, nothing moves
     relocate-only   state moves from full slots to empty ones, nothing spills
-    lazy-disk       both: it moves while slots differ, and spills where that was not enough
+    lazy-disk       both: state moves while slots differ, and slots spill if that is not enough
                     (DCAPE Algorithm 1)
-    active-disk     and where slots are alike, the least productive one is told to spill (Algorithm 2)
-    global-disk     and where slots are alike and all of them are about to be full, the least
-                    productive groups of all slots spill
+    active-disk     also: if slots are alike, the least productive one must spill (Algorithm 2)
+    global-disk     also: if slots are alike and all of them are almost full, the least productive
+                    groups of all slots spill
     flux-load       groups move from busy slots to idle ones, one at a time (FLUX 5.3)
-    flux-memory     they move from slots that have too little memory to those that have most (6.2)
-    flux-hybrid     the second while something is on disk, else the first (6.4)
+    flux-memory     groups move from slots short of memory to those with the most (6.2)
+    flux-hybrid     flux-memory while something is on disk, else flux-load (6.4)
 
 A strategy says how much; the slot's controller chooses the groups. One evaluation names a slot at
 most once, and only slots in normal mode. The paper has one pair of sender and receiver; here every

@@ -109,12 +109,12 @@ class Tuner:
 
     @property
     def delta_min_s(self) -> float:
-        """Returns the minimum time to collect statistics."""
+        """The minimum time to collect statistics."""
         return min(MOST_S, max(self.floor_s, self.seen_s))
 
     @property
     def imbalance(self) -> float:
-        """Returns the ratio of two slots at which a group moves: th_imb."""
+        """The ratio of two slots at which a group moves: th_imb."""
         # A move gains at most half of the pair's difference: (1 - 1/r)/2.
         needed = min(0.9, 2 * _MARGIN * self.cost_s / self.lasts_s)
         return min(max(1 / (1 - needed), 1 + self.noise), 1 + _MOST_DIFFERENCE)
@@ -267,7 +267,7 @@ class GapTuner:
 
     @property
     def t_gap_s(self) -> float:
-        """Returns the seconds between turns."""
+        """The seconds between turns."""
         return self.factor * self.read_s
 
     def observe(self, read_s: float, waiting_bytes: int, utilisation: float) -> GapTuner:

@@ -1,11 +1,11 @@
 """The local controller of a slot, and its victim policies: which groups spill first.
 
     least-productive   fewest outputs per byte first (DCAPE section 3)
-    most-productive    the other end, to compare with
-    largest            most bytes first, as XJoin does
+    most-productive    the opposite, for comparison
+    largest            most bytes first, like XJoin
     random             a seeded draw
-    inactive           without a row for the longest time first, if that is long enough; then the
-                       least productive (DCAPE-TR 4.3)
+    inactive           longest without a row first, if that is long enough; then the least productive
+                       (DCAPE-TR 4.3)
 
 A policy only orders the groups; it does not decide how many go. All are pure: the same statistics
 give the same order, also in a replayed batch.

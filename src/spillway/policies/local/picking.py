@@ -1,10 +1,10 @@
 """Picks the one group to move, when the coordinator asks for one (FLUX 5.3, 6.2).
 
-    load   the group that leaves the busier of both least busy: the busiest that has at most the share
-           that would level them, or the idlest that has more, if the receiver does not become nearly as
-           busy with it as the sender is now
-    size   the largest group with at most the bytes asked for; where none is that small, the smallest
-           that the receiver has room for
+    load   the group that makes the busier of both least busy: the busiest group with at most the
+           share that would level them, or the idlest with more, if the receiver then stays clearly
+           less busy than the sender is now
+    size   the largest group with at most the bytes asked for; if none is that small, the smallest
+           that fits at the receiver
 
 FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may
 reverse the pair. Here a pick by load reverses a pair only if the receiver ends clearly below what

@@ -40,7 +40,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """Returns its work time for the rows of a batch."""
+        """Its work time for the rows of a batch."""
         return self.brought_rows / self.rows_per_s
 
     def blended(self, newer: Pace) -> Pace:

@@ -9,9 +9,9 @@ model (`ring.in_batches`): its work is that of all its rows, its response is its
 besides slot work counts as hops. Then the model wants more slots while comparing dominates a batch,
 and fewer while the exchange does. It ignores two things:
 
-    a batch has a part that no slot has a share in, which counts as hops; so rings are rather short
-    hops and work of a batch follow upon each other, where a ring does both at once; the model takes the
-    larger of the two, so it may be wrong by a factor of two, the same one for all lengths nearly
+    a part of a batch runs in no slot, and counts as hops; so the rings are rather short
+    hops and work of a batch follow each other, while a ring does both at once; the model takes the
+    larger of the two, so it may be wrong by up to a factor of two, almost the same for all lengths
 
 Slots of a batch engine are never more than busy: when they fall behind, batches grow. So slots
 count as behind when they work for almost all of the time between batches.
@@ -71,7 +71,7 @@ class Length:
 
     @property
     def decided(self) -> Resize | None:
-        """Returns the change that is due, if any."""
+        """The change that is due, if any."""
         return self.wanted if abs(self.times) >= PATIENCE else None
 
     def rested(self) -> Length:

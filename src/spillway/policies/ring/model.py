@@ -5,7 +5,7 @@ meets rows_k = λW rows of the next stream. Each pair takes T_j, and the fractio
 them matches. So coming_k partial combinations reach step k (coming_1 = 1 is the row itself), and
 
     probing     Σ coming_k rows_k T_j                                              in L_C of Equation 1
-    passing on  T_s N Σ coming_k: all that comes to a step goes round the ring     in L_PSP of Equation 1
+    passing on  T_s N Σ coming_k: all that reaches a step goes round the ring      in L_PSP of Equation 1
 
 The paper prints Equation 1 with the selectivity of step k in its own term, so with matches in the
 place of pairs. Its Equation 2 follows only from pairs, and every pair is compared. So the model
@@ -54,12 +54,12 @@ class ProbeStep:
 
     @property
     def found(self) -> float:
-        """Returns the matches of one row or partial combination."""
+        """The matches of one row or partial combination."""
         return self.rows * self.selectivity
 
     @property
     def work_s(self) -> float:
-        """Returns the CPU time to compare it with all rows."""
+        """The CPU time to compare it with all rows."""
         return self.rows * self.pair_s
 
 
@@ -74,7 +74,7 @@ class Source:
 
     @property
     def coming(self) -> tuple[float, ...]:
-        """Returns what reaches each step for one row; the last number is its results.
+        """What reaches each step for one row; the last number is its results.
 
         Example:
             >>> Source("a", 1.0, (ProbeStep("b", 10, 0.2, 1.0), ProbeStep("c", 10, 0.3, 1.0))).coming
@@ -87,12 +87,12 @@ class Source:
 
     @property
     def probing_s(self) -> float:
-        """Returns the CPU time of all comparisons of one row: the third part of L_C."""
+        """The CPU time of all comparisons of one row: the third part of L_C."""
         return sum(n * step.work_s for n, step in zip(self.coming, self.steps, strict=False))
 
     @property
     def passed(self) -> float:
-        """Returns what goes round the ring for one row, including itself."""
+        """What goes round the ring for one row, including itself."""
         return sum(self.coming[:-1])
 
 

@@ -63,7 +63,7 @@ class Predicate:
 
     @property
     def rank(self) -> float:
-        """Returns the rank; low ranks go first: they drop many pairs at little cost."""
+        """The rank; low ranks go first: they drop many pairs at little cost."""
         return (self.selectivity - 1.0) / max(self.pair_s, 1e-12)
 
     def joins(self, streams: frozenset[str], other: str) -> bool:

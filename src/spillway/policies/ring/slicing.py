@@ -2,12 +2,12 @@
 
 A slice is a group: it is built where the routing says, stays there, and expires with its window.
 
-    smoothing    slices to come, which are still empty, go to the slots with the least work
-    passive      the same over another number of slots: a new slot gets slices to come, one that is to
-                 go gets none, and after a window it has none; nothing is moved
-    aggressive   slices move at once, by the moves that any change of the number of slots makes
-                 (policies/cluster/scaling.py); the paper stops the ring for them, here rows of the
-                 slices that move wait, and others do not
+    smoothing    future slices, which are still empty, go to the slots with the least work
+    passive      the same over another slot count: a new slot gets future slices, a retiring one gets
+                 none and is empty after a window; nothing moves
+    aggressive   slices move at once, like groups at any change of the slot count
+                 (policies/cluster/scaling.py); the paper stops the ring for them, here only rows of
+                 the moving slices wait
 
 The paper's slots are neighbours on a ring: slices shift from each to the next, and a count limits
 what a slot keeps before it shifts. Here a slice need not be next to the one before. So the policy

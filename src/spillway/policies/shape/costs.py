@@ -79,7 +79,7 @@ class JoinRates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the names of the streams."""
+        """The names of the streams."""
         return tuple(stream.name for stream in self.streams)
 
 

@@ -35,7 +35,7 @@ class ShapeRules:
 
     @property
     def enter_bytes(self) -> float | None:
-        """Returns the bytes that the states of a new shape may take; None: no limit."""
+        """The bytes that the states of a new shape may take; None: no limit."""
         return None if self.room_bytes is None else self.room_bytes * (1 - self.margin)
 
 

@@ -135,12 +135,12 @@ class Shaping:
 
     @cached_property
     def fixed(self) -> Shape | None:
-        """Returns the fixed shape of all slots; None: it is chosen."""
+        """The fixed shape of all slots; None: it is chosen."""
         return flat(self.names) if self.kind == NWAY else self.given
 
     @cached_property
     def first(self) -> Shape:
-        """Returns the initial shape of a slot."""
+        """The initial shape of a slot."""
         if self.fixed is not None:
             return self.fixed
         return left_deep(self.names) if self.kind == TREE else flat(self.names)

@@ -87,7 +87,7 @@ class Shelf:
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
 
-    def opened(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
+    def open(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
         """Opens the slices of some layers."""
         return [self.segment(stream, piece) for piece in slices(layers)]
 
@@ -104,7 +104,7 @@ class Shelf:
         """Returns the rows and bytes of each group in some layers."""
         bounds = group_bounds(self.groups)
         rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
-        for s in self.opened(stream, layers):
+        for s in self.open(stream, layers):
             more = s.data.group_sizes(bounds, s.begin, s.end)
             rows += more[0]
             sizes += more[1]
@@ -117,7 +117,7 @@ class Shelf:
         rows, sizes = [], []
         for stream in range(len(self.layouts)):
             mine = [stack[stream] for stack in stacks if stream < len(stack)]
-            found = [s for layers in mine for s in self.opened(stream, layers)]
+            found = [s for layers in mine for s in self.open(stream, layers)]
             rows.append(sum(s.rows for s in found))
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)
@@ -194,7 +194,7 @@ class Shelf:
         slices = []
         for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
             ranges = group_ranges(few, self.groups)
-            found = self.opened(stream, cut_layers(layers, ranges))
+            found = self.open(stream, cut_layers(layers, ranges))
             if rows := [s.batch() for s in found if s.rows]:
                 whole = HashRange(ranges[0].lo, ranges[-1].hi)
                 kept = self.merged(stream, rows, waiting)

@@ -92,19 +92,19 @@ class RunData:
 
     @cached_property
     def payload(self) -> pa.RecordBatch:
-        """Returns the rows without their hash."""
+        """The rows without their hash."""
         return self.batch.select(self.batch.schema.names[1:])
 
     @cached_property
     def times(self) -> NDArray[np.int64] | None:
-        """Returns event times in microseconds, if the query has a window."""
+        """Event times in microseconds, if the query has a window."""
         if self.time_column is None:
             return None
         return as_numpy(self.batch.column(1 + self.time_column), np.int64)
 
     @cached_property
     def time_span(self) -> tuple[int, int]:
-        """Returns the least and the largest event time; the rows must have times."""
+        """The least and the largest event time; the rows must have times."""
         assert self.times is not None
         return int(self.times.min()), int(self.times.max())
 
@@ -116,7 +116,7 @@ class RunData:
 
     @cached_property
     def index(self) -> Index:
-        """Returns the lookup index, built at the first probe."""
+        """The lookup index, built at the first probe."""
         base, shift = index_shape(self.h)
         first, present = bucket_index(self.h, base, shift)
         return Index(first, present, base, shift)

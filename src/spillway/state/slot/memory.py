@@ -35,7 +35,7 @@ class Memory:
 
     def held_bytes(self) -> int:
         """Returns the exact bytes of the probed rows."""
-        found = (self._shelf.opened(stream, layers) for stream, layers in enumerate(self.layers))
+        found = (self._shelf.open(stream, layers) for stream, layers in enumerate(self.layers))
         return sum(s.bytes for segments in found for s in segments)
 
     def sizes(self) -> tuple[Ints, Ints]:
@@ -122,7 +122,7 @@ class Memory:
     def _wasted_bytes(self, stream: int, layer: Layer) -> int:
         """Returns the bytes of removed rows in the layer's files."""
         runs = {piece.run.name: piece.run for piece in layer.slices}
-        left = sum(s.rows for s in self._shelf.opened(stream, [layer]))
+        left = sum(s.rows for s in self._shelf.open(stream, [layer]))
         total = sum(run.rows for run in runs.values())
         return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
 

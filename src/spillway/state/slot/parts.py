@@ -62,12 +62,12 @@ class Parts:
         #: Groups that may miss results between their parts.
         self.pending = self.missing_in(table)
 
-    # What is there
+    # Contents
 
     def probed(self, stream: int) -> list[Segment]:
         """Returns all layers that new rows probe: memory, and what this batch spilled."""
         leaving = self._leaving.streams[stream] if self._leaving else ()
-        return self._shelf.opened(stream, (*self._memory.layers[stream], *leaving))
+        return self._shelf.open(stream, (*self._memory.layers[stream], *leaving))
 
     def stacks(self) -> list[Sequence[tuple[Layer, ...]]]:
         """Returns the layers of all streams for each part, memory first."""
@@ -84,7 +84,7 @@ class Parts:
         stacks = [*(generation.streams for generation in self.generations), self._memory.layers]
         cut = [[cut_layers(layers, [hull]) for layers in stack] for stack in stacks]
         parts = [
-            [_alone(self._shelf.opened(stream, layers)) for stream, layers in enumerate(stack)]
+            [_alone(self._shelf.open(stream, layers)) for stream, layers in enumerate(stack)]
             for stack in cut
         ]
         return [part for part in parts if any(part)]
@@ -98,7 +98,7 @@ class Parts:
 
     @property
     def deferred(self) -> NDArray[np.bool_]:
-        """Returns the groups with a part on disk from an earlier batch.
+        """The groups with a part on disk from an earlier batch.
 
         Their rows in memory have not met that part. With a cumulative operator, these rows wait for
         their results.
@@ -136,7 +136,7 @@ class Parts:
         assert self._leaving is None, "groups that spill keep their gaps"
         self._memory.fill(filled)
 
-    # Which miss results
+    # Missing results
 
     def missing_in(self, table: GroupTable) -> set[int]:
         """Returns the groups of a table that may miss results between their parts."""
@@ -164,7 +164,7 @@ class Parts:
                         due |= {g for g in generation.groups if first <= g <= last}
         return sorted(due & self.pending)
 
-    # What becomes of them
+    # Changes
 
     def keep_on_disk(self, stream: int, data: RunData) -> Segment:
         """Adds rows made from groups that `settle` is about to merge on disk."""
@@ -203,7 +203,7 @@ class Parts:
             self._leaving = united(number, [self._leaving, more] if self._leaving else [more])
         # A part without rows misses none.
         self._memory.gaps = gaps_outside(gaps, ranges)
-        self._news.moved_out(victims)
+        self._news.end_parts(victims)
 
     def seal(self) -> None:
         """Ends the generation of this batch: later rows of its groups follow them to disk."""
@@ -275,7 +275,7 @@ class Parts:
         """Adds the parts on disk of groups that had nothing here."""
         self.generations = by_number([*self.generations, *generations])
 
-    # How
+    # Internals
 
     def _all(self) -> list[Generation]:
         return [*self.generations, self._leaving] if self._leaving else self.generations
@@ -287,7 +287,7 @@ class Parts:
 
     def _open_into(self, found: list[list[Segment]], streams: Sequence[Sequence[Layer]]) -> None:
         for stream, layers in enumerate(streams):
-            found[stream] += _alone(self._shelf.opened(stream, layers))
+            found[stream] += _alone(self._shelf.open(stream, layers))
 
     def _settle_made(self, chosen: Sequence[int]) -> None:
         """Turns the rows made for groups that end on disk into one more generation."""

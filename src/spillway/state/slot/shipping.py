@@ -50,7 +50,7 @@ def parcels(departure: Departure, groups: int) -> list[Parcel]:
     return found
 
 
-def packed(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[bytes]:
+def pack(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[bytes]:
     """Yields the rows of a parcel, sorted, in pieces."""
     slices = (piece for layer in parcel.layers for piece in layer.slices)
     segments = [_segment(piece, time_column, store) for piece in slices]

@@ -39,7 +39,7 @@ class Spooler:
 
     @property
     def streams(self) -> tuple[tuple[Layer, ...], ...]:
-        """Returns the layers of waiting rows for each input stream."""
+        """The layers of waiting rows for each input stream."""
         return tuple(self._layers)
 
     @property
@@ -51,7 +51,7 @@ class Spooler:
 
     @property
     def since_s(self) -> Floats:
-        """Returns since when rows of each group wait; now, for groups without waiting rows."""
+        """Since when rows of each group wait; now, for groups without waiting rows."""
         found = np.full(self._shelf.groups, self._now_s)
         found[list(self._since_s)] = list(self._since_s.values())
         return found

@@ -96,7 +96,7 @@ class SlotState:
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
 
-    # What is there
+    # Contents
 
     def segments(self, stream: int) -> list[Segment]:
         """Returns all segments that new rows probe: memory, and what this batch spilled."""
@@ -108,7 +108,7 @@ class SlotState:
         for part in self._departures:
             stacks += [part.streams, *(generation.streams for generation in part.generations)]
         stacks += [part.streams for part in self._parked] + [self.spooler.streams]
-        found = [self._shelf.opened(stream, stack[stream]) for stack in stacks]
+        found = [self._shelf.open(stream, stack[stream]) for stack in stacks]
         return [segment for some in found for segment in some if segment.rows]
 
     def table(self) -> GroupTable:
@@ -117,12 +117,12 @@ class SlotState:
 
     @property
     def written(self) -> set[str]:
-        """Returns every run this attempt has written, including those it has merged away."""
+        """Every run this attempt has written, including those it has merged away."""
         return self._shelf.written
 
     @property
     def layer_counts(self) -> tuple[int, ...]:
-        """Returns the layers per stream: how many places a probe looks into."""
+        """The layers per stream: how many places a probe looks into."""
         return tuple(len(layers) for layers in self.memory.layers)
 
     @property
@@ -130,7 +130,7 @@ class SlotState:
         """Returns, for each made stream, where it is missing in what new rows probe."""
         return self.parts.gaps
 
-    # What a batch does
+    # Changes of a batch
 
     def add(self, stream: int, data: RunData) -> None:
         """Adds the sorted rows of the batch as a new layer."""
@@ -139,7 +139,7 @@ class SlotState:
 
     def add_made(self, stream: int, data: RunData) -> Segment:
         """Adds sorted rows that the operator made from rows of the batch, and opens them."""
-        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.keep(stream, data)
 
     def keep(self, stream: int, data: RunData) -> Segment:
@@ -187,7 +187,7 @@ class SlotState:
             self.memory.layers[stream] = merged(stream, layers, self.delta_rows[stream])
         self.tracker.compact(merged)
 
-    # What moves
+    # Moves
 
     def depart(self, move: int, chosen: Collection[int]) -> None:
         """Removes groups from everything that is probed; their rows no longer change."""
@@ -219,7 +219,7 @@ class SlotState:
         found: list[RunData | None] = []
         everything = np.ones(self.groups, np.bool_)
         for stream, layers in enumerate(parked.streams):
-            rows = [s.batch() for s in self._shelf.opened(stream, layers)]
+            rows = [s.batch() for s in self._shelf.open(stream, layers)]
             whole = self._shelf.merged(stream, rows, everything) if rows else None
             time_column = self.layouts[stream].time_column
             found.append(None if whole is None else RunData(whole, time_column))
@@ -266,7 +266,7 @@ class SlotState:
 
     @property
     def tracked(self) -> tuple[int, ...]:
-        """Returns the groups that another slot also serves."""
+        """The groups that another slot also serves."""
         return self.tracker.track.groups if self.tracker.track else ()
 
     def follow(self, stream: int, data: RunData) -> None:
@@ -276,7 +276,7 @@ class SlotState:
 
     def follow_made(self, stream: int, data: RunData) -> Segment:
         """Keeps sorted rows that the operator made only from new rows, and opens them."""
-        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.tracker.add(stream, data)
 
     def rejoin(self) -> None:
@@ -297,7 +297,7 @@ class SlotState:
 
     @property
     def parked_bytes(self) -> int:
-        """Returns the bytes of rows that wait for their groups."""
+        """The bytes of rows that wait for their groups."""
         stacks = [part.streams for part in self._parked]
         return sum(self._shelf.totals(stacks)[1])
 

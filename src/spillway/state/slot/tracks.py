@@ -52,7 +52,7 @@ class Tracker:
 
     @property
     def ranges(self) -> tuple[HashRange, ...]:
-        """Returns the hashes of its groups."""
+        """The hashes of its groups."""
         return group_ranges(self.track.groups, self._shelf.groups) if self.track else ()
 
     def begin(
@@ -73,7 +73,7 @@ class Tracker:
 
     def segments(self, stream: int) -> list[Segment]:
         """Returns the new rows of a stream."""
-        return self._shelf.opened(stream, self.track.streams[stream]) if self.track else []
+        return self._shelf.open(stream, self.track.streams[stream]) if self.track else []
 
     def add(self, stream: int, data: RunData) -> Segment:
         """Takes sorted new rows, or rows made only from new rows, and opens them."""
