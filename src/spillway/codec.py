@@ -9,9 +9,8 @@ type:
     @tagged("event", by="kind")                 a base class whose subclasses carry a tag
 
 A mapping whose keys are not valid in JSON becomes a list of pairs. The codec derives the type that
-msgspec handles (`Form`) from the type hints of a record. That is the record itself if nothing in it
-is declared; otherwise it is a struct with the same field names. Fields that a file lacks get their
-defaults.
+msgspec handles (`Form`) from the type hints of a record: the record itself, or a struct with the
+same field names if something in it is declared. Fields that a file lacks get their defaults.
 
 Floats keep every bit. Known limitation: msgspec writes infinities and NaN as null, so a record must
 not hold them. A record cannot contain itself.

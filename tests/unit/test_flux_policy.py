@@ -225,7 +225,7 @@ def test_the_busiest_group_goes_that_does_not_turn_the_pair_round(share, groups)
 @pytest.mark.parametrize(
     ("cost", "ceiling", "groups"),
     [
-        # 0.4 of the load would bring the receiver to 0.7 + 0.1 of the sender's load; 0.3 leave it at 0.7.
+        # 0.4 of the load would bring the receiver to 0.7 + 0.1 of the sender's load; 0.3 leaves 0.7.
         (1.0, 0.9, (2,)),
         # At half the cost, 0.75: still not better.
         (0.5, 0.9, (2,)),

@@ -1,11 +1,10 @@
 """Stages in a row: the results of one are the rows of the next. The last commits first.
 
 A batch or round of a stage is a batch of every later one. A crash between two commits leaves later
-stages one step ahead. The sink has that step, so only the earlier stages repeat it.
+stages one step ahead; only the earlier stages repeat that step.
 
 A *round* is a batch without rows, between two batches. It produces missing results, processes
-waiting rows, and lets moves end when no batch comes. A start first repeats a round that began and
-did not end.
+waiting rows, and lets moves end when no batch comes. A start first repeats an unfinished round.
 
 `Engine` produces results from rows: with Spark jobs in a query, with plain calls in the tests.
 """

@@ -6,10 +6,10 @@
 A shape is part of the log record and of the plan's note, so a repeated batch has the same shape.
 The results of a batch are the same in any shape.
 
-A slot keeps its shape while its groups are sent: departed state is read between the batches, and
-another shape would drop states in it. The coordinator keeps the new shape as a wish, so that no
-other move begins first. On a parallel track nothing departs, and it evaluates both slots as usual.
-A new `plan(...)` at a start is like any change of shape, and comes with the first commit.
+A slot keeps its shape while its groups are sent, because another shape would drop states of
+departed groups. The coordinator keeps the new shape as a wish, so that no other move begins first.
+On a parallel track nothing departs, and it evaluates both slots as usual. A new `plan(...)` at a
+start is like any change of shape, and comes with the first commit.
 
 With many streams, the coordinator evaluates slots in turns, so that the time of a commit is
 bounded.

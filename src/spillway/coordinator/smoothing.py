@@ -1,20 +1,17 @@
 """Workload smoothing and passive adjustment (PSP section 6): where to build future slices.
 
-Slices behind the newest rows stay where they are; those ahead of them are empty, and any slot may
-build them. After every batch, the coordinator compares the slots by their rows, in memory and on
-disk (rows visit both), weighted by the time per row. It routes the next slices so that all slots
-have the same work. No row moves.
+Slices ahead of the newest rows are empty, and any slot may build them. After every batch, the
+coordinator compares the slots by their rows, in memory and on disk, weighted by the time per row.
+It routes the next slices so that all slots have the same work. No row moves.
 
-A passive change does the same over another slot count, but does not start with future slices alone:
-if streams have different windows, few groups are ahead in all of them. From the next batch on, new
-slots build the slices of their share of the groups and retiring slots build none, whether these
-groups have rows or not. The rows stay, and visitors find them there (policies/ring/covering.py):
-routing only says where new rows go. So a retiring slot need not wait for a full turn of the slices.
-Its newest row leaves the window when the watermark, which is the lateness behind the slowest
-stream, has passed it by the window. If streams keep pace, that is a window plus a lateness of
-stream time after the change, half a turn of the slices; if a stream rests, it takes for ever. A new
-slot has its share of the rows after the same time. `coordinator/adaptation.py` removes slots
-without rows.
+A passive change of the slot count also reroutes groups with rows: if streams have different
+windows, few groups are ahead in all of them. From the next batch on, new slots build the slices of
+their share of the groups, and retiring slots build none. The rows stay, and visitors find them
+there (policies/ring/covering.py). A retiring slot is empty when the watermark, which is the
+lateness behind the slowest stream, has passed its newest row by the window. If streams keep pace,
+that takes a window plus a lateness of stream time, half a turn of the slices; if a stream rests, it
+takes for ever. A new slot has its share of the rows after the same time.
+`coordinator/adaptation.py` removes slots without rows.
 
 Copies of slices (CTR) stay where the routing has them.
 """

@@ -7,7 +7,7 @@
 
 A side has the numbers of its streams as its name ("0", "0+1"), a predicate any text. Only
 `key_text` and `key_of_text` know the text form. It is unambiguous: a word precedes the text of a
-predicate, and the name of a side has neither a letter nor a pair sign.
+predicate, and a side has no letters.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The statistics of a slot's groups, as one table of arrays.
 
 Rows and bytes are counted from the slices, so they are exact at every version. Outputs and the last
-insertion carry over from version to version. Policies read the whole table at once; nothing here
-loops over groups.
+insertion carry over from version to version. Nothing here loops over groups.
 
-A group's *productivity* is its outputs per byte (DCAPE section 2). It covers only the part in
-memory: a spilled part produces nothing until its cleanup, and the group starts again with an empty
-part. Its *load* is the rows that it takes and gives in a batch. A slot's time is shared among its
-groups in proportion, as FLUX does by the rows of a partition (section 5.3).
+A group's *productivity* is its outputs per byte (DCAPE section 2), of the part in memory: a spilled
+part produces nothing until its cleanup. Its *load* is the rows that it takes and gives in a batch;
+a slot's time is shared among its groups in proportion, as in FLUX (section 5.3).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The operator interface, and the capabilities that some operators have.
 
-An operator is a function of values. It reads segments of state, gets the sorted new rows, and
-yields result batches of bounded size. It never touches a file, a clock or Spark. The slot task adds
-rows to the state after the operator has run. So spill, cleanup, moves, scaling and recovery exist
-once, for all operators: the state does what FLUX asks of each operator (section 5.1, Figure 5).
+An operator is a function of values. It reads segments of state and the sorted new rows, and yields
+result batches of bounded size. It never touches a file, a clock or Spark. The slot task adds rows
+to the state after the operator has run. So spill, cleanup, moves, scaling and recovery exist once:
+the state does what FLUX asks of each operator (section 5.1, Figure 5).
 
 All of them implement `Operator`. An operator declares a capability by having its methods:
 
@@ -14,8 +14,8 @@ All of them implement `Operator`. An operator declares a capability by having it
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
 
-An operator that is neither additive nor cumulative only stores rows, and visitors look for partners
-in them (operators/theta/sliced.py).
+Any other operator only stores rows, and visitors look for partners in them
+(operators/theta/sliced.py).
 """
 
 from __future__ import annotations

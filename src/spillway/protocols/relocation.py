@@ -10,9 +10,9 @@
     ended
 
 This is also MSLB of PLANS 4.2 (Algorithms 3, 4), which has the same eight messages. MSLB adds what
-the receiver does with states of another plan, which needs no messages. It keeps states that match
-by name and drops others; what is missing is a gap that it fills while it serves the groups
-(`arranged` in state/manifest/matching.py, state/layout/gaps.py).
+the receiver does with states of another plan: it keeps those that match by name, drops others, and
+fills gaps while it serves the groups (`arranged` in state/manifest/matching.py,
+state/layout/gaps.py).
 
 Sending only writes files that no manifest names, so it can be repeated. After `MOST_FAILURES` the
 coordinator cancels the move, and the sender takes its groups back.

@@ -8,17 +8,15 @@
     PROCESS   none of these
 
 The first fate that applies wins. All fates follow from the manifest and the job, before the slot
-sees a row. So every attempt and every replay of a batch has the same fates, no matter how the
-exchange cut and ordered the rows. A row is late or on time when it arrives, not when the slot
-processes it.
+sees a row. So every attempt and replay of a batch has the same fates, however the exchange cut and
+ordered the rows. A row is late or on time when it arrives, not when it is processed.
 
-There are two tables, because rows enter in two ways. `arriving` applies once to the new rows of the
-batch. `admitted` applies to rows that are already inside: spooled rows, rows that came with a
-group, and rows that cleanup returned. The slot processes such rows even if their group is closed.
-DEFER is only in the second table: a cumulative operator stages all admitted rows until the batch is
-complete, and the slot cuts them when they leave staging. A spill during the batch changes no fate:
-the slot probes spilled groups on disk until the batch ends, and `Parts.deferred` counts only
-generations of earlier batches.
+There are two tables. `arriving` applies to the new rows of the batch. `admitted` applies to rows
+already inside: spooled rows, rows that came with a group, and rows that cleanup returned; the slot
+processes these even if their group is closed. Only `admitted` has DEFER: a cumulative operator
+stages all admitted rows until the batch is complete, and the slot cuts them when they leave
+staging. A spill during the batch changes no fate: the slot probes spilled groups until the batch
+ends, and `Parts.deferred` counts only generations of earlier batches.
 """
 
 from __future__ import annotations

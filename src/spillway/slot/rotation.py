@@ -2,15 +2,15 @@
 
 With generations (slot/keeper.py), a slot processes the next rows of a spilled group at once, and
 results are missing. With rotation, a spilled group is closed (slot/admission.py): its rows wait on
-disk with its state until its turn, and then the slot processes all of them. Results come late, but
-none is missing, and no group has two parts.
+disk with its state until its turn. Results come late, but none is missing, and no group has two
+parts.
 
 Turns start at batch start, from the manifest and the clock in the plan. If memory fills during the
-batch, the groups that entered first leave. As with generations, the slot probes them on disk until
-the batch ends, so results do not depend on when they left.
+batch, the groups that entered first leave. The slot probes them on disk until the batch ends, so
+results do not depend on when they left.
 
-A group has several parts only if the query ran with generations before. Such a group stays on disk
-until its turn; then the slot produces its missing results.
+A group has several parts only after a run with generations. It stays on disk until its turn; then
+the slot produces its missing results.
 
 Known limitation: a group larger than the limit is still in memory during its turn.
 """

@@ -2,9 +2,9 @@
 
 `Transit` carries out the orders of one batch on a state (slot/orders.py). The slot processes rows
 that waited before the state expires and before any row of the batch. So they find what they would
-have found in the batch they arrived with; they are not late, even if the watermark has passed them.
-For a cumulative operator they become rows of this batch, and the state keeps what they need until
-then. The slot processes spooled rows (slot/admission.py) before their group leaves.
+have found when they arrived, and are never late. For a cumulative operator they become rows of this
+batch, and the state keeps what they need until then. Spooled rows (slot/admission.py) are processed
+before their group leaves.
 
 While two slots serve groups (state/slot/tracks.py), the sender's rows are copies. The slot that the
 routing names counts them.

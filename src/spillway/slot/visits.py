@@ -1,19 +1,17 @@
 """A batch of a time-sliced join in one slot: the batch's rows visit all slots.
 
-The first visit is a normal slot task (slot/run.py). Every slot receives all new rows of the batch.
-It stores those whose slices are here, and does everything that a slot task does to its state. Then
-all rows, as `Visitors`, look for partners in this state. With two streams, these are the results.
-If slices have copies, rows go to the slots that store them and to the copies that they probe
-(policies/ring/covering.py); a slot may then hold rows that look for no partners in it.
+The first visit is a normal slot task (slot/run.py) that receives all new rows of the batch. It
+stores those whose slices are here; then all rows, as `Visitors`, look for partners in this state.
+With two streams, these are the results. If slices have copies, rows go to the slots that store them
+and to the copies that they probe (policies/ring/covering.py).
 
 With n streams, the combinations found visit all slots again, n - 2 times. These later visits only
-read: they open the manifest that the first visit wrote. The slot has sent itself that name through
-the exchange. So a stage that runs again reads files of the attempt whose rows it reads. Any attempt
-at the first visit stores the same rows.
+read: they open the manifest that the first visit wrote, whose name the slot has sent itself through
+the exchange. So a stage that runs again reads files of the attempt whose rows it reads.
 
 PSP sends rows round a ring, slot by slot (4.1). Here they visit all slots at once: one exchange
 instead of one hop per node, with the same number of row transfers (4.3). Slices stay where they
-were built, and the head of the state goes round the slots.
+were built.
 """
 
 from __future__ import annotations

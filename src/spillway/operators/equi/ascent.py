@@ -13,12 +13,11 @@ three uses:
                      of children of one part with children of the other
     a missing state  S is empty, and the input is all rows of the states that it is made from
 
-A pass makes combinations in pieces of bounded size. It sorts a piece, keeps it and joins it upwards
-at once. So a pass holds one piece of each kind per level, however many combinations a hot key has.
+A pass makes combinations in pieces of bounded size, and joins each piece upwards at once. So it
+holds one piece of each kind per level, however many combinations a hot key has.
 
-On a parallel track (state/slot/tracks.py) rows are old or new. The passes are the same: a
-combination is old if one of its children is. The segments of the children tell. Each kind is kept
-apart. At the root, combinations of only new rows are left out (PLANS 3.1).
+On a parallel track (state/slot/tracks.py) rows are old or new. A combination is old if one of its
+children is. Each kind is kept apart, and the root omits combinations of only new rows (PLANS 3.1).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A combination has the columns of its streams, one after the other, in the order 
 shape that made it does not matter: states of the same streams are the same (plan/shape.py).
 
 It expires with the first of its rows: at min(t_i + W_i). The state stores that time minus the least
-window of its streams, and uses that window, so the combination expires like a normal row. The
-largest time of its rows is not stored; the probe computes it from the rows.
+window of its streams, and uses that window, so the combination expires like a normal row. The probe
+computes the largest time from the rows.
 
 Known limitation: a combination stores all visible columns of each stream, even if the output needs
 few.

@@ -1,9 +1,9 @@
 """One term of a join: rows of one side against given rows of all other sides.
 
 A term is a depth-first expansion. A block of partial combinations probes the next side. The pairs
-found, at most one block, are the next block. The term expands them to the end before it makes the
-next pairs. So memory holds one block per side, however many combinations a hot key has. Rows travel
-as positions; the term gathers them once, when a combination is complete.
+found, at most one block, are the next block, expanded to the end before the next pairs. So memory
+holds one block per side, however many combinations a hot key has. Rows travel as positions; the
+term gathers them once, when a combination is complete.
 
 A side is a stream, or stored combinations of several streams (operators/equi/tree.py).
 

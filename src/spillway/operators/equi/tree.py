@@ -1,27 +1,25 @@
 """The join tree: joins of joins, with stored intermediate states (PLANS section 1).
 
-A shape (plan/shape.py) says what joins with what. Each inner node below the root has a state: one
-more stream of runs after the input streams (operators/equi/intermediate.py). For every part of a
-group (state/layout/generations.py), the state of a node holds
+Each inner node of a shape (plan/shape.py), below the root, has a state: one more stream of runs
+after the input streams (operators/equi/intermediate.py). For every part of a group
+(state/layout/generations.py), it holds
 
-    the valid combinations of the part's own rows, as long as a future row can complete them,
+    the valid combinations of the part's own rows, as long as a future row can complete them.
 
-as a stream's state holds its rows. So an intermediate state spills, moves and recovers with its
-group. Cleanup, which merges parts, adds the combinations between them. operators/equi/ascent.py
-makes the combinations.
+So an intermediate state spills, moves and recovers with its group, and cleanup adds the
+combinations between parts. operators/equi/ascent.py makes the combinations.
 
 A state is missing (state/layout/gaps.py) after a change of shape, or when groups came from a slot
-with another shape. The tree works without it: it dissolves the node, and the parent joins its
-children. A batch also fills a bounded part of the gaps, from the lowest hash upwards, like
-compaction. PLANS 4.1 recomputes states before a plan may continue; here the plan continues
-meanwhile. A slot drops states that its shape no longer has when it opens the state (`arranged` in
-state/manifest/matching.py).
+with another shape. Then the tree dissolves the node, and the parent joins its children. A batch
+also fills a bounded part of the gaps, from the lowest hash upwards. PLANS 4.1 recomputes states
+before a plan may continue; here the plan continues meanwhile. A slot drops states that its shape no
+longer has (`arranged` in state/manifest/matching.py).
 
-The tree also works on groups of a parallel track (state/slot/tracks.py). All rows, old and new, go
-up as usual; only the root omits combinations of only new rows (PLANS 3.1).
+On a parallel track (state/slot/tracks.py) all rows, old and new, go up as usual; only the root
+omits combinations of only new rows (PLANS 3.1).
 
-Known limitation: while a gap fills, its hash range may use a join order that neither the old plan
-nor the new one would choose.
+Known limitation: while a gap fills, its hash range may use a join order that neither plan would
+choose.
 """
 
 from __future__ import annotations

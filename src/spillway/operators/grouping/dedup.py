@@ -1,27 +1,24 @@
 """Dedup: emits a row the first time its key appears.
 
 The operator takes the rows of a key in the order (batch, time, content), whatever order they arrive
-in (kernels/ordering.py). Without a range, it emits the first row of a key and no other. With a
-range, it emits a row if its time is at least the range away, before or after, from every emitted
-row of its key. So repeated rows pass once per range, and a row that is late, but within the
-watermark, is compared with rows that overtook it. Spark's `dropDuplicatesWithinWatermark` forgets a
-key when the watermark passes it, so its output depends on when batches were cut. Here only the
-times of the rows decide.
+in (kernels/ordering.py). Without a range, it emits the first row of a key. With a range, it emits a
+row if its time is at least the range away, before or after, from every emitted row of its key. So
+repeated rows pass once per range. Spark's `dropDuplicatesWithinWatermark` forgets a key when the
+watermark passes it, so its output depends on when batches were cut. Here only the times of the rows
+decide.
 
-The same batch query, for rows in the order of their time: for each key, take the first row, then
-the first row at least a range after it, and so on.
+As a batch query, for rows in the order of their time: for each key, take the first row, then the
+first row at least a range after it, and so on.
 
-*Tumbling*: time has windows of one length that start at the epoch, as in Spark's `window`. The
-operator emits the first row of each key and window. The same batch query: the first row by key and
-`window(time, length)`.
+*Tumbling*: windows of one length start at the epoch, as in Spark's `window`. The operator emits the
+first row of each key and window. As a batch query: the first row by key and `window(time, length)`.
 
-State is the emitted keys with their times; for tumbling windows, with the window starts. A start
-expires when the watermark is a length past it, when no row of the window can come any more. Expiry
-and the end of a parallel track (state/slot/tracks.py) follow from that alone. Whether a row is
-late, and its order, depend on its own time.
+State is the emitted keys with their times, or with their window starts. A start expires when the
+watermark is a length past it, when no row of the window can come any more. Expiry and the end of a
+parallel track (state/slot/tracks.py) follow from that alone.
 
 Rows of groups with a part on disk have no answer yet (operators/cumulative.py). The state keeps
-them whole, in a list of one row. For emitted keys that list is empty and takes no space.
+them whole, in a list of one row, which is empty for emitted keys.
 """
 
 from __future__ import annotations

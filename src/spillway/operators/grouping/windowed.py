@@ -7,11 +7,10 @@ The rows of a key have the order (batch, time, content), whatever order they arr
     Within        those with a time in (t - range, t], where t is its own time
 
 and its statistic covers what it sees. In per-row mode every row gives one result, as in FLUX. In
-update mode a batch gives one result per key that it touched: that of the key's last row in the
-batch.
+update mode a batch gives one result per key: that of the key's last row in the batch.
 
-State is rows with their batch number. Rows that no later row can see are dropped when runs merge
-(last rows), or when the watermark has passed them (range).
+State is rows with their batch number. Rows that no later row can see go when runs merge (last
+rows), or when the watermark has passed them (range).
 
 Known limitation: when a row comes for a key, all stored rows of that key are in memory at once.
 """

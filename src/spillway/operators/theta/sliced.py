@@ -7,19 +7,17 @@ rows of stream j before the batch and D_j its new rows, a new row of stream i me
     S_j + D_j for every j < i    and    S_j for every j > i
 
 This is Equation 1 of DCAPE-TR: every combination has exactly one last stream with a new row. The
-state stores a row once, with its batch number. That number tells D from S, even after merges,
-spills and moves.
+state stores a row once, with its batch number, which tells D from S even after merges, spills and
+moves.
 
 PSP-I marks the start and end of the states for each row on the ring (4.4), because later rows
-change them while it travels. Here a slot stores a whole batch before any of its rows looks for
-partners. Rows that leave the state are outside the windows of all rows that are not late. The
-formula says which of two new rows meets the other. So no marks are needed, and any number of rows
-may visit at once: `interleave` limits the candidates in memory, not the results.
+change them. Here a slot stores a whole batch before its rows look for partners, and expired rows
+are outside the windows of all rows that are not late. So no marks are needed, and any number of
+rows may visit at once: `interleave` limits the candidates in memory, not the results.
 
-This module defines what a slot stores, as an `Operator` that is neither additive nor cumulative. A
-visit is a step (operators/theta/visit.py), and the next visit makes the next step (slot/visits.py).
-Visitors search everything in a slot, including disk. So no result is ever missing, and cleanup has
-nothing to do.
+This `Operator` is neither additive nor cumulative: it only stores rows. A visit is a step
+(operators/theta/visit.py), and the next visit makes the next step (slot/visits.py). Visitors search
+everything in a slot, including disk. So no result is ever missing, and cleanup has nothing to do.
 """
 
 from __future__ import annotations

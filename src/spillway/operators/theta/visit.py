@@ -2,15 +2,15 @@
 
 Partners of a combination have times in a range (PSP section 2). With T the largest time so far and
 E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are sorted
-by place in time (routing/slices.py), so candidates are ranges of rows, found by binary search. If
-the bands of a predicate (plan/sql/bands.py) hold fewer rows, candidates are ranges in the order of
-a column instead: the rows in all bands of that column. The order is made once per run. A visit
-searches a run once, however many pieces it has (operators/theta/pieces.py).
+by place in time (routing/slices.py), so candidates are ranges of rows. If the bands of a predicate
+(plan/sql/bands.py) hold fewer rows, candidates are ranges in the order of a column instead, which
+is made once per run. A visit searches a run once, however many pieces it has
+(operators/theta/pieces.py).
 
-Candidates become pairs, a bounded number at a time. If the ranges were wide, the step drops pairs
-out of time. Then it applies the predicates that the stream completes, the cheapest first. It does
-not evaluate a predicate again that a band has answered, except at the ends of the band. Rows travel
-as positions; the step gathers the needed columns of those that pass.
+Candidates become pairs, a bounded number at a time. The step drops pairs out of time, then applies
+the predicates that the stream completes, the cheapest first. It skips a predicate that a band has
+answered, except at the ends of the band. Rows travel as positions; the step gathers columns only of
+pairs that pass.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ They work in rounds: collect statistics, decide on moves, carry them out, collec
 (policies/cluster/collection.py).
 
 The paper's controller knows the rows of every partition and names the one that moves. Here it knows
-a few numbers of each slot. It names the share of the sender's load, or the bytes, that would level
-the pair, and the sender's own controller finds the group (policies/local/picking.py). Both assume,
-like the paper, that a slot keeps its processing speed.
+a few numbers of each slot, and names the share of the sender's load, or the bytes, that would level
+the pair. The sender's own controller finds the group (policies/local/picking.py). Both assume, like
+the paper, that a slot keeps its speed.
 
 Known limitation: a decision may name a pair whose sender has no group that can move.
 """

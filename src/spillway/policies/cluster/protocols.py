@@ -5,15 +5,14 @@
     auto    uses the cheaper one, for each move
 
 Both costs are seconds of work. Sending state costs its bytes. A parallel track costs the sender's
-further work for the groups: their share of its load, for as long as an old row counts. That is a
-time of the stream, so the load is the work per second of stream time, including pauses between
-batches. If a slot has rows on disk, the state is always sent: groups of a track must be in memory
-without missing results. During a track neither slot spills or loads groups.
+further work for the groups: their share of its load per second of stream time, for as long as an
+old row counts. If a slot has rows on disk, the state is always sent: groups of a track must be in
+memory, and neither slot spills or loads groups meanwhile.
 
 A track ends when the watermark has passed its old rows. If the watermark stands still, because a
 stream is silent or a row is far ahead of its time, two slots would do the same work for ever. So
-the coordinator cancels a track that lasts too long. Then it sends state until the watermark has
-moved as far as a track needs.
+the coordinator cancels a track that lasts too long, and sends state until the watermark has moved
+as far as a track needs.
 """
 
 from __future__ import annotations

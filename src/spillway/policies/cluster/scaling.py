@@ -1,13 +1,13 @@
 """How a running query changes its slot count: by moves, a few at a time.
 
 Retiring slots drain into the remaining ones; new slots fill from the fullest. Each call returns
-moves between disjoint pairs of slots in normal mode. Repeated calls lead to a state in which every
-slot has its share of the bytes in memory. If there are no bytes to give, the query shares its
-groups instead, so that future rows are spread.
+moves between disjoint pairs of slots in normal mode. Repeated calls give every slot its share of
+the bytes in memory. If there are no bytes to give, the query shares its groups, so that future rows
+are spread.
 
 It terminates: a draining slot loses a group with every move, and a new slot gets at most as many
-moves as there are slots. For this reason a slot with rows on disk drains at once: its groups only
-move all together, see `movers`.
+moves as there are slots. So a slot with rows on disk drains at once: its groups only move all
+together, see `movers`.
 """
 
 from __future__ import annotations

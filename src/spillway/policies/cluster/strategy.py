@@ -14,7 +14,7 @@
 
 A strategy says how much; the slot's controller chooses the groups. One evaluation names a slot at
 most once, and only slots in normal mode. The paper has one pair of sender and receiver; here every
-slot may be in a pair. With two or three slots that is the same.
+slot may be in a pair.
 
 Known limitation: a pair that differs goes first, even if the sender has no group that can move.
 """

@@ -1,31 +1,28 @@
 """Settings tuned while a query runs: the open problem at the end of FLUX section 5.4.
 
-`Tuner` finds delta_min and th_imb, `GapTuner` finds t_gap. Each takes measurements and returns the
-next value.
+`Tuner` finds delta_min and th_imb, `GapTuner` finds t_gap, both from measurements.
 
-**How long to collect.** Loads are row counts, so their relative error is one over the square root
-of the count. A collection lasts until a slot has taken `_SEEN` rows on average. A strategy that
-uses bytes of state, which are exact, needs no wait, not even for as long as the moves took. The
-collection was too short if a decision is a *reversal*, in which the busiest slot is one that has
-received, and if the moves so far have not *paid* (policies/cluster/account.py). Then its length
-doubles; while moves pay, or after a calm period, it halves.
+**How long to collect.** Loads are row counts, with a relative error of one over the square root of
+the count. So a collection lasts until a slot has taken `_SEEN` rows on average. Bytes of state are
+exact, so a strategy that uses them does not wait. A collection was too short if a decision is a
+*reversal* (the busiest slot is one that has received) and moves so far have not *paid*
+(policies/cluster/account.py). Then its length doubles. While moves pay, or after a calm period, it
+halves.
 
-**What difference to act on.** A pair at ratio r can become at most (1 - 1/r)/2 faster, until moves
-are reversed. So a difference is worth a move if that gain, over the time that balances have lasted,
-is `_MARGIN` times the cost of moves. It must also exceed the noise: a small difference that is
-reversed was noise.
+**What difference to act on.** A pair at ratio r can become at most (1 - 1/r)/2 faster. A move is
+worth it if that gain, over the lifetime of a balance, is `_MARGIN` times its cost. The difference
+must also exceed the noise, which small reversed differences reveal.
 
-**Why it does not thrash.** The tuner defers a reversal once, and carries it out only if the next
-collection still asks for it. It does not defer if moves have paid, the difference is far from
-noise, and the last reversal is `TURN_S` ago. So while moves do not pay, each reversal comes with a
-doubling of the shortest collection. That length is between `LEAST_S` and `MOST_S`, and while moves
-do not pay it halves at most every `CALM_S`. So W such seconds have at most `most_bad_rounds(W)`
-reversals, whatever the load does. Paying or not, a query moves no more groups in `ONCE_S` than it
-has, after as many at once: `most_moves(groups, W)`. So the tuner follows only the average of a load
-that alternates faster than a balance takes, and follows slower changes.
+**Why it does not thrash.** The tuner defers a reversal until the next collection confirms it,
+unless moves have paid, the difference is far from noise, and the last reversal is `TURN_S` ago. So
+while moves do not pay, each reversal doubles the shortest collection. That length is between
+`LEAST_S` and `MOST_S`, and halves at most every `CALM_S`: W such seconds have at most
+`most_bad_rounds(W)` reversals. A query never moves more groups in `ONCE_S` than it has, after as
+many at once: `most_moves(groups, W)`. So the tuner follows slow changes of load, and only the
+average of fast ones.
 
-Known limitation: the account measures gains by how busy slots are. A strategy that uses bytes also
-affects latency, which the account ignores.
+Known limitation: the account measures gains by utilisation. It ignores latency, which matters to a
+strategy that uses bytes.
 """
 
 from __future__ import annotations

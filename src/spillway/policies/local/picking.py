@@ -8,12 +8,11 @@
 
 FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may
 reverse the pair. Here a pick by load reverses a pair only if the receiver ends clearly below what
-the sender was, such as with a hot group that leaves a slow slot. The group cannot return then,
-since the sender would have to end clearly below what it was with it before. A pick by size reverses
-a pair only if a group fits into the receiver's memory and not into the sender's.
+the sender was, so the group cannot return. A pick by size reverses a pair only if a group fits into
+the receiver's memory and not into the sender's.
 
 A group with rows on disk goes only if no other qualifies, since it costs more to move. A slot keeps
-at least one group. The pick reads only the groups of the slot, however many the query has.
+at least one group.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def picked(
 
     Example:
         >>> picked(GroupTable.empty(8), range(8), 0, Pick(LOAD, share=0.5)).reason
-        'no group by load: none with at most 0.500 of it'
+        'no group by load: none has at most 0.500 of the load'
     """
     own = _owned(table, owned)
     if pick.by == LOAD:

@@ -1,16 +1,14 @@
 """Rotation: groups take turns in memory, the local policy of FLUX section 6.1.
 
-When state does not fit, some groups are on disk, and their input waits there. Groups in memory and
-groups on disk form two queues. When the newest group in memory has been there for t_gap, the group
-whose input has waited longest enters. The groups longest in memory leave, as many as needed to make
-room. The slot processes the waiting input when its group enters.
+Groups in memory and groups on disk, with their waiting input, form two queues. When the newest
+group in memory has been there for t_gap, the group whose input has waited longest enters. The
+groups longest in memory leave, as many as needed to make room.
 
-Beyond the paper: a group on disk without input stays there, since entering would be useless. If
-turns are decided only now and then, for example between batches, all due turns start at once, as
-far as they fit.
+Beyond the paper: a group on disk without input stays there. If turns are decided only between
+batches, all due turns start at once, as far as they fit.
 
-Invariant: afterwards the groups in memory fit, unless a single group exceeds memory: then it is
-    alone in memory for its turn.
+Invariant: afterwards the groups in memory fit, unless a single group exceeds memory: it is alone
+    for its turn.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Which groups a slot serves in a batch that exceeds its capacity: FLUX's transient skew buffer.
 
-In the paper (section 4) a producer buffers the rows of a slow consumer, and continues with the
-others. Here a batch ends when its slowest slot ends. So a slot has a budget of rows, and rows of
-groups that exceed it wait in the slot, on disk, for a later batch. The other slots and the next
-batches need not wait for them.
+In the paper (section 4) a producer buffers the rows of a slow consumer. Here a batch ends when its
+slowest slot ends. So a slot has a budget of rows, and rows of groups that exceed it wait in the
+slot, on disk, for a later batch. The other slots need not wait for them.
 
-The slot serves groups in the arrival order of their rows, those that wait longest first, each with
-all its rows. A group too large for the rest of the budget lets smaller ones pass, and is the first
-of a later batch. So no group waits for ever, and a group's rows keep their order. When the buffer
-is full, the slot serves groups beyond the budget: the batch takes longer, which slows the input
-down, and nothing is lost.
+The slot serves groups in the arrival order of their rows, each with all its rows. A group too large
+for the rest of the budget lets smaller ones pass, and is the first of a later batch. So no group
+waits for ever, and its rows keep their order. When the buffer is full, the slot serves groups
+beyond the budget: that slows the input down, and nothing is lost.
 """
 
 from __future__ import annotations

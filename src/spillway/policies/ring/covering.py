@@ -1,19 +1,18 @@
 """Which copy of each slice rows probe, when slices have several copies (CTR).
 
 A probing row must meet every slice once, in one of its copies. The fewer slots hold the chosen
-copies, the fewer it visits. This is a minimum set cover, solved greedily as in the paper that CTR
-comes from (PSP section 7, its reference [9]). The choice is made per batch, from its number and the
-routing alone, so all slots, rounds and replays of a batch agree on it. PSP finds this
-synchronisation between hops missing there.
+copies, the fewer it visits: a minimum set cover, solved greedily as in the paper that CTR comes
+from (PSP section 7, its reference [9]). The choice follows from the batch number and the routing
+alone, so all slots, rounds and replays of a batch agree. PSP finds this synchronisation between
+hops missing there.
 
 With one cover for all rows, the same few slots would do all the work. So the rows of each stream
-have their own cover, which prefers slots that the covers of earlier streams leave idle, and each
-batch starts with another slot. A row uses the cover of its stream, and its combinations keep it. So
-rows need not carry which copies they have met. Slices could be split among all their copies
-instead, but then every row would visit every slot, as without copies.
+have their own cover, which prefers slots that earlier covers leave idle, and each batch starts with
+another slot. Combinations keep the cover of their first row's stream. Splitting slices among all
+their copies would make every row visit every slot.
 
-Known limitation: with more copies than streams, a batch leaves some slots idle, which later batches
-use. All streams count as equal work.
+Known limitation: with more copies than streams, a batch leaves some slots idle. All streams count
+as equal work.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
 """The ring length of a running join: `ring="auto"` (PSP 5.2 and 6).
 
 After every batch, the policy asks the cost model with the batch's measurements (`slicing.resize`).
-It does not trust one measurement: the ring changes when several in a row want it longer, or
-shorter.
+The ring changes when several evaluations in a row want it longer, or shorter.
 
 The model describes rows that travel one by one, but Spark has batches. So a batch is the row of the
-model (`ring.in_batches`): its work is that of all its rows, its response is its duration, and time
-besides slot work counts as hops. Then the model wants more slots while comparing dominates a batch,
-and fewer while the exchange does. It ignores two things:
+model (`ring.in_batches`): its work is that of all its rows, its response is its duration, and other
+time counts as hops. The model wants more slots while comparing dominates a batch, and fewer while
+the exchange does. It ignores two things:
 
     a part of a batch runs in no slot, and counts as hops; so the rings are rather short
     hops and work of a batch follow each other, while a ring does both at once; the model takes the
     larger of the two, so it may be wrong by up to a factor of two, almost the same for all lengths
 
 Slots of a batch engine are never more than busy: when they fall behind, batches grow. So slots
-count as behind when they work for almost all of the time between batches.
+count as behind when they work almost all of the time between batches.
 
 Measurements affect only speed: the results are the same at any length.
 """

@@ -7,16 +7,15 @@ them matches. So coming_k partial combinations reach step k (coming_1 = 1 is the
     probing     Σ coming_k rows_k T_j                                              in L_C of Equation 1
     passing on  T_s N Σ coming_k: all that reaches a step goes round the ring      in L_PSP of Equation 1
 
-The paper prints Equation 1 with the selectivity of step k in its own term, so with matches in the
-place of pairs. Its Equation 2 follows only from pairs, and every pair is compared. So the model
-uses pairs, and Equation 2 is exact for any mixture of steps. `Source` is a stream with its order;
-values of a join are means over its sources, weighted by their rates.
+The paper prints Equation 1 with the selectivity of step k in its own term, so with matches instead
+of pairs. Its Equation 2 follows only from pairs, and every pair is compared. So the model uses
+pairs, and Equation 2 is exact for any mixture of steps. `Source` is a stream with its order; values
+of a join are means over its sources, weighted by their rates.
 
-All functions are pure: measured costs in, seconds and lengths out. Time affects speed here, never
-results.
+All functions are pure. Time affects speed here, never results.
 
-Known limitation: Equation 5 has no queues. It gives the response of a ring with enough capacity;
-`utilisation` says whether it has.
+Known limitation: Equation 5 has no queues. It assumes enough capacity; `utilisation` says whether
+there is.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
 A step from a set of streams to the next one meets rows_j rows for each partial combination. All
 predicates between the set and the stream apply, lowest rank first, where rank is (selectivity - 1)
-/ cost. Each one sees only the pairs that passed those before it. So the work of a step depends only
-on the set, not on the order in it, and dynamic programming over sets finds the cheapest order. If
-steps are independent, it is the order by rank, (found - 1) / work.
+/ cost. The work of a step depends only on the set, so dynamic programming over sets finds the
+cheapest order. If steps are independent, it is the order by rank, (found - 1) / work.
 
-A stream that no predicate connects with the set is a cross product: it comes only if no other is
-left. Equal costs keep the given order of streams, so the same measurements give the same orders.
+A stream that no predicate connects with the set is a cross product: it comes last. Equal costs keep
+the given order, so the same measurements give the same orders.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ A slice is a group: it is built where the routing says, stays there, and expires
                  the moving slices wait
 
 The paper's slots are neighbours on a ring: slices shift from each to the next, and a count limits
-what a slot keeps before it shifts. Here a slice need not be next to the one before. So the policy
-uses the count when it places a slice, and moves a slice between any two slots.
+what a slot keeps. Here the policy uses the count when it places a slice, and moves a slice between
+any two slots.
 
 Known limitation: a group has a slice of every stream, and is empty only if all of them are.
 """

@@ -1,30 +1,26 @@
 """The cost model of join shapes: local plan re-optimisation (PLANS section 1.2).
 
-Costs follow from a slot's measurements. A stream i brings r_i rows per second and has s_i rows of
-state: those of its window, r_i W_i, or all so far. The selectivity of two streams is the fraction
-of their row pairs that match. For a set S of streams, with P(S) the product of their s_i, and
+A slot measures for each stream i the rate r_i, in rows per second, and the rows of state s_i: those
+of its window, r_i W_i, or all so far. It also measures the selectivity of each two streams: the
+fraction of row pairs that match. For a set S of streams, with P(S) the product of their s_i, and
 sel(S) the fraction of all combinations that match,
 
     stored combinations     N(S) = sel(S) P(S)
     new ones per second     R(S) = sel(S) * sum over i in S of r_i P(S - i)
 
-Both are exact for windows: a combination is new when its last row comes, and its partners are
-anywhere in their windows. sel(S) follows from the pairs in S: all streams have the same keys, so
-|S| - 1 equalities hold between them, and sel(S) is the geometric mean of the pairs' selectivities
-to that power. This is wrong if the same keys match in all pairs, or others do. The results of the
-whole join show by how much; sel(S) is corrected in proportion to its size.
+Both are exact for windows. All streams have the same keys, so |S| - 1 equalities hold, and sel(S)
+is the geometric mean of the pairs' selectivities to that power. This is wrong if the same keys
+match in all pairs, or others do. The results of the whole join show by how much; sel(S) is
+corrected in proportion to its size.
 
-Both depend only on the set, not on how its combinations are made. So the cheapest shape of a set
-consists of the cheapest shapes of its halves. Dynamic programming over sets finds it among all
-binary trees, including bushy ones. Every set may also be joined at once, as in the n-way join: each
-stream's rows probe the others, fewest partial combinations first. `Costs` holds the costs of
-probing, making and storing a row.
+Both depend only on the set. So dynamic programming over sets finds the cheapest shape among all
+binary trees, including bushy ones. Every set may also be joined at once, as in the n-way join,
+fewest partial combinations first. `Costs` holds the costs of probing, making and storing a row.
 
-policies/shape/proposal.py decides when a slot changes its shape. All functions are pure: the same
-measurements give the same answer.
+policies/shape/proposal.py decides when a slot changes its shape. All functions are pure.
 
-Known limitation: for three or more streams, but not all, combinations are estimates. If some
-streams match in other keys than the rest, the estimates are wrong by some factor.
+Known limitation: for three or more streams, but not all, the sizes are estimates. They are wrong by
+some factor if some streams match in other keys than the rest.
 """
 
 from __future__ import annotations

@@ -2,24 +2,23 @@
 
 Every batch adds one layer of level 0 per stream. When a level has `FAN` settled layers, they become
 the sources of a merge into one layer of the next level. A merge proceeds from the lowest hash
-upwards, a few rows per batch: each step takes the range [.., cut) from all sources and writes it as
-one run of the target. Between two steps the manifest is complete and correct: each row is in a
-source or in the target, never in both. So a merge needs no log and survives any crash.
+upwards, a few rows per batch: each step moves the range [.., cut) of all sources into one run of
+the target. Each row is in a source or in the target, never in both. So the manifest is correct
+between steps, and a merge needs no log and survives any crash.
 
 Effort: a merge rewrites a row once per level, and there are log_FAN(state / batch) levels. A merge
-    of level L covers the rows of FAN**(L+1) batches, and the next one is due after that many
-    batches. So one batch's rows per merge and batch are enough; each merge gets a quarter more, and
-    ends early. It never gets more, even with a backlog, so that all batches take about the same
-    time. Unmerged layers are only probed.
+    of level L covers the rows of FAN**(L+1) batches, and has as many batches to finish. So one
+    batch's rows per merge and batch are enough; each gets a quarter more, and ends early. It never
+    gets more, so that batches take about the same time.
 
-With a window, compaction merges layers only while their time span stays a small part of the window:
-such layers expire whole, at no cost. If late and early rows are so mixed that layers pile up,
-compaction ignores the span, and the merge drops expired rows.
+With a window, compaction merges layers only while their time span stays a small part of it: such
+layers expire whole, at no cost. If layers pile up, it ignores the span, and the merge drops expired
+rows.
 
-When rows of equal keys combine, a layer of many batches may have no more rows than a layer of few,
-and a batch looks up most of its keys in every layer. Then `COMBINING_FAN` layers are enough for a
-merge, which also takes layers of higher levels that are smaller than the merged rows. Such merges
-get twice the fuel. State is then about twice its minimum, if many of the keys come in each batch.
+When rows of equal keys combine, a layer of many batches may be as small as one of few, and a batch
+looks up most of its keys in every layer. So `COMBINING_FAN` layers are enough for a merge, which
+also takes smaller layers of higher levels and gets twice the fuel. State is then about twice its
+minimum, if many keys come in each batch.
 
 Known limitation: one step merges all rows of one hash, however many there are.
 """

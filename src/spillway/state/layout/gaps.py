@@ -2,8 +2,8 @@
 
 An operator may store rows that it makes from others: the intermediate states of a join tree
 (operators/equi/tree.py). These are *made* streams, known by name, after the input streams. The
-operator can always make them again, so a part may lack one: another plan stored the part, or it
-came from a slot with another plan. Those ranges are gaps of the part:
+operator can always make them again, so a part may lack one, for example after a change of plan.
+Those ranges are gaps of the part:
 
     in its gaps a made stream has no rows; elsewhere it has all of its rows.
 

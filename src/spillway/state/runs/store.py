@@ -1,12 +1,12 @@
 """The store of a slot task: writes runs to tiers, and opens them from the nearest intact copy.
 
-The store writes a run to the durable tier and to one local tier. A run that no manifest will name
-goes only to the local tier. Reads try the local tiers first. If the file is missing there or its
-checksum does not match, the store fetches the durable copy and restores the local one. If the
-durable copy is damaged too, the store raises an error: a wrong result is never an option.
+The store writes a run to the durable tier and to one local tier; a run that no manifest will name
+only to the local tier. Reads try the local tiers first. If the file is missing there or damaged,
+the store restores it from the durable copy. If that is damaged too, it raises an error: a wrong
+result is never an option.
 
-Each process keeps its opened runs. It releases a run that no task has used for a few batches, so
-that deleted files free their memory.
+Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
+files free their memory.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 *memory* is a directory in shared memory, *disk* a local scratch directory; both are caches that a
 host may lose. *durable* is the checkpoint's filesystem and has every run that a committed manifest
-names. Names are unique to the attempt that wrote them. So a file that a manifest names was written
-once and completely, and needs no rename to publish it.
+names. Names are unique to the attempt that wrote them, so a named file is complete and needs no
+rename.
 
 A local file that was written here, or found intact, is *stamped*: its modification time becomes a
 number made from its checksum and the machine's boot id. A later write changes that time, and a
-machine crash changes the boot id. So a stamped file is intact, and the process need not read it.
-Without stamps, a process that opens a gigabyte of state would spend seconds on checksums.
+machine crash changes the boot id. So a stamped file is intact without a read. Otherwise a process
+that opens a gigabyte of state would spend seconds on checksums.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """The spool: rows that wait in a slot for a later batch, unprocessed.
 
-The slot keeps rows of a closed group (slot/admission.py) as they arrive, in stored form, in layers
-of the disk tier that no batch probes. When the group opens, its waiting rows become rows of that
-batch. Only input waits: the operator makes its rows (state/layout/gaps.py) when it processes the
-input. A `Spool` (state/layout/spool.py) is what a manifest names; a `Spooler` changes it during one
-batch.
+The slot keeps rows of a closed group (slot/admission.py) in stored form, in layers of the disk tier
+that no batch probes. When the group opens, they become rows of that batch. Only input waits: the
+operator makes its rows (state/layout/gaps.py) later. A `Spool` (state/layout/spool.py) is what a
+manifest names; a `Spooler` changes it during one batch.
 
 All waiting rows of a group leave together, before or with newer ones, so its rows keep their order.
-No row that they may meet in the state expires while they wait (`SlotState.expire`).
+No row that they may meet expires meanwhile (`SlotState.expire`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Staging: rows that wait for the rest of their batch.
 
 The input of a slot comes in pieces, in an order that differs between attempts. A cumulative
-operator (operators/cumulative.py) needs the rows of a batch together, cut by hash instead. The
-staging area takes pieces, and returns all rows of one hash range after the other. So the amount
-processed at a time is bounded, and does not depend on how the exchange cut the input.
+operator (operators/cumulative.py) needs the rows of a batch together. So staging takes pieces, and
+returns all rows of one hash range after the other. The amount processed at a time is bounded, and
+does not depend on how the exchange cut the input.
 
 Older rows that wait for their results are staged too: rows of groups that arrived from another
 slot, of groups in cleanup (slot/cleanup.py), and of groups that open again (slot/admission.py).
 
-Pieces stay in the process up to a limit; more pieces go to the disk tier as runs that no manifest
-names. A repeated attempt receives its rows again, so these runs are not durable.
+Pieces stay in the process up to a limit; more go to the disk tier as runs that no manifest names. A
+repeated attempt receives its rows again, so these runs are not durable.
 """
 
 from __future__ import annotations

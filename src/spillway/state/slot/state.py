@@ -1,13 +1,13 @@
 """The state of one slot during one batch: opened from a manifest, written as the next one.
 
-An operator sees state only through `SlotState`. It offers segments to probe, takes the sorted rows
-of the batch, expires, compacts, moves groups in and out, and ends in a new manifest. `memory` holds
-the state in memory; `parts` spills groups and loads them back. It changes no file: everything it
-writes is a new run with a name unique to this attempt, so two attempts at one batch never conflict.
+An operator sees state only through `SlotState`: segments to probe, new rows, expiry, compaction,
+moves of groups, and a new manifest at the end. `memory` holds the state in memory; `parts` spills
+groups and loads them back. It changes no file: all it writes are new runs with names unique to this
+attempt, so two attempts at one batch never conflict.
 
 The results of a batch do not depend on when groups spill: until the batch ends, the slot probes
-them on disk, and their new rows follow. So two attempts that spill at different rows, because the
-exchange changed the order, give the same results.
+them on disk, and their new rows follow. So two attempts that spill at different rows give the same
+results.
 """
 
 from __future__ import annotations

@@ -1,26 +1,23 @@
 """A parallel track, at the slot that has the old rows (PLANS 3.1).
 
-Starting with the batch in which a track begins, two slots get the new rows of its groups. Rows in
-the sender's state before that batch are *old*, later rows are *new*. A batch boundary separates
-them, so no row carries a flag. Old rows stay in the probed layers. An additive operator keeps new
-rows apart, in layers of the track, because the sender produces only results that need an old row
-(slot/intake.py). A cumulative operator keeps old and new rows together and still produces the
-results; its track is only a time.
+When a track begins, two slots get the new rows of its groups. Rows in the sender's state before
+that batch are *old*, later rows are *new*; a batch boundary separates them, so no row carries a
+flag. Old rows stay in the probed layers. An additive operator keeps new rows in layers of the
+track, because the sender produces only results that need an old row (slot/intake.py). A cumulative
+operator keeps both together and still produces the results; its track is only a time.
 
-An old row counts until the watermark has passed its time plus its window. A combination lives only
-while all its rows do (operators/equi/term.py), so it never outlives its oldest row. So one window
-is enough for a join of any shape. The windows of PLANS, each between two sides, need two for a
-tree.
+An old row counts until the watermark has passed its time plus its window. A combination never
+outlives its oldest row (operators/equi/term.py), so one window is enough for a join of any shape.
+The windows of PLANS, each between two sides, need two for a tree.
 
-A row that an operator makes, for example an intermediate state of a join (state/layout/gaps.py), is
-old if one of its rows is. So it carries no flag either:
+A made row, such as an intermediate state of a join (state/layout/gaps.py), is old if one of its
+rows is:
 
     a made stream has rows made with an old row in memory, and rows made only from new ones in the
     track,
 
-and the two together are complete. The sender keeps its plan, changes it and fills its gaps as
-usual; a gap applies to both. If the track is cancelled, both merge again, and nothing is
-recomputed.
+and the two together are complete. The sender keeps its plan, changes it and fills gaps as usual; a
+gap applies to both. If the track is cancelled, both merge, and nothing is recomputed.
 
 A `Track` (state/layout/track.py) is what a manifest names; a `Tracker` changes it during one batch.
 """
