@@ -198,13 +198,13 @@ def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]
 
 
 def tire(state: Committed, rules: Rules, batch_s: float) -> tuple[Committed, tuple[Event, ...]]:
-    """Cancels tracks that have lasted too long by the query's clock; a batch takes `batch_s`."""
+    """Does the same for tracks that have lasted too long; a batch takes `batch_s`."""
     protocols, now_s = rules.protocols, state.clock_s
     return _given_up(state, lambda since_s: protocols.impatience(now_s - since_s, batch_s))
 
 
 def _given_up(state: Committed, why: Callable[[float], str]) -> tuple[Committed, tuple[Event, ...]]:
-    """Cancels the tracks for which `why` gives a reason, from the time that they began."""
+    """Returns the state without the tracks for which `why`, given their start, has a reason."""
     tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
     said = [(GivenUp(m.move, reason), 0.0) for m in tracks if (reason := why(m.since_s))]
     return resume(state, said)
@@ -215,7 +215,7 @@ def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules)
 
 
 def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds) -> Committed:
-    """Updates a round while its moves run, and when they end (FLUX 5.3)."""
+    """Returns the state while the moves of a round run, and when they end (FLUX 5.3)."""
     sample = state.sample
     progress = sample.progress.seen(groups=any(move.groups for move in state.moves))
     if state.moves:
@@ -279,7 +279,7 @@ def _scaled(
     scaling: Scaling,
     rules: Rules,
 ) -> Committed:
-    """Begins the next moves of a change of slots, or ends it."""
+    """Returns the state with the next moves of a change of slots, or with its end."""
     tries = dict(scaling.tries)
     full = len(filled(view, scaling.slots, tries)) == len(tries)
     # Rerouted slices leave rows behind, so a slot without groups may still have some.

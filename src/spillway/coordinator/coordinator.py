@@ -248,7 +248,7 @@ class Coordinator:
         return replace(self, state=state, references=references)
 
     def grant_wish(self) -> Coordinator:
-        """Begins the requested change of slots."""
+        """Returns the coordinator with the requested change of slots begun."""
         if (wished := self.wished) is None:
             return self
         state = rescale(self.state, wished.slots, passive=wished.passive, reason=wished.reason)

@@ -21,7 +21,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def sampled(state: Committed, records: Mapping[int, SlotRecord], period_s: float) -> Committed:
-    """Adds a batch to the sample; `period_s` is the time since the previous batch, 0: not known."""
+    """Returns the state with a batch in its sample; `period_s` 0: the period is not known."""
     sample, slots = state.sample, range(state.routing.slots)
     made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
     took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
@@ -32,13 +32,13 @@ def sampled(state: Committed, records: Mapping[int, SlotRecord], period_s: float
 
 
 def _added(before: Sequence[_Number], more: Sequence[_Number]) -> tuple[_Number, ...]:
-    """Adds sums by slot; a new slot had nothing before, and a removed one is dropped."""
+    """Returns the sums by slot; a new slot had nothing before, and a removed one is dropped."""
     sums = tuple(old + new for old, new in zip(before, more, strict=False))
     return sums + tuple(more[len(before) :])
 
 
 def measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Committed:
-    """Starts a new measurement, after an evaluation."""
+    """Returns the state with a new measurement, after an evaluation."""
     none = (0,) * state.routing.slots
     sample = Sample(state.clock_s, state.batch, state_bytes, none, progress=progress)
     return replace(state, sample=sample)

@@ -81,7 +81,7 @@ def _shared_out(state: Committed, slots: int) -> Committed:
 
 
 def _after(slicing: Slicing, stream: int, time: int, slots: int) -> tuple[int, ...]:
-    """Yields the groups of the next slices of a stream, in order."""
+    """Returns the groups of the next slices of a stream, in order."""
     first = time // slicing.widths_us[stream] + 1
     count = min(_AHEAD * slots, slicing.slices // 4)
     return tuple(bucket % slicing.slices for bucket in range(first, first + count))

@@ -28,7 +28,7 @@ _AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
 def steps_in_batch(
     plan: BatchPlan, records: Mapping[int, SlotRecord]
 ) -> Iterator[tuple[GroupMove, int]]:
-    """Returns the moves of a batch, each with the step that the batch answers."""
+    """Yields the moves of a batch, each with the step that the batch answers."""
     for move in plan.moves:
         step = _PURGED if move.move in records[move.sender].purged else _IN_BATCH.get(move.phase)
         if step is not None:
@@ -36,7 +36,7 @@ def steps_in_batch(
 
 
 def steps_after_batch(moves: Iterable[GroupMove]) -> Iterator[tuple[GroupMove, int]]:
-    """Returns the moves after a commit, each with the step that is due now."""
+    """Yields the moves after a commit, each with the step that is due now."""
     for move in moves:
         if (step := _AFTER_BATCH.get(move.phase)) is not None:
             yield move, step

@@ -40,7 +40,7 @@ def empty_record(job: SlotJob, manifest: str) -> SlotRecord:
 
 
 def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecord:
-    """Adds the state of the slot after the batch to the record."""
+    """Returns the record with the state of the slot after the batch."""
     return replace(
         record,
         state_rows=new.state_rows,
@@ -64,7 +64,7 @@ def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecor
 def with_files(
     record: SlotRecord, state: SlotState, old: Manifest, new: Manifest, store: Store
 ) -> SlotRecord:
-    """Adds the new files of the slot to the record, and those that it no longer names."""
+    """Returns the record with the slot's new files, and those that it no longer names."""
     before, after = set(old.runs()), set(new.runs())
     seen = state.written | state.arrived | before | after
     return replace(

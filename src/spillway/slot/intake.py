@@ -67,7 +67,7 @@ class Intake:
     # Input
 
     def admit(self, deltas: Deltas) -> Iterator[Cut]:
-        """Takes new rows of the batch; returns those that can be processed now."""
+        """Takes new rows of the batch; yields those that can be processed now."""
         assert self._admission is not None, "rows came before the batch began"
         self._state.news.brought += self._admission.brought(deltas)
         cut = self._admission.arriving.cut(deltas)
@@ -82,7 +82,7 @@ class Intake:
             self._state.staging.add(stream, rows)
 
     def take(self, deltas: Deltas) -> Iterator[Cut]:
-        """Takes rows that waited elsewhere; returns those that can be processed now."""
+        """Takes rows that waited elsewhere; yields those that can be processed now."""
         if not self._cumulative:
             yield self._fates.cut(deltas)
             return
@@ -90,13 +90,13 @@ class Intake:
             self._state.staging.add(stream, rows)
 
     def take_spooled(self, groups: Collection[int]) -> Iterator[Cut]:
-        """Takes the spooled rows of groups; returns those that can be processed now."""
+        """Takes the spooled rows of groups; yields those that can be processed now."""
         self._state.staging.add_slices(self._state.spooler.take(groups))
         if not self._cumulative:
             yield from self.take_staged()
 
     def catch_up(self, groups: Collection[int]) -> Iterator[Cut]:
-        """Takes the spooled rows of groups, if each row can be processed on its own."""
+        """Yields the spooled rows of groups, if each row can be processed on its own."""
         if not self._cumulative:
             yield from self.take_spooled(groups)
 

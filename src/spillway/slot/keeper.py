@@ -126,7 +126,7 @@ class MemoryKeeper:
         return min(self._state.manifest.calm + 1, self._limits.calm_batches)
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """Adds the memory numbers to the record."""
+        """Returns the record with the memory numbers."""
         return replace(
             record,
             peak_bytes=self.peak_bytes,

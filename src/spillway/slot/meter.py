@@ -51,7 +51,7 @@ class Meter:
             yield batch
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """Adds the measured times to the record."""
+        """Returns the record with the measured times."""
         cpu_s = sum(self.cpu_s.values())
         return replace(record, busy_s=self.busy_s, cpu_s=cpu_s, phases_s=self.cpu_s)
 
@@ -95,7 +95,7 @@ class Tally:
             yield batch
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """Adds the counts to the record."""
+        """Returns the record with the counts."""
         return replace(
             record,
             rows_in=tuple(self.rows),

@@ -105,7 +105,7 @@ class Transit:
                     pass
 
     def in_record(self, record: SlotRecord, job: SlotJob, controller: Controller) -> SlotRecord:
-        """Adds the answers about moving groups to the record."""
+        """Returns the record with the answers about moving groups."""
         return replace(
             record,
             chosen=self.chosen(job.owned, controller),

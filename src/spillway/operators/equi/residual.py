@@ -53,7 +53,7 @@ class Residual:
         stats: OperatorStats,
         measured: Counts,
     ) -> Positions | None:
-        """Marks the candidates of a new stream that pass; None: all pass.
+        """Returns the candidates of a new stream that pass; None: all pass.
 
         `columns` returns the columns of the joined streams, for some of the candidates.
         """

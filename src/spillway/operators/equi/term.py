@@ -273,7 +273,7 @@ def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
 def mixed(
     base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
 ) -> Iterator[list[list[Segment]]]:
-    """Returns what a `delta` row of side `source` joins with, as disjoint cases.
+    """Yields what a `delta` row of side `source` joins with, as disjoint cases.
 
     Over all sources, they give the combinations with rows of both `base` and `delta`. These are the
     terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without the combinations of
@@ -297,7 +297,7 @@ def crossed(
     deltas: Sequence[RunData],
     source: int,
 ) -> Iterator[list[list[Segment]]]:
-    """Returns what a row of delta `source` joins with, where a row of `old` is required.
+    """Yields what a row of delta `source` joins with, where a row of `old` is required.
 
     Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old`
     and `new`, without the combinations of `new` and the deltas alone. The first side that is of
@@ -360,7 +360,7 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
 
 
 def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
-    """Adds one more side to the block; sorts it again if it probes further."""
+    """Returns the block with one more side; sorted again if it probes further."""
     if sort:
         pairs = pairs.take(np.argsort(pairs.left, kind="stable").astype(np.int32))
     left = pairs.left

@@ -109,7 +109,7 @@ class DedupOperator(Cumulative):
         return (self._kept(delta, at),)
 
     def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:
-        """Keeps each key and window once: no other row of it can pass."""
+        """Returns each key and window once: no other row of it can pass."""
         return self._kept(delta, self._new(old, delta)) if delta.rows else delta
 
     def _new(self, old: Sequence[Segment], delta: RunData) -> Positions:

@@ -107,7 +107,7 @@ class WindowedOperator(Cumulative):
     def combine(
         self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
     ) -> pa.RecordBatch:
-        """Keeps the last rows of each key, and all rows that wait for their results."""
+        """Returns the last rows of each key, and all rows that wait for their results."""
         assert isinstance(self.window, LastRows)
         payload = rows.select(rows.schema.names[1:])
         groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload), order)
@@ -135,7 +135,7 @@ class WindowedOperator(Cumulative):
         return (delta,)
 
     def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
-        """Keeps all rows: later ones see them."""
+        """Returns all rows: later ones see them."""
         return delta
 
     def _of_keys(

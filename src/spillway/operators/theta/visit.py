@@ -237,7 +237,7 @@ class Visit:
         return best
 
     def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[_Candidates, ...]]:
-        """Returns the candidates in the bands of a predicate, for each column of the target.
+        """Yields the candidates in the bands of a predicate, for each column of the target.
 
         If one column has numbers that are too large, it uses none, so that the predicate fails.
         """

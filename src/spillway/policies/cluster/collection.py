@@ -48,7 +48,7 @@ class Collection:
         return Collection(collection_s(self.delta_s, None, least_s))
 
     def seen(self, *, groups: bool) -> Collection:
-        """Records, while moves run, whether one of them has groups."""
+        """Returns the state while moves run: whether one of them has groups."""
         return replace(self, moved=self.moved or groups)
 
     def ended(self, moving_s: float, least_s: float) -> Collection:

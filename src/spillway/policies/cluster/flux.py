@@ -44,7 +44,7 @@ class Thresholds:
 
 
 def load_moves(view: ClusterView, thresholds: Thresholds) -> tuple[Move, ...]:
-    """Moves one group from the busier slot of each pair to the other, if they differ enough.
+    """Decides to move one group from the busier slot of each pair, if they differ enough.
 
     Example:
         >>> busy = SlotView(0, 10, 0, None, 8, 0, busy_s=9.0, rows_in=900)
@@ -64,7 +64,7 @@ def hybrid_moves(view: ClusterView, thresholds: Thresholds) -> tuple[Move, ...]:
 
 
 def memory_moves(view: ClusterView, thresholds: Thresholds) -> tuple[Move, ...]:
-    """Moves one group to the slot with more excess memory, in each pair."""
+    """Decides to move one group to the slot with more excess memory, in each pair."""
     common = _common_bytes(view)
     mean = sum(_used(slot, common) for slot in view.slots) / max(len(view.slots), 1)
     pairs = _pairs(view, lambda slot: -_excess(slot, common))

@@ -28,7 +28,7 @@ class Restless(Strategy):
     name: str = "relocate-only"
 
     def decide(self, view: ClusterView) -> tuple[Move, ...]:
-        """Moves from the fullest slot to the emptiest, at least one group."""
+        """Decides on a move from the fullest slot to the emptiest, of at least one group."""
         if any(slot.mode != NORMAL for slot in view.slots):
             return ()
         ordered = sorted(view.slots, key=lambda slot: (slot.memory_bytes, slot.slot))

@@ -25,7 +25,7 @@ class Progress:
     tuner: Tuner = Tuner()
 
     def seen(self, *, groups: bool) -> Progress:
-        """Records, while moves run, whether one of them has groups."""
+        """Returns the progress while moves run: whether one of them has groups."""
         return replace(self, collection=self.collection.seen(groups=groups))
 
 

@@ -79,7 +79,7 @@ def _leaving(view: ClusterView, slots: int) -> list[SlotView]:
 
 
 def _drains(view: ClusterView, slots: int) -> tuple[Move, ...]:
-    """Moves groups from retiring slots: the fullest into the emptiest."""
+    """Returns moves out of retiring slots: the fullest into the emptiest."""
     share, leaving = _share(view, slots), _leaving(view, slots)
     remaining = [slot for slot in view.slots if slot.slot < slots]
     crowded = len(leaving) >= slots
@@ -98,7 +98,7 @@ def _drain(share: _Share, sender: SlotView, receiver: SlotView, crowded: bool) -
 
 
 def _fills(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tuple[Move, ...]:
-    """Moves groups into new slots: from the fullest into the emptiest."""
+    """Returns moves into new slots: from the fullest into the emptiest."""
     share = _fillable(view, slots)
     givers = [slot for slot in view.slots if _gives(share, slot)]
     pairs = _pairs(share, givers, _wanting(view, slots, tries))

@@ -117,7 +117,7 @@ class Tuner:
         return min(max(1 / (1 - needed), 1 + self.noise), 1 + _MOST_DIFFERENCE)
 
     def observe(self, view: ClusterView, now_s: float, *, counts: bool = True) -> Tuner:
-        """Records, before a decision, what the earlier moves have gained.
+        """Returns the tuner, before a decision, with what the earlier moves have gained.
 
         Args:
             view: Measurements since the last evaluation.
@@ -154,7 +154,7 @@ class Tuner:
         return turned._begun(tuple(decisions), view, now_s)
 
     def moved(self, moving_s: float, rows: int) -> Tuner:
-        """Records the end of moves: their time, and the rows processed meanwhile."""
+        """Returns the tuner after moves: their time, and the rows processed meanwhile."""
         cost_s = max(0.0, moving_s - rows / self.rate) if self.rate > 0 else 0.0
         account = self.account.moved(moving_s, cost_s)
         return replace(self, account=account, cost_s=(self.cost_s + cost_s) / 2)
@@ -268,7 +268,7 @@ class GapTuner:
         return self.factor * self.read_s
 
     def observe(self, read_s: float, waiting_bytes: int, utilisation: float) -> GapTuner:
-        """Records a turn: seconds to read a group, bytes that wait, how busy the slot was."""
+        """Returns the tuner after turns: seconds per read, bytes that wait, how busy the slot was."""
         known = (self.read_s + read_s) / 2 if self.read_s else read_s
         says = self._says(waiting_bytes, utilisation)
         agreed = says if says == self.said or utilisation >= _BUSY else 0

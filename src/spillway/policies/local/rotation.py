@@ -73,7 +73,7 @@ class Rotation:
     def _turns(
         self, table: Waiting, inside: Ints, due: Ints, limit_bytes: int, now_s: float
     ) -> Turn:
-        """Starts the turns that are due since a group last entered."""
+        """Returns the turns that are due since a group last entered."""
         if not len(due):
             return Turn((), (), "no input waits for a group on disk")
         turns = self._due(table, inside, len(due), now_s)

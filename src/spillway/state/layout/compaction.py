@@ -58,7 +58,7 @@ def fuel_rows(delta_rows: int, *, combining: bool = False) -> int:
 def begin_merges(
     layers: Sequence[Layer], window_us: int | None, *, combining: bool = False
 ) -> tuple[Layer, ...]:
-    """Begins every merge that is due; `combining` says that merging reduces rows."""
+    """Returns the layers with every due merge begun; `combining`: merging reduces rows."""
     result = list(layers)
     fan = COMBINING_FAN if combining else FAN
     for level in sorted({layer.level for layer in layers}):
@@ -138,7 +138,7 @@ def merges(layers: Sequence[Layer]) -> list[Merge]:
 
 
 def finish_merges(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Removes the empty sources and settles the completed targets."""
+    """Returns the layers without empty sources, and with completed targets settled."""
     busy = {layer.level for layer in layers if layer.role == SOURCE and layer.slices}
     settled = (
         replace(layer, role=SETTLED)

@@ -34,7 +34,7 @@ class Departure:
     gaps: Gaps = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """Returns all stacks of layers: memory and every generation."""
+        """Yields all stacks of layers: memory and every generation."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams

@@ -69,7 +69,7 @@ class Manifest:
     disk_bytes: tuple[int, ...] = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """Returns all stacks of layers: memory, generations, moving groups and waiting rows."""
+        """Yields all stacks of layers: memory, generations, moving groups and waiting rows."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams

@@ -266,7 +266,7 @@ class Parts:
         return taken
 
     def take_out(self, chosen: Collection[int]) -> list[Generation]:
-        """Removes the groups' parts on disk, oldest first; then nothing of them is missing."""
+        """Removes and returns the groups' parts on disk, oldest first."""
         parts, self.generations = taken_out(self.generations, set(chosen), self._groups)
         self.pending -= set(chosen)
         return parts

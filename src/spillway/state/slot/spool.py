@@ -76,7 +76,7 @@ class Spooler:
             self._since_s.setdefault(group, self._now_s)
 
     def take(self, chosen: Collection[int]) -> list[list[Slice]]:
-        """Removes the waiting rows of groups; returns their layers for each stream."""
+        """Removes the waiting rows of groups; returns their slices for each stream."""
         mine = set(chosen) & set(self._since_s)
         found: list[list[Slice]] = [[] for _ in self._layers]
         if not mine:
