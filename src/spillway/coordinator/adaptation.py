@@ -204,7 +204,7 @@ def tire(state: Committed, rules: Rules, batch_s: float) -> tuple[Committed, tup
 
 
 def _given_up(state: Committed, why: Callable[[float], str]) -> tuple[Committed, tuple[Event, ...]]:
-    """Returns the state without the tracks for which `why`, given their start, has a reason."""
+    """Cancels tracks: those for which `why`, given their start, returns a reason."""
     tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
     said = [(GivenUp(m.move, reason), 0.0) for m in tracks if (reason := why(m.since_s))]
     return resume(state, said)
