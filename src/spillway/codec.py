@@ -1,19 +1,19 @@
-"""Values to JSON and back, directed by their types: a record that gains a field needs no code here.
+"""Typed values to JSON and back: a record that gains a field needs no code here.
 
-msgspec reads and writes frozen dataclasses as they are. What it cannot do by itself is declared once,
-next to the type:
+msgspec reads and writes frozen dataclasses directly. Declare what it cannot do once, next to the
+type:
 
-    stored(Shape, str, str, parse)              a class that has another form in files
+    stored(Shape, str, str, parse)              a class with another form in files
     table: Annotated[Table, Stored(...)]        the same for one field
-    stored_within(Slice, ...)                   a form that refers to what a document shares
-    @tagged("event", by="kind")                 a base class whose subclasses are told apart by a tag
+    stored_within(Slice, ...)                   a form that refers to shared data of a document
+    @tagged("event", by="kind")                 a base class whose subclasses carry a tag
 
-A mapping whose keys JSON cannot have becomes a list of pairs. From the type hints of a record, the
-codec derives the type that msgspec handles (`Form`): the record itself if nothing in it is declared,
-and otherwise a struct with the same field names. Fields that a file lacks get their defaults.
+A mapping whose keys are not valid in JSON becomes a list of pairs. The codec derives the type that
+msgspec handles (`Form`) from the type hints of a record: the record itself, or a struct with the
+same field names if something in it is declared. Fields that a file lacks get their defaults.
 
-Floats keep every bit. Known limitation: msgspec writes infinities and NaN as null, so no record may
-hold them; and a record cannot contain itself.
+Floats keep every bit. Known limitation: msgspec writes infinities and NaN as null, so a record must
+not hold them. A record cannot contain itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ import msgspec
 import numpy as np
 
 _T = TypeVar("_T")
-#: Writes or reads one value; the second argument is what the values of a document share.
+#: Writes or reads one value. The second argument holds what the values of a document share.
 Change = Callable[[Any, Any], Any]
 
 
@@ -48,31 +48,31 @@ class Form(NamedTuple):
 
     #: The type that msgspec reads and writes.
     kind: Any
-    #: From the value to that type, and back; None: they are the same.
+    #: Converts the value to that type, and back; None means the two are the same.
     write: Change | None = None
     read: Change | None = None
 
 
 @dataclass(frozen=True)
 class Stored:
-    """How one field is stored: as a value of `kind`."""
+    """How to store one field: as a value of `kind`."""
 
     kind: Any
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
     def form(self) -> Form:
-        """The same as a form."""
+        """Returns the same as a form."""
         return Form(
             self.kind, lambda value, _: self.write(value), lambda found, _: self.read(found)
         )
 
 
 class _Family(NamedTuple):
-    """A base class, and how its subclasses are told apart."""
+    """A base class, and the tag that tells its subclasses apart."""
 
     base: type
-    #: The name of the tag in JSON, and the class variable with its value.
+    #: The name of the tag in JSON, and the class variable that holds its value.
     field: str
     by: str
 
@@ -82,19 +82,19 @@ _FAMILIES: dict[type, _Family] = {}
 
 
 def stored(cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]) -> None:
-    """Declares that values of a class are stored as values of `kind`."""
+    """Declares how to store a class: as values of `kind`."""
     _FORMS[cls] = Stored(kind, write, read).form()
 
 
 def stored_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
-    """The same for a form that refers to what the document shares."""
+    """Declares a form that refers to data the whole document shares."""
     _FORMS[cls] = Form(kind, write, read)
 
 
 def tagged(field: str, by: str) -> Callable[[type[_T]], type[_T]]:
-    """Declares a base class whose subclasses are stored with a tag, the value of their `by`.
+    """Declares a base class whose subclasses carry a tag: the value of their `by`.
 
-    Subclasses have to be defined before the first value of the family is read.
+    Define all subclasses before you read the first value of the family.
     """
 
     def declare(cls: type[_T]) -> type[_T]:
@@ -105,7 +105,7 @@ def tagged(field: str, by: str) -> Callable[[type[_T]], type[_T]]:
 
 
 def encode(value: Any, shared: Any = None) -> bytes:
-    """A value as JSON.
+    """Encodes a value as JSON.
 
     Example:
         >>> encode({"rows": (1, 2)})
@@ -117,7 +117,7 @@ def encode(value: Any, shared: Any = None) -> bytes:
 
 
 def decode(kind: type[_T], data: bytes | msgspec.Raw, shared: Any = None) -> _T:
-    """The inverse of `encode`.
+    """Decodes JSON: the inverse of `encode`.
 
     Raises:
         ValueError: The data is not JSON, or not of this kind.
@@ -128,12 +128,12 @@ def decode(kind: type[_T], data: bytes | msgspec.Raw, shared: Any = None) -> _T:
 
 
 def plain(value: Any) -> Any:
-    """A value as plain data: what JSON would give back."""
+    """Converts a value to plain data, as JSON would return it."""
     return msgspec.json.decode(encode(value))
 
 
 def made(kind: type[_T], found: Any) -> _T:
-    """The inverse of `plain`.
+    """Builds a value from plain data: the inverse of `plain`.
 
     Raises:
         ValueError: The data is not of this kind.
@@ -146,7 +146,7 @@ def made(kind: type[_T], found: Any) -> _T:
 
 @cache
 def form_of(kind: Any) -> Form:
-    """How values of a type are stored."""
+    """Returns how values of a type are stored."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         chosen = next((one for one in args[1:] if isinstance(one, Stored)), None)
@@ -169,7 +169,7 @@ def _either(kind: Any, args: tuple[Any, ...]) -> Form:
     if all(form.write is None for form in forms):
         return Form(kind)
     if len(forms) > 1:
-        raise TypeError(f"{kind} cannot be stored: declare its members as a family")
+        raise TypeError(f"{kind} cannot be stored: declare its members as a family with @tagged")
     inner, write, read = forms[0]
     assert write is not None
     assert read is not None
@@ -253,7 +253,7 @@ def _as_struct(kind: type, forms: dict[str, Form], family: _Family | None) -> Fo
 
 
 def _member(one: Field[Any], form: Form) -> Any:
-    """A field of a struct; one with a default may be missing, and the record fills it in."""
+    """Describes one field of a struct. The record fills in a missing field that has a default."""
     if one.default is MISSING and one.default_factory is MISSING:
         return one.name, form.kind
     return one.name, form.kind | msgspec.UnsetType, msgspec.UNSET
@@ -270,7 +270,7 @@ def _any_of(family: _Family) -> Form:
 
 
 def _members(family: _Family) -> list[type]:
-    """The subclasses with a tag of their own; others are only bases."""
+    """Returns the subclasses with their own tag; the others are only bases."""
     found: list[type] = []
     rest: list[type] = family.base.__subclasses__()
     while rest:
@@ -285,7 +285,7 @@ def _applied(change: Change | None, value: Any, shared: Any) -> Any:
 
 
 def _builtin(value: Any) -> Any:
-    """What msgspec does not know by itself: numbers and arrays of NumPy."""
+    """Converts what msgspec does not know: NumPy numbers and arrays."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

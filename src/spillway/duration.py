@@ -1,4 +1,4 @@
-"""Durations as people write them, in microseconds."""
+"""Durations that users write as text, converted to microseconds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Duration = str | timedelta
 
 
 def duration_us(what: str, value: Duration) -> int:
-    """The microseconds of a duration.
+    """Converts a duration to microseconds.
 
     Example:
         >>> duration_us("window", "1 minute 30 seconds")

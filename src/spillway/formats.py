@@ -1,8 +1,8 @@
-"""Files of a checkpoint: JSON with its format number first, sealed with a checksum.
+"""Checkpoint files: JSON with the format number first, sealed with a checksum.
 
-Every kind of file has a `Format`. Whatever a version cannot read it refuses before it reads anything
-else of the file, in one text for files that are too old and one for files that are too new. The policy
-is in docs/formats.md: a release reads what every release of its major version has written.
+Every kind of file has a `Format`. A version checks the format number before it reads the rest of a
+file. It rejects files that are too old with one message and files that are too new with another.
+The policy is in docs/formats.md: a release reads every format that its major version has written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spillway.errors import StateError
 from spillway.kernels.checksum import sealed, unsealed
 
 _T = TypeVar("_T")
-#: Who reads the formats that this version does not: nothing before 0.1.0 was released.
+#: Names the readers of older formats: there was no release before 0.1.0.
 _OLDER_READERS = "builds of Spillway before the release of 0.1.0"
 
 
 class _Head(msgspec.Struct):
-    """What every file has, whatever its format."""
+    """The fields that every file has in any format."""
 
     format: int
 
@@ -31,12 +31,12 @@ class _Head(msgspec.Struct):
 class Format:
     """The format of one kind of file."""
 
-    #: What this version writes, and the oldest that it reads.
+    #: The format that this version writes, and the oldest that it reads.
     number: int
     oldest: int
 
     def stamped(self, body: bytes) -> bytes:
-        """A JSON object with the format number as its first field.
+        """Returns a JSON object with the format number as its first field.
 
         Example:
             >>> Format(3, 2).stamped(b'{"rows":1}')
@@ -45,22 +45,22 @@ class Format:
         return b'{"format":%d,' % self.number + body[1:]
 
     def written(self, body: bytes) -> bytes:
-        """A file: a JSON object, stamped and sealed."""
+        """Returns the bytes of a file: a JSON object, stamped and sealed."""
         return sealed(self.stamped(body))
 
     def body_of(self, data: Any, what: str, location: str = "") -> bytes:
-        """The JSON of a file, refused if it is damaged or of a format that this version cannot read."""
+        """Returns the JSON of a file. Rejects damaged files and unsupported formats."""
         body = unsealed(data)
         if body is None:
             raise StateError(
                 f"{what} is damaged",
-                detail=f"its checksum does not fit its content{_inside(location)}",
-                hint="restore the checkpoint directory from a copy",
+                detail=f"its checksum does not match its content{_inside(location)}",
+                hint="restore the checkpoint directory from a backup",
             )
         return self.checked(body, what, location)
 
     def checked(self, body: bytes, what: str, location: str = "") -> bytes:
-        """The same JSON, refused if this version cannot read its format."""
+        """Returns the same JSON. Rejects a format that this version cannot read."""
         found = read_as(_Head, body, what, location).format
         if found > self.number:
             raise StateError(
@@ -73,8 +73,10 @@ class Format:
                 f"{what} was written by an older version of Spillway",
                 detail=f"{self._reads(found)}, {_OLDER_READERS} read format {found}"
                 f"{_inside(location)}",
-                hint="finish the query with the version that wrote the checkpoint, "
-                "or start it with a new checkpoint location",
+                hint=(
+                    "finish the query with the version that wrote the checkpoint, or use a "
+                    "new checkpoint location"
+                ),
             )
         return body
 
@@ -85,14 +87,14 @@ class Format:
 
 
 def read_as(kind: type[_T], body: bytes, what: str, location: str = "", shared: Any = None) -> _T:
-    """A value from its JSON, refused with the name of the file if it is not of that kind."""
+    """Decodes JSON to a value. If the types do not match, the error names the file."""
     try:
         return decode(kind, body, shared)
     except ValueError as problem:
         raise StateError(
-            f"{what} is not readable",
+            f"{what} cannot be read",
             detail=f"{problem}{_inside(location)}",
-            hint="restore the checkpoint directory from a copy",
+            hint="restore the checkpoint directory from a backup",
         ) from problem
 
 

@@ -1,4 +1,4 @@
-"""The identifiers of the domain, as distinct types."""
+"""Identifiers of the domain, as distinct types."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NewType
 
 SlotId = NewType("SlotId", int)
 GroupId = NewType("GroupId", int)
-#: A version of the state is the id of the batch that made it; -1 is the empty state.
+#: A state version is the id of the batch that wrote it; -1 is the empty state.
 Version = NewType("Version", int)
 
 NO_VERSION = Version(-1)

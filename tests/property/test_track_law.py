@@ -161,12 +161,12 @@ def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
 @pytest.mark.parametrize(
     ("subject", "why"),
     [
-        (Grouped(), "a result is of all rows that ever came"),
-        (Windowed(True, 3), "the last rows of a key stay until others come"),
-        (Deduped(), "a key is known for ever"),
-        (Deduped(5), "whether a row is let through depends on those let through before it"),
-        (Joined([5, None]), "rows of s1 find partners for ever: there is no window"),
-        (Treed([None, None, 5], parse("((s0 s1) s2)")), "rows of s0, s1 find partners for ever"),
+        (Grouped(), "a result covers all rows that ever came"),
+        (Windowed(True, 3), "the last rows of a key stay until newer ones come"),
+        (Deduped(), "a key is remembered for ever"),
+        (Deduped(5), "a row passes or not because of the rows that passed before it"),
+        (Joined([5, None]), "rows of s1 never expire: there is no window"),
+        (Treed([None, None, 5], parse("((s0 s1) s2)")), "rows of s0, s1 never expire"),
     ],
     ids=str,
 )

@@ -310,7 +310,7 @@ def test_damaged_durable_run_is_refused_by_name(
     found = "missing" if damage is Path.unlink else "damaged"
     assert raised.value.message == f"run {run.name} is {found} in the durable tier"
     assert str(scenario.checkpoint / "spillway") in str(raised.value.detail)
-    assert str(raised.value.hint).startswith("restore the checkpoint directory from a copy")
+    assert str(raised.value.hint).startswith("restore the checkpoint directory from a backup")
 
 
 def test_damaged_manifest_log_or_metadata_is_refused_by_name_before_the_stream_starts(
@@ -331,7 +331,7 @@ def test_damaged_manifest_log_or_metadata_is_refused_by_name_before_the_stream_s
             with pytest.raises(StateError) as raised:
                 scenario.start(joined(scenario))
             assert raised.value.message == message
-            assert raised.value.hint == "restore the checkpoint directory from a copy"
+            assert raised.value.hint == "restore the checkpoint directory from a backup"
             path.write_bytes(whole)
     manifest.unlink()
     with pytest.raises(StateError, match=f"manifest manifests/{manifest.name} is missing"):
@@ -362,9 +362,9 @@ def test_full_memory_tier_stops_the_query_and_another_place_continues_it(
         scenario.run(joined(scenario), memory_dir=str(tiny_disk))
     assert raised.value.message.startswith(f"the memory tier at {tiny_disk}/")
     assert raised.value.message.endswith("/memory is full")
-    assert "nothing is lost" in str(raised.value.detail)
+    assert "without data loss" in str(raised.value.detail)
     assert raised.value.hint == (
-        "free space there, or set a larger place with .adapt(memory=..., memory_dir=...), "
+        "free space there, or choose a larger location with .adapt(memory=..., memory_dir=...), "
         "then start the query again"
     )
     scenario.run(joined(scenario), memory_dir=str(scenario.root / "large"))
@@ -391,7 +391,7 @@ def test_full_disk_tier_stops_the_spill_and_another_place_continues_it(
     with pytest.raises(StateError) as raised:
         scenario.run(joined(scenario), memory=400, disk_dir=str(tiny_disk))
     assert raised.value.message.startswith(f"the disk tier at {tiny_disk}/")
-    assert "nothing is lost" in str(raised.value.detail)
+    assert "without data loss" in str(raised.value.detail)
     assert ".adapt(disk_dir=...)" in str(raised.value.hint)
     scenario.run(joined(scenario), memory=400, disk_dir=str(scenario.root / "large"))
     scenario.check(joined(scenario))

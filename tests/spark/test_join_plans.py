@@ -317,12 +317,15 @@ def test_rates_are_per_second_of_the_stream_whatever_batches_take(
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"kind": "bushy"}, "there is no plan 'bushy'"),
-        ({"shape": "((a b) d)"}, r"plan\(shape='\(\(a b\) d\)'\) names no stream d"),
-        ({"shape": "(a b)"}, r"plan\(shape='\(a b\)'\) leaves out c"),
+        ({"kind": "bushy"}, "'bushy' is not a valid plan"),
+        (
+            {"shape": "((a b) d)"},
+            r"plan\(shape='\(\(a b\) d\)'\) names d, which is not one of the joined streams",
+        ),
+        ({"shape": "(a b)"}, r"plan\(shape='\(a b\)'\) leaves out the stream c"),
         ({"shape": "((a b) (c a))"}, "stream a is in a shape twice"),
         ({"shape": "((a b) c"}, "is not a valid join shape"),
-        ({"kind": "auto", "shape": "((a b) c)"}, r'plan\("auto"\) takes no shape'),
+        ({"kind": "auto", "shape": "((a b) c)"}, r'plan\("auto"\) does not take a shape'),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(

@@ -208,7 +208,7 @@ def test_explain_tells_what_was_measured(spark: SparkSession, tmp_path: Path) ->
     scenario = scenario_of(spark, tmp_path, "abc")
     text = scenario.run(matched(scenario, "abc")).describe()
     assert "none: rows visit all slots" in text
-    assert "µs a pair, selectivity 0." in text
+    assert "µs per pair, selectivity 0." in text
     assert "probe orders: a -> b -> c" in text
     assert "in use" in text
 

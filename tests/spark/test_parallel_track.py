@@ -203,7 +203,7 @@ def moved_by_auto(spark: SparkSession, tmp_path: Path) -> tuple[Query, list[str]
 def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     _, reasons = moved_by_auto(spark, tmp_path)
     # Slots of one process have one memory: nothing needs to be sent.
-    assert all("moving state 0.00 s" in reason for reason in reasons)
+    assert all("sending state 0.00 s" in reason for reason in reasons)
 
 
 def test_auto_takes_a_track_where_state_is_dear_to_send(
@@ -212,7 +212,7 @@ def test_auto_takes_a_track_where_state_is_dear_to_send(
     monkeypatch.setattr(SlotRecord, "place", lambda record, _: f"host {record.slot}")
     monkeypatch.setattr("spillway.policies.cluster.protocols.LEAST_SENT_S", 1e6)
     query, reasons = moved_by_auto(spark, tmp_path)
-    assert all(" s < moving state 10000" in reason for reason in reasons)
+    assert all(" s < sending state 10000" in reason for reason in reasons)
     assert happened(query, DuplicationAsked)
 
 
@@ -230,14 +230,14 @@ def test_parallel_tracks_are_refused_where_they_would_never_end(
 ) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, 1, 2)
-    refused(scenario.join().on("k"), "rows of a, b find partners for ever: there is no window")
+    refused(scenario.join().on("k"), "rows of a, b never expire: there is no window")
     stream = sw.stream(scenario.streams["a"].stream(), "a")
-    refused(stream.group_by("k").agg(n=sw.count()), "a result is of all rows that ever came")
+    refused(stream.group_by("k").agg(n=sw.count()), "a result covers all rows that ever came")
     refused(stream.group_by("k").last(3).agg(n=sw.count()), "the last rows of a key stay until")
-    refused(stream.dedup("k"), "a key is known for ever")
+    refused(stream.dedup("k"), "a key is remembered for ever")
     within = stream.dedup("k", within="1 minute", time="ts")
     hint = (
         "; or use every= instead of within=: it keeps one row of each key in each time interval, "
         "whatever came before the interval"
     )
-    refused(within, "whether a row is let through depends on those let through before it", hint)
+    refused(within, "a row passes or not because of the rows that passed before it", hint)

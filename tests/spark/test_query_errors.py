@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -350,8 +351,8 @@ def test_two_queries_on_one_checkpoint_at_the_same_time_are_refused(scenario: Sc
     assert message == (
         f"another query is running on the checkpoint at {scenario.checkpoint}/spillway"
     )
-    assert detail.startswith("it is held by process ")
-    assert hint == "stop that query first, or give this one a checkpointLocation of its own"
+    assert re.fullmatch(r"process .+ holds its lock", detail)
+    assert hint == "stop that query first, or use another checkpointLocation for this one"
     scenario.run(scenario.join().on("order_id"))
 
 
@@ -407,8 +408,8 @@ def test_changed_number_of_groups_is_refused(scenario: Scenario) -> None:
         QueryError, lambda: scenario.start(scenario.join().on("order_id"), groups=32)
     )
     place = scenario.checkpoint / "spillway"
-    assert message == f"the checkpoint at {place} has 16 groups, this query asks for 32"
-    assert hint == "use .adapt(groups=16); the number of slots may change freely"
+    assert message == f"the checkpoint at {place} has 16 groups, but this query asks for 32"
+    assert hint == "use .adapt(groups=16); only the number of slots may differ"
 
 
 def test_checkpoint_of_a_newer_version_is_refused(scenario: Scenario) -> None:
@@ -441,5 +442,7 @@ def test_state_and_offsets_of_different_age_are_refused(scenario: Scenario) -> N
         QueryError, lambda: scenario.run(scenario.join().on("order_id"))
     )
     assert message == "Spark asks for batch 1, but the state is at batch -1"
-    assert "go together" in detail
-    assert hint == ("restore the whole checkpoint directory from one copy, or start with a new one")
+    assert "belong together" in detail
+    assert hint == (
+        "restore the whole checkpoint directory from one backup, or start with a new one"
+    )

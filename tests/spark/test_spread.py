@@ -269,7 +269,7 @@ def test_ring_is_as_long_as_the_predicate_needs(
     assert query.slots == 1
     [scaled] = [event for event in query.events if isinstance(event, Scaled)]
     assert "3 slots are 0% busy, the best length is 1" in scaled.reason
-    assert "1 of 3 slots in use, no other wanted" in query.describe()
+    assert "1 of 3 slots in use, no change wanted" in query.describe()
     for batch in range(8, 12):
         scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("ab")})
     monkeypatch.setattr(coordinator, "model_now", model_of(3e-3))

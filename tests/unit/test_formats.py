@@ -24,8 +24,7 @@ from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.tiers import DurableTier
 
 OLDER = (
-    "finish the query with the version that wrote the checkpoint, "
-    "or start it with a new checkpoint location"
+    "finish the query with the version that wrote the checkpoint, or use a new checkpoint location"
 )
 NEWER = "upgrade Spillway, or use another checkpoint location"
 MANIFEST, RECORD, NOTE = "manifests/m.json", "log/000000003.json", "log/000000004.begun"
@@ -65,7 +64,7 @@ def read(kind: str, place: Path) -> object:
         "metadata": lambda: Checkpoint(str(place)).metadata(),
         "manifest": lambda: read_manifest(durable, MANIFEST),
         "record": lambda: Log(durable).read(Mark(3)),
-        "note": lambda: Log(durable).begun(Mark(4)),
+        "note": lambda: Log(durable).read_note(Mark(4)),
     }
     return readers[kind]()
 
@@ -117,5 +116,5 @@ def test_whole_file_of_the_right_format_with_wrong_content_is_refused_by_name(pl
     (place / RECORD).write_bytes(log.FORMAT.written(b'{"batch":"three"}'))
     with pytest.raises(StateError) as refused:
         read("record", place)
-    assert refused.value.message == f"log record {RECORD} is not readable"
+    assert refused.value.message == f"log record {RECORD} cannot be read"
     assert "Expected `int`, got `str` - at `$.batch`" in str(refused.value.detail)

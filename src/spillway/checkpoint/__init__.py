@@ -1,1 +1,1 @@
-"""All reading and writing of a checkpoint directory: log, metadata, upkeep."""
+"""All I/O on a checkpoint directory: log, metadata and cleanup."""

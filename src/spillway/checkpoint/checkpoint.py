@@ -1,13 +1,13 @@
-"""A checkpoint directory: whose it is, what is committed in it, and its upkeep.
+"""A checkpoint directory: its query, its committed state, and its cleanup.
 
     metadata.json     what the query is; written once, by the first start
     log/              committed batches (checkpoint/log.py)
     manifests/        the slots' manifests; meaningful only when the log names them
     runs/             run files; meaningful only when a manifest names them
-    lock              held by the running query where the filesystem is local
+    lock              held by the running query, on a local filesystem
 
-Upkeep is bounded: a batch deletes what the batch before last stopped naming. Files of attempts that
-never committed are found once, when the query starts.
+Cleanup is bounded: a batch deletes the files that the batch before last stopped naming. Each start
+of the query looks once for files of attempts that never committed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from spillway.state.runs.tiers import DurableTier, not_opened
 
 #: Of metadata.json; 2 is the first whose log and manifests the codec writes (docs/formats.md).
 FORMAT = Format(2, 2)
-#: Log records that are kept for people to read; a restart needs only the last.
+#: Log records kept for people to read; a restart needs only the last.
 KEEP_LOG = 100
 
 
 class Checkpoint:
-    """The durable side of one query."""
+    """The durable state of one query."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -53,11 +53,12 @@ class Checkpoint:
         self._lock: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Makes sure no other query runs on this checkpoint; holds until released or dead."""
+        """Locks the checkpoint against other queries, until released or dead."""
         local = self.durable.local_path()
         try:
             if local is None:
-                # Elsewhere the exclusive creation of log records keeps two queries apart.
+                # On other filesystems, the exclusive creation of log records keeps two queries
+                # apart.
                 self.durable.names("log")
                 return
             local.mkdir(parents=True, exist_ok=True)
@@ -72,8 +73,8 @@ class Checkpoint:
             handle.close()
             raise QueryError(
                 f"another query is running on the checkpoint at {self.location}",
-                detail=f"it is held by process {holder}" if holder else None,
-                hint="stop that query first, or give this one a checkpointLocation of its own",
+                detail=f"process {holder} holds its lock" if holder else None,
+                hint="stop that query first, or use another checkpointLocation for this one",
             ) from None
         handle.truncate(0)
         handle.write(str(os.getpid()))
@@ -81,13 +82,13 @@ class Checkpoint:
         self._lock = handle
 
     def release(self) -> None:
-        """Lets another query have the checkpoint."""
+        """Unlocks the checkpoint."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def metadata(self) -> dict[str, Any] | None:
-        """What the first start wrote, or None in a new checkpoint."""
+        """Returns what the first start wrote, or None in a new checkpoint."""
         data = self.durable.read("metadata.json")
         if data is None:
             return None
@@ -95,13 +96,13 @@ class Checkpoint:
         if body is None:
             raise StateError(
                 f"the metadata of the checkpoint at {self.location} is damaged",
-                hint="restore the checkpoint directory from a copy",
+                hint="restore the checkpoint directory from a backup",
             )
         FORMAT.checked(body, f"the checkpoint at {self.location}")
         return decode(dict[str, Any], body)
 
     def open(self, fingerprint: dict[str, Any], groups: int, version: str) -> dict[str, Any]:
-        """The metadata, written now if the checkpoint is new, compared if it is not."""
+        """Returns the metadata; writes it if the checkpoint is new, otherwise compares it."""
         found = self.metadata()
         if found is None:
             found = {
@@ -116,35 +117,35 @@ class Checkpoint:
         refuse_other_query(self.location, found["query"], fingerprint)
         if found["groups"] != groups:
             raise QueryError(
-                f"the checkpoint at {self.location} has {found['groups']} groups, "
-                f"this query asks for {groups}",
-                hint=f"use .adapt(groups={found['groups']}); the number of slots may change freely",
+                f"the checkpoint at {self.location} has {found['groups']} groups, but this "
+                f"query asks for {groups}",
+                hint=f"use .adapt(groups={found['groups']}); only the number of slots may differ",
             )
         return found
 
     def recover(self, streams: int, new: Routing) -> tuple[Committed, References]:
-        """The committed state, in the slots it was in, and the files it refers to.
+        """Returns the committed state, in its former slots, and the files it refers to.
 
-        A checkpoint that is new begins with the routing given.
+        A new checkpoint begins with the given routing.
         """
         state = self.log.latest() or initial(new, streams)
         manifests = self._manifests(state, streams)
         note = self.log.open_note(state)
         self._sweep(state, manifests, note)
-        # What was begun under another routing is repeated under it.
+        # A batch that began under another routing is repeated under it.
         if note is None or note.routing == state.routing:
             return state, _references(manifests)
         more = note.routing.slots - state.routing.slots
         if more > 0 and note.routing.table == state.routing.table:
-            # Slots were added, which have nothing yet; what moves between the others goes on.
+            # New slots are empty; moves between the others continue.
             names = (*state.manifests, *(None,) * more)
             return replace(state, routing=note.routing, manifests=names), _references(manifests)
-        return self.rerouted(state, streams, note.routing)
+        return self.reroute(state, streams, note.routing)
 
-    def rerouted(
+    def reroute(
         self, state: Committed, streams: int, routing: Routing
     ) -> tuple[Committed, References]:
-        """The same state under another routing, nothing of it copied; nothing may be moving."""
+        """Returns the same state under another routing, without copies; no group may be moving."""
         olds = self._manifests(state, streams)
         slots = range(routing.slots)
         combined = [combine(olds, SlotId(slot), routing, streams) for slot in slots]
@@ -153,7 +154,7 @@ class Checkpoint:
             name = f"manifests/{state.batch:09d}-{manifest.slot}-{uuid.uuid4().hex[:12]}.json"
             self.durable.write(name, manifest.encode())
             names.append(name)
-        # What was to be told to slots, or to be filled, was meant for the slots that there were.
+        # Pending orders and fills were meant for the former slots.
         changed = replace(
             state,
             routing=routing,
@@ -170,7 +171,7 @@ class Checkpoint:
         return changed, _references(combined)
 
     def manifest(self, name: str) -> Manifest:
-        """One manifest, refused if it is missing or damaged."""
+        """Reads one manifest. Rejects a missing or damaged one."""
         return read_manifest(self.durable, name)
 
     def discard(self, names: Sequence[str]) -> None:
@@ -185,7 +186,7 @@ class Checkpoint:
         ]
 
     def _sweep(self, state: Committed, manifests: list[Manifest], note: Note | None) -> None:
-        """Deletes what attempts left behind that never committed."""
+        """Deletes the files of attempts that never committed."""
         parts = [move.part for move in (note.moves if note else ()) if move.part]
         named = {name for name in (*state.manifests, *parts) if name}
         known = [*manifests, *(self.manifest(name) for name in parts)]

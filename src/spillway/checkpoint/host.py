@@ -1,4 +1,4 @@
-"""The part of a coordinator's host that a checkpoint directory gives."""
+"""The part of a coordinator's host that a checkpoint directory provides."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from spillway.routing.routing import Routing
 
 
 class CheckpointHost:
-    """Notes, records and files in a checkpoint; how groups are sent is left open."""
+    """Notes, records and files in a checkpoint; a subclass sends groups."""
 
     def __init__(self, checkpoint: Checkpoint, streams: int) -> None:
         self.checkpoint = checkpoint
         self._streams = streams
 
     def note(self, mark: Mark) -> Note | None:
-        """The note of a batch or round, if one was written."""
-        return self.checkpoint.log.begun(mark)
+        """Returns the note of a batch or round, if there is one."""
+        return self.checkpoint.log.read_note(mark)
 
     def write_note(self, mark: Mark, note: Note) -> None:
-        """Keeps a note so that another start finds it."""
+        """Saves a note for a later start."""
         self.checkpoint.log.begin(mark, note)
 
     def append(self, state: Committed) -> None:
-        """Commits; refuses if somebody else has committed the same batch."""
+        """Commits; fails if another query has committed the same batch."""
         self.checkpoint.log.append(state)
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
-        """The same state under another routing, and the files that it names."""
-        return self.checkpoint.rerouted(state, self._streams, routing)
+        """Returns the same state under another routing, and the files that it names."""
+        return self.checkpoint.reroute(state, self._streams, routing)
 
     def discard(self, files: DiscardFiles) -> None:
         """Deletes files and records at once."""

@@ -1,4 +1,4 @@
-"""Deletes files that nothing names any more, while batches go on."""
+"""Deletes unused files while batches run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from spillway.errors import SpillwayError
 
 
 class Janitor:
-    """Deletes from the durable tier in a thread of its own, so that a slow store delays no batch."""
+    """Deletes from the durable tier in its own thread, so that a slow store delays no batch."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        # Bounded: when deletions cannot keep up, batches wait rather than the list growing.
+        # Bounded: if deletions cannot keep up, batches wait; the queue does not grow.
         self._work: queue.Queue[DiscardFiles | None] = queue.Queue(maxsize=64)
         self._thread = threading.Thread(target=self._run, name="spillway-janitor", daemon=True)
         self._thread.start()
 
     def discard(self, files: DiscardFiles) -> None:
-        """Queues files, and log records, to be deleted."""
+        """Queues files and log records for deletion."""
         self._work.put(files)
 
     def close(self) -> None:
-        """Finishes what is queued and ends."""
+        """Finishes the queue and stops."""
         self._work.put(None)
         self._thread.join(timeout=60)
 
@@ -36,5 +36,5 @@ class Janitor:
                 for mark in files.marks:
                     self._checkpoint.log.forget(mark)
             except (OSError, SpillwayError):
-                # A file that stays behind costs room, not correctness; the next start sweeps it.
+                # A leftover file costs space, not correctness; the next start deletes it.
                 continue

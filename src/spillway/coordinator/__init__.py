@@ -1,1 +1,1 @@
-"""The coordinator: what is decided between two batches, and the log that makes it last."""
+"""The coordinator: what it decides between two batches, and the log that makes it durable."""

@@ -1,14 +1,14 @@
-"""What the coordinator decides between batches: moves, forced spills, and the number of slots.
+"""What the coordinator decides between batches: moves, forced spills and the slot count.
 
-    adapt        compares the slots every so often and begins what the strategy says (DCAPE 4, 5)
-    rescale      takes a wish for another number of slots
-    waits        whether that change can only wait for rows to expire
-    resume       lets moves take what was said beside the batches
-    give_up      ends parallel tracks that cannot be waited for
-    tire         ends those that have lasted too long
+    adapt        compares the slots at intervals and begins what the strategy says (DCAPE 4, 5)
+    rescale      takes a request for another slot count
+    waits        whether that change only waits for rows to expire
+    resume       delivers messages that came between batches to their moves
+    give_up      cancels all parallel tracks, with a reason
+    tire         cancels those that have lasted too long
 
 All are functions of committed states. What they begin is part of the next log record, so a crash
-repeats none of it and loses none of it.
+neither repeats nor loses it.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from spillway.slot.orders import Force
 
 @dataclass(frozen=True)
 class Rules:
-    """The strategy, and how often slots are compared."""
+    """The strategy, and how often to compare slots."""
 
     strategy: Strategy
-    #: Seconds of the query's clock from one evaluation to the next; or batches, where they are given.
+    #: Seconds of the query's clock between evaluations; or batches, if they are given.
     interval_s: float = 45.0
     interval_batches: int | None = None
-    #: Bytes that move at a time; a larger amount goes in parts, one after the other. None: at once.
+    #: Bytes that move at a time; a larger amount goes in consecutive parts. None: at once.
     part_bytes: int | None = None
-    #: The same for the strategies of FLUX, which go in rounds.
+    #: The same for the strategies of FLUX, which work in rounds.
     rounds: Rounds | None = None
-    #: By which protocol groups move.
+    #: The protocols of moves.
     protocols: Protocols = Protocols()
-    #: How much of the name of a worker says who has the same memory tier: of a host, or an executor.
+    #: How many names of a worker identify its memory tier: host, or executor.
     place_names: int = 1
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
-        """What the settings say; `life_us` is how long an old row counts, None: for ever."""
+        """Returns the rules of the settings; `life_us`: how long an old row counts, None: for ever."""
         protocols = Protocols(adapt.moves_name, None if life_us is None else life_us / 1e6)
         names = 1 if adapt.share == "host" else 2
         return replace(cls._of(adapt), protocols=protocols, place_names=names)
@@ -83,7 +83,7 @@ class Rules:
         return cls(strategy, *every, rounds)
 
     def due(self, state: Committed) -> bool:
-        """Whether the slots are to be compared now."""
+        """Whether to compare the slots now."""
         sample = state.sample
         if self.rounds is not None and sample.progress.collection.moving:
             return False
@@ -95,7 +95,7 @@ class Rules:
         return elapsed_s >= self.interval_s
 
     def decided(self, state: Committed, view: ClusterView) -> tuple[Progress, tuple[Decision, ...]]:
-        """What is to be done now, and where the rounds stand after it."""
+        """Returns what to do now, and the progress of the rounds."""
         if self.rounds is None:
             return state.sample.progress, self.strategy.decide(view)
         return self.rounds.decided(state.sample.progress, view, state.clock_s)
@@ -108,17 +108,17 @@ def adapt(
     rules: Rules,
     period_s: float = 0.0,
 ) -> Committed:
-    """The state after a commit, with what is begun now.
+    """Returns the state after a commit, with what begins now.
 
-    `period_s` is the time from the batch before to this one, pauses included; 0: not known.
+    `period_s` is the time since the previous batch, including pauses; 0: not known.
     """
     if state.scaling is None and not rules.strategy.relocates:
-        # Nobody compares the slots, so nothing is measured: `rescale` begins with it.
+        # No strategy compares the slots, so nothing is measured: `rescale` starts it.
         return state if state.sample == Sample() else replace(state, sample=Sample())
     state = sampled(state, records, period_s)
     if rules.rounds is not None and state.sample.progress.collection.moving:
         return _watched(state, records, rules.rounds)
-    # A round brings no rows, and its moves are what it is for.
+    # A round brings no rows, and exists for its moves.
     if state.round and state.scaling is None:
         return state
     gone, protocols = state.given_up, rules.protocols
@@ -134,20 +134,20 @@ def adapt(
 
 
 def rescale(state: Committed, slots: int, *, passive: bool = False, reason: str = "") -> Committed:
-    """The state with a wish for another number of slots; new ones are there at once, empty.
+    """Returns the state with a request for another slot count; new slots start empty.
 
-    Passive: no group moves to fill a slot or to empty one; see coordinator/smoothing.py.
+    Passive: no group moves to fill or to empty a slot; see coordinator/smoothing.py.
     """
     if slots < 1 or slots > state.routing.groups:
         raise SettingsError(
             f"{slots} slots cannot share {state.routing.groups} groups",
-            hint="use at least one slot, and at most as many as there are groups",
+            hint=f"use at least one slot, and at most {state.routing.groups}",
         )
     before = state.routing.slots
     grown = max(slots, before)
     more: tuple[None, ...] = (None,) * (grown - before)
-    # A slot that was being filled goes on being filled, unless it is to go; one that was to go and
-    # is wanted again may have been drained already, so it is filled too.
+    # A slot that was filling continues, unless it retires. A retiring slot that is needed again may
+    # already be drained, so it is filled too.
     kept = state.scaling.slots if state.scaling else before
     filling = dict(state.scaling.tries) if state.scaling else {}
     tries = {slot: count for slot, count in filling.items() if slot < slots}
@@ -163,9 +163,9 @@ def rescale(state: Committed, slots: int, *, passive: bool = False, reason: str 
 
 
 def waits(state: Committed, records: Mapping[int, SlotRecord]) -> bool:
-    """Whether a change of slots has nothing to do before rows of slots that are to go expire.
+    """Whether a change of slots only waits for rows of retiring slots to expire.
 
-    A round after the last batch lets go what has expired with it; rounds after that change nothing.
+    A round after the last batch drops what has expired with it; further rounds change nothing.
     """
     scaling = state.scaling
     if scaling is None or state.moves or state.round == 0:
@@ -176,7 +176,7 @@ def waits(state: Committed, records: Mapping[int, SlotRecord]) -> bool:
 def resume(
     state: Committed, said: Iterable[tuple[Message, float]]
 ) -> tuple[Committed, tuple[Event, ...]]:
-    """The state after what was said beside the batches, and the events that this was.
+    """Returns the state after messages between batches, and their events.
 
     Each message comes with the seconds that it took.
     """
@@ -190,7 +190,7 @@ def resume(
 
 
 def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]]:
-    """The state with the parallel tracks given up, and the events that this was.
+    """Returns the state with the parallel tracks cancelled, and their events.
 
     Their senders serve the groups again; nothing was lost meanwhile.
     """
@@ -198,13 +198,13 @@ def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]
 
 
 def tire(state: Committed, rules: Rules, batch_s: float) -> tuple[Committed, tuple[Event, ...]]:
-    """The same, for those that have lasted too long by the query's clock; a batch takes `batch_s`."""
+    """Does the same for tracks that have lasted too long; a batch takes `batch_s`."""
     protocols, now_s = rules.protocols, state.clock_s
     return _given_up(state, lambda since_s: protocols.impatience(now_s - since_s, batch_s))
 
 
 def _given_up(state: Committed, why: Callable[[float], str]) -> tuple[Committed, tuple[Event, ...]]:
-    """The tracks given up for which there is a reason, by the time that they began."""
+    """Cancels tracks: those for which `why`, given their start, returns a reason."""
     tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
     said = [(GivenUp(m.move, reason), 0.0) for m in tracks if (reason := why(m.since_s))]
     return resume(state, said)
@@ -215,7 +215,7 @@ def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules)
 
 
 def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds) -> Committed:
-    """While the moves of a round are under way, and when they end (FLUX 5.3)."""
+    """Returns the state while the moves of a round run, and when they end (FLUX 5.3)."""
     sample = state.sample
     progress = sample.progress.seen(groups=any(move.groups for move in state.moves))
     if state.moves:
@@ -228,7 +228,7 @@ def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds
 def begin(
     state: Committed, decisions: Sequence[Move | ForceSpill], part_bytes: int | None = None
 ) -> Committed:
-    """The state with decisions of a policy under way."""
+    """Returns the state with the decisions of a policy begun."""
     forces = tuple(
         (one.slot, Force(one.bytes, one.reason, one.below))
         for one in decisions
@@ -250,9 +250,9 @@ def begin(
 
 
 def _moved(state: Committed, number: int, move: Move, part_bytes: int | None) -> GroupMove:
-    """The first part of a move; groups with rows on disk, which go only all together, go at once.
+    """Returns the first part of a move; groups with rows on disk move all at once.
 
-    So do those of a parallel track, where nothing is sent.
+    So do those of a parallel track, which sends nothing.
     """
     kind = PROTOCOLS[move.protocol]
     whole = move.everything or move.pick is not None or kind is ParallelTrack
@@ -279,10 +279,10 @@ def _scaled(
     scaling: Scaling,
     rules: Rules,
 ) -> Committed:
-    """The next moves of a change of slots, or its end."""
+    """Returns the state with the next moves of a change of slots, or with its end."""
     tries = dict(scaling.tries)
     full = len(filled(view, scaling.slots, tries)) == len(tries)
-    # Slices that were rerouted leave rows behind, so a slot without groups may still have some.
+    # Rerouted slices leave rows behind, so a slot without groups may still have some.
     left = _routed(state, scaling) and not _holding(state, records, scaling)
     if full and left and not state.moves:
         return _with_slots(state, scaling)
@@ -297,20 +297,20 @@ def _scaled(
 
 
 def _routed(state: Committed, scaling: Scaling) -> bool:
-    """Whether no group is in a slot that is to go; and where none moves, all others have some."""
+    """Whether no retiring slot has groups; and, if none moves, all others have some."""
     table, slots = state.routing.table, scaling.slots
     return emptied(table, slots) and (not scaling.passive or len(set(table)) == slots)
 
 
 def _holding(state: Committed, records: Mapping[int, SlotRecord], scaling: Scaling) -> bool:
-    """Whether a slot that is to go has rows, in memory or on disk."""
+    """Whether a retiring slot has rows, in memory or on disk."""
     leaving = range(scaling.slots, state.routing.slots)
     known = [records[slot] for slot in leaving if slot in records]
     return any(sum(one.held_rows) for one in known)
 
 
 def _with_slots(state: Committed, scaling: Scaling) -> Committed:
-    slots, told = scaling.slots, f"the groups are shared by {scaling.slots}"
+    slots, told = scaling.slots, f"{scaling.slots} slots now share the groups"
     reason = f"{told}: {scaling.reason}" if scaling.reason else told
     scaled = Scaled(state.batch, slots, (), 0, 0.0, reason)
     return replace(

@@ -1,13 +1,12 @@
-"""Stages in a row: the results of one are the rows of the next, committed from the last to the first.
+"""Stages in a row: the results of one are the rows of the next. The last commits first.
 
 A batch or round of a stage is a batch of every later one. A crash between two commits leaves later
-stages one step ahead: the sink has that step, so it is repeated up to them alone.
+stages one step ahead; only the earlier stages repeat that step.
 
-A *round* is a batch without rows, between two batches: it makes missing results, processes rows that
-wait, and lets moves end where no batch comes. A start that finds a round begun and not ended repeats it
-before anything else.
+A *round* is a batch without rows, between two batches. It produces missing results, processes
+waiting rows, and lets moves end when no batch comes. A start first repeats an unfinished round.
 
-`Engine` is what makes results of rows: Spark jobs in a query, plain calls in the laws of the tests.
+`Engine` produces results from rows: with Spark jobs in a query, with plain calls in the tests.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from spillway.coordinator.coordinator import Took
 from spillway.coordinator.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 
-#: The first id that a sink sees for a round of a stage; those of batches count from 0.
+#: The first sink id of a round of a stage; batch ids count from 0.
 ROUND_IDS = 1 << 40
 
 #: Rows of a stage, or its results.
@@ -30,39 +29,39 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Answers:
-    """What the slots of a stage said: one record each, and all that came."""
+    """The answers of a stage's slots: one record each, and all that arrived."""
 
     records: Mapping[int, SlotRecord]
     attempts: tuple[SlotRecord, ...] = ()
 
 
 class Engine(Protocol[Rows]):
-    """Makes the results of stages, and gives them to the sink."""
+    """Produces the results of stages, and gives them to the sink."""
 
     def no_rows(self, at: int) -> Rows:
-        """The input of a round of a stage."""
+        """Returns the empty input of a round of a stage."""
         ...
 
     def results(self, at: int, rows: Rows, plan: BatchPlan) -> Rows:
-        """The results of a stage; they need not be made before they are written."""
+        """Returns the results of a stage, which may be lazy until they are written."""
         ...
 
     def feed(self, at: int, results: Rows) -> Rows:
-        """The results of the stage before as the rows of this one."""
+        """Turns the results of the previous stage into the rows of this one."""
         ...
 
     def write(self, results: Rows, sink_id: int, *, replay: bool) -> None:
-        """Has the sink take the results of the last stage."""
+        """Writes the results of the last stage to the sink."""
         ...
 
     def answers(self, at: int, results: Rows, plan: BatchPlan) -> Answers:
-        """What the slots of a stage said, each at least once."""
+        """Returns the answers of a stage's slots, each at least once."""
         ...
 
 
 @dataclass(frozen=True)
 class Step(Generic[Rows]):
-    """What one stage does in one batch or round."""
+    """The work of one stage in one batch or round."""
 
     at: int
     plan: BatchPlan
@@ -71,7 +70,7 @@ class Step(Generic[Rows]):
 
 @dataclass(frozen=True)
 class Ran(Generic[Rows]):
-    """A batch or round that was committed: the stages that took part, what they said, and how long."""
+    """A committed batch or round: its stages, their answers, and its times."""
 
     steps: tuple[Step[Rows], ...]
     answers: tuple[Answers, ...]
@@ -88,15 +87,15 @@ class Chain(Generic[Rows]):
         self.conductors = tuple(conductors)
         self._engine = engine
         self._clock = clock
-        #: Whether the next batch may be one that the sink has had before this start.
+        #: Whether the sink may already have the next batch, from before this start.
         self._first = True
-        #: Whether a round may have been begun and not ended: by an earlier start, or by a failure.
+        #: Whether an earlier start or a failure may have left a round open.
         self._may_be_open = True
 
     def batch(self, rows: Rows, number: int, period_s: float | None = None) -> list[Ran[Rows]]:
-        """One batch, exactly once; rounds that were begun come before it.
+        """Runs one batch, exactly once; repeats open rounds before it.
 
-        A batch that is committed already is recognised by its number and gives nothing.
+        It recognises a committed batch by its number, and returns nothing for it.
         """
         if number == self.conductors[0].state.batch:
             return []
@@ -109,19 +108,19 @@ class Chain(Generic[Rows]):
     def round(
         self, at: int, wanted_bytes: int, among: Collection[int] = ()
     ) -> tuple[tuple[int, ...], list[Ran[Rows]]]:
-        """A round of a stage that cleans up some of the given groups; which, and what ran.
+        """Runs a round that cleans up some of the groups; returns these, and what ran.
 
         The sink knows the round by its number, also after a crash.
         """
         conductor = self.conductors[at]
         if conductor.state.batch < 0:
-            # Rounds come after batches; what waits is taken by the first.
+            # Rounds come after batches; the first batch takes what waits.
             return (), []
         repeated = self.repeat_rounds()
         if at in repeated:
             return repeated[at].steps[0].plan.cleanup, list(repeated.values())
         if conductor.replays or self._left_behind(at):
-            # A batch that was begun comes again, and it comes first.
+            # A batch that has begun is repeated first.
             return (), list(repeated.values())
         plan = conductor.begin_round(wanted_bytes, among)
         if plan is None:
@@ -130,7 +129,7 @@ class Chain(Generic[Rows]):
         return plan.cleanup, [*repeated.values(), self._round(at, plan, replay=False)]
 
     def repeat_rounds(self) -> dict[int, Ran[Rows]]:
-        """Does rounds again that were begun and did not end, by stage."""
+        """Repeats rounds that began and did not end, by stage."""
         repeated = {}
         if self._may_be_open:
             for at, conductor in enumerate(self.conductors):
@@ -140,11 +139,11 @@ class Chain(Generic[Rows]):
         return repeated
 
     def unfinished_round(self, at: int) -> bool:
-        """Whether a round was begun, by this start or one before, that must be repeated."""
+        """Whether this start or an earlier one left a round open, which must be repeated."""
         return self._may_be_open and self.conductors[at].open_round() is not None
 
     def _left_behind(self, at: int) -> bool:
-        """Whether the next stage has had a step that this one has not committed."""
+        """Whether the next stage has a step that this one has not committed."""
         following = self.conductors[at + 1 : at + 2]
         steps = self.conductors[at].coordinator.steps
         return any(later.state.batch + 1 > steps for later in following)
@@ -158,7 +157,7 @@ class Chain(Generic[Rows]):
     def _run(
         self, given: Step[Rows], sink_id: int, *, replay: bool, period_s: float | None = None
     ) -> Ran[Rows]:
-        """One step of a stage and of those after it; `given` has the rows of the first."""
+        """Runs one step of a stage and of the later ones; `given` has the rows of the first."""
         engine, planned_at = self._engine, self._clock()
         steps = self._steps(given)
         began_at = self._clock()
@@ -173,7 +172,7 @@ class Chain(Generic[Rows]):
         return Ran(tuple(steps), tuple(answers), times)
 
     def _steps(self, given: Step[Rows]) -> list[Step[Rows]]:
-        """The stages that take part: up to one that has had this step, or to the last."""
+        """Returns the stages that take part: up to one that has this step, or to the last."""
         engine = self._engine
         steps = [Step(given.at, given.plan, engine.results(given.at, given.results, given.plan))]
         for at in range(given.at, len(self.conductors) - 1):

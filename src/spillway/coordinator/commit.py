@@ -25,9 +25,9 @@ def commit_batch(
     seconds: float = 0.0,
     beside: Sequence[Event] = (),
 ) -> Committed:
-    """The state after a batch that took so long, from one record per slot.
+    """Returns the state after a batch that took `seconds`, from one record per slot.
 
-    `beside` is what happened beside the batch; it is told with it.
+    `beside` holds the events between batches; the commit reports them too.
     """
     missing = [slot for slot in range(plan.routing.slots) if slot not in records]
     if missing:
@@ -79,16 +79,16 @@ def commit_batch(
 
 
 def _gives_way(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
-    """Whether the rest of a move waits, since one of its slots would have another shape first."""
+    """Whether the rest of a move waits, because one of its slots changes its shape first."""
     return any(wishes(state, slot, records[slot]) for slot in move.slots)
 
 
 def next_watermark(
     current: int | None, max_times: Sequence[int | None], lateness_us: Sequence[int | None]
 ) -> int | None:
-    """The least over the streams of (largest time - lateness); never goes back.
+    """Returns the least of (largest time - lateness) over the streams; it never goes back.
 
-    A stream that was never seen, or one without a window, holds the watermark where it is.
+    A stream that was never seen holds the watermark; so does one without a window.
 
     Example:
         >>> next_watermark(None, (100, 90), (10, 5))

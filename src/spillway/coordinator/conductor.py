@@ -1,6 +1,6 @@
-"""A coordinator in its host: asks it, has its effects carried out, keeps the newest.
+"""Runs a coordinator in its host: calls it, carries out its effects, keeps the newest value.
 
-This is the whole driver between two batches, for every host. It is thin: what it calls are functions of
+This is the whole driver between two batches, for every host. It is thin: it calls functions of
 values (coordinator/coordinator.py).
 """
 
@@ -34,35 +34,35 @@ class Conductor:
     def __init__(self, coordinator: Coordinator, host: Host) -> None:
         self.coordinator = coordinator
         self.host = host
-        #: What users wish for, from any thread, until the next batch or round begins.
+        #: User requests, from any thread, until the next batch or round begins.
         self._wishes: deque[Wish] = deque()
         if coordinator.rules.strategy.relocates:
             host.prepare_moves()
 
     @property
     def state(self) -> Committed:
-        """What is committed, with what was heard since."""
+        """The committed state, with the messages since."""
         return self.coordinator.state
 
     @property
     def ahead(self) -> Coordinator:
-        """The coordinator as the next batch or round begins, with all that is wished for."""
+        """The coordinator as the next batch or round begins, with all requests."""
         found = self.coordinator
         for wish in tuple(self._wishes):
             found, _ = found.take(wish)
         return found
 
     def wish(self, wish: Wish) -> None:
-        """Takes a wish, for the next batch or round; refuses one that cannot be granted."""
+        """Takes a request for the next batch or round; rejects one that cannot be granted."""
         self.coordinator.take(wish)
         self._wishes.append(wish)
 
     def take(self, wish: Wish) -> None:
-        """Grants a wish at once; for whoever runs the batches, and between two of them."""
+        """Grants a request at once; only for the thread that runs batches, between two of them."""
         self._take(self.coordinator.take(wish))
 
     def catch_up(self) -> None:
-        """Takes what was said between the batches, and what the user wishes."""
+        """Takes the messages between the batches, and the user's requests."""
         while self._wishes:
             self.take(self._wishes.popleft())
         if self.coordinator.crowded:
@@ -73,13 +73,13 @@ class Conductor:
 
     @property
     def replays(self) -> bool:
-        """Whether a batch was begun before this start, so that it comes again first."""
+        """Whether a batch began before this start, so that it is repeated first."""
         return self.coordinator.first and self._note(Mark(self.state.batch + 1)) is not None
 
     def begin_batch(self, batch: int) -> BatchPlan:
-        """The plan of the next batch.
+        """Returns the plan of the next batch.
 
-        The first batch of a start may have been begun before a crash; then it has the plan it had.
+        The first batch of a start may have begun before a crash; then it gets the same plan.
         """
         note = self._note(Mark(batch)) if self.coordinator.first else None
         if note is None:
@@ -89,7 +89,7 @@ class Conductor:
         return plan
 
     def begin_round(self, wanted_bytes: int, among: Collection[int]) -> BatchPlan | None:
-        """The plan of a round that cleans up some of the groups; None: it has nothing to do."""
+        """Returns the plan of a round that cleans up some of the groups; None: nothing to do."""
         self.catch_up()
         cleanup = self.coordinator.due_cleanup(wanted_bytes, among)
         if (planned := self.coordinator.plan_round(cleanup)) is None:
@@ -99,7 +99,7 @@ class Conductor:
         return plan
 
     def open_round(self) -> BatchPlan | None:
-        """The plan of a round that was begun and has not ended."""
+        """Returns the plan of a round that began and has not ended."""
         note = self._note(next_round_of(self.state))
         return None if note is None else self.coordinator.repeat_round(note)
 
@@ -110,21 +110,21 @@ class Conductor:
         took: Took,
         attempts: Iterable[SlotRecord] = (),
     ) -> None:
-        """Makes a batch or round true."""
+        """Commits a batch or round."""
         self._take(self.coordinator.commit(plan, records, took, attempts))
 
     def _note(self, mark: Mark) -> Note | None:
         return self.host.note(mark)
 
     def _take(self, decided: tuple[Coordinator, Effects]) -> None:
-        """Has effects carried out; if the host refuses one, the coordinator stays what it was."""
+        """Carries out effects; if the host fails on one, the coordinator stays as it was."""
         after, effects = decided
         for effect in effects:
             after = self._carry_out(effect, after)
         self.coordinator = after
 
     def _carry_out(self, effect: Effect, after: Coordinator) -> Coordinator:
-        """Carries one effect out; gives the coordinator that follows it."""
+        """Carries out one effect; returns the coordinator after it."""
         match effect:
             case WriteNote(mark, note):
                 self.host.write_note(mark, note)

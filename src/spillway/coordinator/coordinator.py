@@ -1,14 +1,14 @@
-"""The one coordinator: everything that decides between two batches of a stage, as one frozen value.
+"""The coordinator: all that decides between two batches of a stage, as one frozen value.
 
-    hear      what was said of moves since the last batch; tracks that last too long are given up
-    settle    the slots that a start or a user asks for
-    plan      the plan of the next batch or round
-    commit    the records of a batch or round become the next committed state
-    take      what the user wishes
+    hear      takes messages about moves since the last batch; cancels tracks that last too long
+    settle    changes to the slots that a start or a user asks for
+    plan      returns the plan of the next batch or round
+    commit    turns the records of a batch or round into the next committed state
+    take      takes a user's request
 
-Each gives the next coordinator and effects (coordinator/effects.py), in the order in which a host
-carries them out (coordinator/host.py). None reads a clock, a file or Spark. So the Spark runtime, the
-simulators and the laws of the tests run the same decisions; coordinator/conductor.py joins a
+Each returns the next coordinator and effects (coordinator/effects.py), in the order in which a host
+carries them out (coordinator/host.py). None of them reads a clock, a file or Spark. So the Spark
+runtime, the simulators and the tests run the same decisions. coordinator/conductor.py connects a
 coordinator to its host.
 """
 
@@ -63,18 +63,18 @@ class Took:
 
     #: Seconds of the query's own time.
     seconds: float
-    #: Seconds from the batch before to this one; None: a round, or the first batch of a start.
+    #: Seconds since the previous batch; None: a round, or the first batch of a start.
     period_s: float | None = None
 
     @property
     def came_s(self) -> float:
-        """Seconds in which the rows of the batch came."""
+        """The seconds in which the rows of the batch came."""
         return self.seconds if self.period_s is None else self.period_s
 
 
 @dataclass(frozen=True)
 class Coordinator:
-    """What is committed, the rules, what was measured, and what is wished."""
+    """The committed state, the rules, the measurements and the requests."""
 
     terms: Terms
     state: Committed
@@ -82,31 +82,31 @@ class Coordinator:
     references: References = field(default_factory=References)
     #: Bytes of state that each slot may have in memory; None: no limit.
     memory: Mapping[int, int | None] = field(default_factory=dict)
-    #: How much slots that are slower than others process in a batch; None: everything.
+    #: How much slow slots process in a batch; None: everything.
     skew: Skew | None = None
-    #: How groups take turns in memory; None: they leave it in generations.
+    #: How groups rotate in memory; None: they spill in generations.
     gaps: Gaps | None = None
-    #: How long the ring of a join is; None: slots of other operators are not a ring.
+    #: The ring length of a join; None: other operators have no ring.
     ring: Ring | None = None
-    #: The slots this start was asked for, until it has them; and the change wished for since.
+    #: The slot count of this start, until it is reached; and the change requested since.
     slots_asked: int | None = None
     wished: Scaling | None = None
     #: The records of the last commit by slot, and how long its batch took.
     last: Mapping[int, SlotRecord] = field(default_factory=dict)
     took: Took = Took(0.0)
-    #: What happened between the batches since the last commit.
+    #: Events between batches since the last commit.
     told: tuple[Event, ...] = ()
-    #: Run files whose local copies go with the next plan.
+    #: Run files whose local copies the next plan deletes.
     garbage: tuple[str, ...] = ()
     #: The commits on record, ascending.
     marks: tuple[Mark, ...] = ()
-    #: The moves that the host was told to send and has not answered for.
+    #: The moves that the host is sending.
     sending: frozenset[int] = frozenset()
-    #: Whether no batch of this start has been committed.
+    #: Whether this start has not committed a batch yet.
     first: bool = True
-    #: Whether no more input comes.
+    #: Whether the input has ended.
     ended: bool = False
-    #: Whether state is sent even to a slot that could take it over by name.
+    #: Whether to send state even to a slot that could take it over by name.
     always_sends: bool = False
 
     @classmethod
@@ -118,7 +118,7 @@ class Coordinator:
         slots: int,
         marks: Iterable[Mark] = (),
     ) -> Coordinator:
-        """The coordinator of a start that finds `state` and is asked for `slots` slots."""
+        """Returns the coordinator of a start with `state` and `slots` requested slots."""
         settings = terms.adapt
         skew_bytes, rotates = settings.skew_bytes, settings.spill_mode == "rotation"
         adjusts = terms.join is not None and terms.copies == 1
@@ -136,11 +136,11 @@ class Coordinator:
             marks=tuple(marks),
         )
 
-    # What is so now
+    # Current state
 
     @property
     def limits(self) -> dict[int, int | None]:
-        """Bytes of state at which each slot moves groups out of memory; None: it does not."""
+        """The bytes of state at which each slot spills; None: never."""
         if not self.rules.strategy.spills:
             return {}
         part = self.terms.adapt.memory_threshold
@@ -151,20 +151,20 @@ class Coordinator:
 
     @property
     def moving(self) -> bool:
-        """Whether groups move and will do so without rows, too."""
+        """Whether groups are moving, and continue without rows too."""
         return any(self.ended or m.phase is not Phase.DUPLICATING for m in self.state.moves)
 
     @property
     def changing(self) -> bool:
-        """Whether the number of slots is changing and a batch without rows helps."""
-        # A parallel track waits for rows, and a change of slots that waits for one does so as well.
+        """Whether the slot count is changing and a batch without rows helps."""
+        # A parallel track waits for rows, and so does a change of slots that waits for the track.
         held = bool(self.state.moves) and not self.moving
         scaling = self.state.scaling is not None and not held
         return self.wished is not None or (scaling and not waits(self.state, self.last))
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits for groups on their way that they must arrive before more comes."""
+        """Whether so much waits for groups in transit that they must arrive before more comes."""
         most = self.terms.buffer_bytes
         if sum(record.parked_bytes for record in self.last.values()) > most:
             return True
@@ -172,33 +172,33 @@ class Coordinator:
 
     @property
     def steps(self) -> int:
-        """Batches and rounds since the first start: what the next stage has had as batches."""
+        """The batches and rounds since the first start: the batches of the next stage."""
         return self.state.batch + 1 + self.state.rounds
 
     @property
     def model(self) -> Model | None:
-        """The cost model of a join on predicates by the last batch; None: that says nothing."""
+        """The cost model of a join on predicates from the last batch; None: no data."""
         if self.terms.join is None:
             return None
         return model_now(self.terms.join, self.last, self.took.seconds, self.took.period_s)
 
     def probing(self, plan: BatchPlan) -> Probing:
-        """In which order the rows of a batch visit the slots of a join on predicates."""
+        """Returns the order in which the rows of a batch visit the slots of a join on predicates."""
         assert self.terms.join is not None
         return probing_of(self.terms.join, plan, self.last, self.took.seconds)
 
     def explained_visits(self) -> list[str]:
-        """What a join without keys costs; where rows visit all slots, also with other numbers."""
+        """Explains the cost of a join without keys, also for other slot counts if rows visit all."""
         if (join := self.terms.join) is None:
             return []
         lines = explained_visits(join, self.last, self.took.seconds, self.took.period_s)
         more = [] if self.ring is None else self.ring.lines(self.state, self.wished)
         return [*lines, *more]
 
-    # What the user wishes
+    # Requests
 
     def take(self, wish: Wish) -> tuple[Coordinator, Effects]:
-        """Takes a wish of the user's; the next batch or round begins with it."""
+        """Takes a user's request; it applies from the next batch or round."""
         match wish:
             case ScaleTo(slots):
                 rescale(self.state, slots)
@@ -219,7 +219,7 @@ class Coordinator:
     # Between two batches
 
     def hear(self, said: Iterable[tuple[Message, float]]) -> tuple[Coordinator, Effects]:
-        """Takes what was said of moves, gives up tracks that last too long, sends what has left."""
+        """Takes messages about moves, cancels tracks that last too long, sends what has departed."""
         said = list(said)
         state, heard = resume(self.state, said)
         answered = {one.move for one, _ in said if isinstance(one, Received | SendFailed)}
@@ -231,9 +231,9 @@ class Coordinator:
         return replace(self, state=state, told=told, sending=self.sending - answered)._send()
 
     def settle(self) -> tuple[Coordinator, Effects]:
-        """Comes to the number of slots that is asked for, once nothing moves.
+        """Changes to the requested slot count, when nothing moves.
 
-        After `Reroute` the host says what the state is then (`rerouted`).
+        After `Reroute` the host returns the new state (`rerouted`).
         """
         asked, state = self.slots_asked, self.state
         if asked is None or state.scaling is not None or state.moves:
@@ -244,11 +244,11 @@ class Coordinator:
         return settled, (Reroute(state.routing.resized(asked, self.terms.copies)),)
 
     def rerouted(self, state: Committed, references: References) -> Coordinator:
-        """After the state was written anew under another routing."""
+        """Returns the coordinator after the state was rewritten under another routing."""
         return replace(self, state=state, references=references)
 
     def grant_wish(self) -> Coordinator:
-        """Begins the change of slots that is wished for."""
+        """Returns the coordinator with the requested change of slots begun."""
         if (wished := self.wished) is None:
             return self
         state = rescale(self.state, wished.slots, passive=wished.passive, reason=wished.reason)
@@ -258,22 +258,24 @@ class Coordinator:
         return replace(self, state=state, wished=None, slots_asked=None, memory=memory)
 
     def _impatience(self, state: Committed) -> str:
-        """Why parallel tracks are not waited for any more; "" if they are."""
+        """Says why parallel tracks are cancelled now; "" if they are not."""
         if self.ended:
             return "the input has ended"
         if self._resizing(state):
-            return f"the query is to have {self.slots_asked} slots"
-        # A track that is given up costs no result, and its slots can spill again.
+            return f"the query changes to {self.slots_asked} slots"
+        # A cancelled track costs no result, and its slots can spill again.
         tracks = (move for move in state.moves if isinstance(move, ParallelTrack))
         full = self._crowded_slot(tracks, 0)
-        return "" if full is None else f"slot {full} has no memory left, and could not spill"
+        return (
+            "" if full is None else (f"slot {full} is out of memory and cannot spill during a move")
+        )
 
     def _resizing(self, state: Committed) -> bool:
-        """Whether this start waits for moves to end, to have another number of slots."""
+        """Whether this start waits for moves to end before it changes its slot count."""
         return self.slots_asked not in (None, state.routing.slots) and state.scaling is None
 
     def _crowded_slot(self, moves: Iterable[GroupMove], most: int) -> int | None:
-        """A slot of some moves, which so spills nothing, that is above its limit by so much."""
+        """Returns a slot in a move, which cannot spill, that is above its limit by `most`."""
         limits, taking_part = self.limits, {slot for move in moves for slot in move.slots}
         for slot in sorted(taking_part & set(self.last)):
             limit = limits.get(slot)
@@ -282,7 +284,7 @@ class Coordinator:
         return None
 
     def _send(self) -> tuple[Coordinator, Effects]:
-        """Sends what has left a slot and is not being sent."""
+        """Sends what has departed from a slot and is not yet in transit."""
         due = [
             move
             for move in self.state.moves
@@ -299,7 +301,7 @@ class Coordinator:
         return SendGroups(move, manifest, tuple(made), self._in_one_place(*move.slots))
 
     def _in_one_place(self, slot: int, other: int) -> bool:
-        """Whether two slots were last seen where they have one memory tier."""
+        """Whether two slots last ran where they share a memory tier."""
         if self.always_sends or not {slot, other} <= set(self.last):
             return False
         here, there = (self.last[one].place(self.rules.place_names) for one in (slot, other))
@@ -308,16 +310,17 @@ class Coordinator:
     # One batch or round
 
     def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
-        """The plan of the next batch; with a note, the plan that it had before a crash.
+        """Returns the plan of the next batch; with a note, the same plan as before a crash.
 
-        Every new plan is noted: another start, with other settings, could make another one.
+        It writes a note of every new plan: another start, with other settings, could plan
+        otherwise.
         """
         planned = note or self._new_note()
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
         return plan, () if note is not None else (WriteNote(Mark(batch), planned),)
 
     def _new_note(self) -> Note:
-        """What the next batch is told, as things are now."""
+        """Returns the note of the next batch, from the present state."""
         slots = self.state.routing.slots
         return new_note(
             self.state,
@@ -328,14 +331,14 @@ class Coordinator:
         )
 
     def due_cleanup(self, wanted_bytes: int, among: Collection[int]) -> tuple[int, ...]:
-        """The groups that the next round cleans up, of those given."""
+        """Returns the groups, of those given, that the next round cleans up."""
         return next_round(self.state, wanted_bytes * self.state.routing.slots, among)
 
     def plan_round(self, cleanup: Sequence[int]) -> tuple[BatchPlan, Effects] | None:
-        """The plan of a round that cleans up some groups; None: there is nothing for it to do.
+        """Returns the plan of a round that cleans up some groups; None: nothing to do.
 
-        No rows come in a round, so it has no budget, and turns are given at once: what waits is
-        processed.
+        A round has no new rows, so it has no budget and turns start at once: it processes what
+        waits.
         """
         state = self.state
         if not (cleanup or state.moves or state.scaling or state.spooled_rows):
@@ -346,7 +349,7 @@ class Coordinator:
         return self.repeat_round(note), (WriteNote(next_round_of(state), note),)
 
     def repeat_round(self, note: Note) -> BatchPlan:
-        """The plan of a round that was begun with this note."""
+        """Returns the plan of a round that began with this note."""
         return plan_round(self.state, note, self.garbage)
 
     def commit(
@@ -356,7 +359,7 @@ class Coordinator:
         took: Took,
         attempts: Iterable[SlotRecord] = (),
     ) -> tuple[Coordinator, Effects]:
-        """Makes a batch or round true; `attempts` are all records that came, repeated ones too."""
+        """Commits a batch or round; `attempts` are all records, including repeated ones."""
         state = self._committed(plan, records, took)
         references, files = self.references.after(plan, records, attempts, state)
         marks = (*self.marks, Mark(state.batch, state.round))
@@ -391,7 +394,7 @@ class Coordinator:
         return state if terms.join is None else smooth(state, records, terms.join.slicing)
 
     def _observed(self) -> tuple[Coordinator, Effects]:
-        """With what the batch just committed has shown of pace, turns and the ring."""
+        """Returns it with what the last batch showed about pace, turns and the ring."""
         state, records = self.state, self.last
         skew, gaps, ring, due = self.skew, self.gaps, self.ring, None
         if skew is not None:

@@ -1,7 +1,7 @@
 """Effects: what the coordinator wants done, as values.
 
-A method of the coordinator gives the next coordinator and the effects, in the order in which they are
-to be carried out. A host (coordinator/host.py) carries them out.
+A method of the coordinator returns the next coordinator and the effects, in the order to carry them
+out. A host (coordinator/host.py) carries them out.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class AppendRecord:
 
 @dataclass(frozen=True)
 class SendGroups:
-    """Send the groups of a move that have left the sender, and say when they have arrived."""
+    """Send the departed groups of a move, and report when they have arrived."""
 
     move: GroupMove
     #: The sender's manifest, which has them.
     manifest: str
-    #: The made streams that the receiver has; others stay behind.
+    #: The made streams that the receiver has; others are not sent.
     made: tuple[str, ...] = ()
-    #: Whether both slots have one memory tier, so that naming the runs is enough.
+    #: Whether both slots share a memory tier, so that run names are enough.
     by_name: bool = False
 
 
 @dataclass(frozen=True)
 class Reroute:
-    """Write the state anew under another routing; nothing moves meanwhile."""
+    """Rewrite the state under another routing; nothing moves meanwhile."""
 
     routing: Routing
 
@@ -59,18 +59,18 @@ class DiscardFiles:
 
     @property
     def names(self) -> list[str]:
-        """The files, as they are named in the checkpoint."""
+        """The files by their names in the checkpoint."""
         return [*(f"runs/{name}" for name in self.runs), *self.manifests]
 
 
 @dataclass(frozen=True)
 class PrepareMoves:
-    """Moves are likely soon: start what sends and receives."""
+    """Moves are likely soon: start the sending and receiving services."""
 
 
 @dataclass(frozen=True)
 class StepReached:
-    """A step of a move (DCAPE-TR 5.1, PLANS 3.2) is being taken; faults are placed here."""
+    """A move takes a step (DCAPE-TR 5.1, PLANS 3.2); tests inject faults here."""
 
     move: GroupMove
     step: int

@@ -1,7 +1,7 @@
-"""The port between the coordinator and the world.
+"""The port between the coordinator and the outside world.
 
-Three hosts implement it: the Spark runtime, the simulators, and the laws of the tests. A host carries
-effects out and says what has happened meanwhile; it decides nothing.
+Three hosts implement it: the Spark runtime, the simulators, and the tests. A host carries out
+effects and reports what has happened meanwhile; it decides nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from spillway.routing.routing import Routing
 
 
 class Host(Protocol):
-    """What a coordinator needs of the place it runs in."""
+    """What a coordinator needs from its host."""
 
     def note(self, mark: Mark) -> Note | None:
-        """The note of a batch or round, if one was written."""
+        """Returns the note of a batch or round, if there is one."""
         ...
 
     def write_note(self, mark: Mark, note: Note) -> None:
-        """Keeps a note so that another start finds it."""
+        """Saves a note for a later start."""
         ...
 
     def append(self, state: Committed) -> None:
-        """Commits; refuses if somebody else has committed the same batch."""
+        """Commits; fails if another query has committed the same batch."""
         ...
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
-        """The same state under another routing, and the files that it names."""
+        """Returns the same state under another routing, and the files that it names."""
         ...
 
     def discard(self, files: DiscardFiles) -> None:
@@ -41,21 +41,21 @@ class Host(Protocol):
         ...
 
     def send(self, groups: SendGroups) -> None:
-        """Begins to send; `messages` says when that has ended."""
+        """Starts to send; `messages` reports the end."""
         ...
 
     def messages(self) -> Sequence[tuple[Message, float]]:
-        """What was said of moves since the last call, each with the seconds that it took."""
+        """Returns the messages about moves since the last call, with the seconds that each took."""
         ...
 
     def finish_sending(self) -> None:
-        """Waits for everything that is being sent."""
+        """Waits until everything is sent."""
         ...
 
     def prepare_moves(self) -> None:
-        """Starts what sends and receives, before it is needed."""
+        """Starts the sending and receiving services early."""
         ...
 
     def reach(self, step: StepReached) -> None:
-        """Knows that a step of a move is being taken."""
+        """Called when a move takes a step."""
         ...

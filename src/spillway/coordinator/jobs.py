@@ -1,4 +1,4 @@
-"""What one slot is told for one batch: from the plan and the settings to a `SlotJob`."""
+"""Builds the `SlotJob` of one slot for one batch, from the plan and the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def job_of(
     worker: str,
     sure: bool = True,
 ) -> SlotJob:
-    """The job of a slot; `attempt` tells its files from those of any other attempt."""
+    """Builds the job of a slot; `attempt` distinguishes its files from other attempts."""
     return SlotJob(
         batch=plan.batch,
         slot=slot,
@@ -52,7 +52,7 @@ def job_of(
 
 
 def controller_of(adapt: Adapt, slot: SlotId) -> LocalController:
-    """The local controller of a slot."""
+    """Returns the local controller of a slot."""
     return LocalController(
         adapt.victims, adapt.amortised, adapt.inactive_batches, adapt.seed + slot
     )
@@ -65,6 +65,6 @@ def operator_of(
     streams: tuple[StreamColumns, ...],
     operator: Operator,
 ) -> Operator:
-    """What works on the rows of a slot: slots may join in different shapes."""
+    """Returns the operator of a slot: slots may have different join shapes."""
     shape = plan.shape_of(slot)
     return operator if shape is None else TreeOperator(streams, shape, adapt.block_rows)

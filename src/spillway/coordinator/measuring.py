@@ -1,8 +1,8 @@
-"""What is measured of the slots from one evaluation to the next, and what policies see of it.
+"""Measurements of the slots between evaluations, and the view that policies get.
 
-Work is measured by the query's own clock, which stands between batches: how busy slots are is compared
-within the same batches. `elapsed_s` is the time of the stream, from batch to batch, for what is to be
-held against windows and rates.
+Work is measured by the query's own clock, which stops between batches, so utilisation compares
+slots within the same batches. `elapsed_s` is stream time, from batch to batch, for comparison with
+windows and rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def sampled(state: Committed, records: Mapping[int, SlotRecord], period_s: float) -> Committed:
-    """The state with what a batch has done; it came so long after the one before, 0: not known."""
+    """Returns the state with a batch in its sample; `period_s` 0: the period is not known."""
     sample, slots = state.sample, range(state.routing.slots)
     made = _added(sample.rows_out, [records[s].rows_out - records[s].rows_cleaned for s in slots])
     took = _added(sample.rows_in, [sum(records[s].rows_in) for s in slots])
@@ -32,22 +32,22 @@ def sampled(state: Committed, records: Mapping[int, SlotRecord], period_s: float
 
 
 def _added(before: Sequence[_Number], more: Sequence[_Number]) -> tuple[_Number, ...]:
-    """The sums by slot; a slot that is new had nothing before, and one that is gone has no more."""
+    """Returns the sums by slot; a new slot had nothing before, and a removed one is dropped."""
     sums = tuple(old + new for old, new in zip(before, more, strict=False))
     return sums + tuple(more[len(before) :])
 
 
 def measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Committed:
-    """The state from which on it is measured again, after an evaluation."""
+    """Returns the state with a new measurement, after an evaluation."""
     none = (0,) * state.routing.slots
     sample = Sample(state.clock_s, state.batch, state_bytes, none, progress=progress)
     return replace(state, sample=sample)
 
 
 def rescaled(state: Committed, slots: int) -> Sample:
-    """The sample once other moves have begun than those of a FLUX round, which end it.
+    """Returns the sample after moves other than those of a FLUX round began, which end it.
 
-    Where nothing has been measured, it is measured from now on.
+    If nothing was measured, the measurement starts now.
     """
     sample = state.sample
     if not sample.busy_s:
@@ -57,7 +57,7 @@ def rescaled(state: Committed, slots: int) -> Sample:
 
 
 def only(sample: Sample, slots: int) -> Sample:
-    """The sample of the first slots."""
+    """Returns the sample of the first slots."""
     by_slot = {name: getattr(sample, name)[:slots] for name in ("rows_out", "busy_s", "rows_in")}
     return replace(sample, **by_slot)
 
@@ -70,9 +70,9 @@ def view_of(
     *,
     stalled: bool,
 ) -> ClusterView:
-    """What policies read of the slots.
+    """Returns the view of the slots for policies.
 
-    `place_names` is how much of the name of a worker says who has the same memory tier.
+    `place_names` is how many names of a worker identify its memory tier.
     """
     counts, taken = state.routing.counts(), busy(state.moves)
     slots = tuple(
@@ -83,7 +83,7 @@ def view_of(
             limits.get(slot),
             counts[slot],
             state.sample.rows_out[slot],
-            # A slot spills within a batch and is done at its end, so none is found in that mode.
+            # A slot completes a spill within a batch, so none is found in that mode.
             RELOCATING if slot in taken else _mode(state, slot, records[slot]),
             records[slot].profile,
             state.sample.busy_s[slot],
@@ -93,7 +93,7 @@ def view_of(
         )
         for slot in range(state.routing.slots)
     )
-    # What was forced out and is not on disk any more, expired or back in memory, counts no longer.
+    # Forced spills that are no longer on disk, expired or back in memory, do not count.
     forced = min(state.forced_bytes, sum(slot.disk_bytes for slot in slots))
     growth = sum(slot.memory_bytes + slot.disk_bytes for slot in slots) - state.sample.state_bytes
     spans = state.clock_s - state.sample.clock_s, state.sample.peak_s, state.sample.elapsed_s
@@ -101,11 +101,11 @@ def view_of(
 
 
 def _mode(state: Committed, slot: int, record: SlotRecord) -> str:
-    """The mode of a slot that takes part in no move.
+    """Returns the mode of a slot that takes part in no move.
 
-    One that changes its shape is left alone until it has what that needs: it would keep the old shape
-    while groups leave it, and what it holds on the way there says nothing of what it is going to hold.
-    Where memory is short, or slots come and go, that is not waited for.
+    A slot that changes its shape is left alone until it has the new states: it would keep the old
+    shape while groups leave it, and its present size does not predict its future one. If memory is
+    short, or the slot count changes, nothing waits for that.
     """
     if state.scaling is not None or any(record.disk_bytes):
         return NORMAL

@@ -1,11 +1,11 @@
-"""What the moves under way mean for the plan of a batch, and what its records mean for them.
+"""Translates moves in progress into the plan of a batch, and its records into messages.
 
-The protocols (spillway/protocols) know phases and messages; a batch knows orders, a
-routing and slot records. Everything here translates between the two, without state of its own.
+The protocols (spillway/protocols) know phases and messages; a batch knows orders, a routing and
+slot records. This module translates between the two, without state of its own.
 
-From the batch that deactivates groups on, the split sends their rows to the receiver, where they are
-parked; so the rows are where they will be needed, and reactivation needs no further exchange. While rows
-are duplicated they go to the receiver, too, and copies of them to the sender.
+Starting with the batch that deactivates groups, the split sends their rows to the receiver, which
+parks them. So the rows are already where they will be needed, and reactivation needs no further
+exchange. While rows are duplicated they also go to the receiver, and copies go to the sender.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _EVENTS: dict[type[Message], type[MoveEvent]] = {
     EndOfPartitions: GroupsDeleted,
     GivenUp: TrackGivenUp,
 }
-#: What is told when it is said, and not when it has been done.
+#: Reported when it is ordered, not when it is done.
 _ANNOUNCED = DeactivatePartitions | DuplicatePartitions
 
 
@@ -90,7 +90,7 @@ def orders_of(
     forces: Sequence[tuple[int, Force]],
     manifests: Sequence[str | None],
 ) -> dict[int, tuple[Order, ...]]:
-    """What each slot is told, for those that are told something."""
+    """Returns the orders of each slot that has any."""
     found: dict[int, tuple[Order, ...]] = {}
     for move in moves:
         for slot, order in _orders(move, manifests):
@@ -129,7 +129,7 @@ def _orders(move: GroupMove, manifests: Sequence[str | None]) -> list[tuple[int,
 
 
 def routed(routing: Routing, moves: Sequence[GroupMove]) -> Routing:
-    """The routing of a batch: groups go to the receiver, or back to the sender."""
+    """Returns the routing of a batch: groups go to the receiver, or back to the sender."""
     changes: dict[int, int] = {}
     for move in moves:
         if move.phase in (Phase.DEACTIVATING, Phase.DUPLICATING):
@@ -140,7 +140,7 @@ def routed(routing: Routing, moves: Sequence[GroupMove]) -> Routing:
 
 
 def copied(moves: Sequence[GroupMove]) -> dict[int, int]:
-    """The groups whose rows go to another slot as well, and to which."""
+    """Returns the groups whose rows also go to another slot, and which slot."""
     return {
         group: move.sender
         for move in moves
@@ -152,14 +152,14 @@ def copied(moves: Sequence[GroupMove]) -> dict[int, int]:
 def announced(
     moves: Sequence[GroupMove], heard: Sequence[tuple[Message, GroupMove]]
 ) -> list[tuple[Message, GroupMove]]:
-    """What the moves that have just taken a step now ask of split and slots."""
+    """Returns what moves that have just taken a step ask of split and slots."""
     stepped = {before.move for _, before in heard}
     said = [(move.says, move) for move in moves if move.move in stepped]
     return [(message, move) for message, move in said if isinstance(message, _ANNOUNCED)]
 
 
 def answers(moves: Sequence[GroupMove], records: Mapping[int, SlotRecord]) -> list[Message]:
-    """What a batch that ran under these moves says to them, now that it is committed."""
+    """Returns the messages of a committed batch to its moves."""
     found: list[Message] = []
     for move in moves:
         match move.phase:
@@ -183,7 +183,7 @@ def _choice(move: GroupMove, record: SlotRecord) -> PartitionsToMove:
     for one in record.chosen:
         if one.move == move.move:
             return PartitionsToMove(move.move, one.groups, one.bytes, one.reason)
-    raise QueryError(f"slot {move.sender} did not say which groups to move")
+    raise QueryError(f"slot {move.sender} did not report which groups to move")
 
 
 def told_of(
@@ -194,7 +194,7 @@ def told_of(
     batch: int,
     seconds: float | None = None,
 ) -> MoveEvent:
-    """The event that a message is, from the move as it was when the message came."""
+    """Returns the event of a message, from the move as it was before the message."""
     ended = isinstance(message, Reactivated | EndOfPartitions)
     back = ended and move.phase is Phase.ROLLING_BACK
     kind = MoveRolledBack if back else _EVENTS[type(message)]

@@ -1,8 +1,9 @@
-"""The plan of a batch or round: what every slot is told, and what of it must be known again.
+"""The plan of a batch or round: the job of every slot, and what a repetition must know.
 
-What a batch gives is a function of the committed state, of its plan and of its rows. Of the plan,
-`Note` is what neither the log nor the settings of another start would give again. The note is written
-before the batch begins, so a batch that is repeated after a crash has the plan that it had.
+The results of a batch are a function of the committed state, its plan and its rows. `Note` is the
+part of the plan that neither the log nor the settings of another start would give again. The
+coordinator writes the note before the batch begins, so a batch repeated after a crash has the same
+plan.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from spillway.slot.orders import Order
 
 @dataclass(frozen=True)
 class Note:
-    """What of a plan must be known again if the batch is repeated."""
+    """The part of a plan that a repetition of the batch needs."""
 
     #: Before the moves; a start may have changed it since the last commit.
     routing: Routing
@@ -32,61 +33,61 @@ class Note:
     moves: tuple[GroupMove, ...] = ()
     #: What each slot may process; None, or no entry: everything.
     budgets: tuple[Budget | None, ...] = ()
-    #: Seconds from one turn to the next in each slot, where groups take turns in memory; None, or no
-    #: entry: they leave it in generations.
+    #: Seconds between turns in each slot, if groups rotate in memory; None, or no entry: they spill
+    #: in generations.
     t_gaps_s: tuple[float | None, ...] = ()
-    #: The shape that each slot joins in; no entry: the n-way join.
+    #: The join shape of each slot; no entry: the n-way join.
     shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What every slot of one batch is told."""
+    """The jobs of all slots in one batch."""
 
     batch: int
     routing: Routing
     manifests: tuple[str | None, ...]
     watermark_us: int | None
     note: Note
-    #: What the moves under way and the coordinator's strategy tell each slot.
+    #: Orders of moves and of the coordinator's strategy, by slot.
     orders: Mapping[int, tuple[Order, ...]] = field(default_factory=dict)
     #: Run files that no committed manifest names; slots remove their local copies.
     garbage: tuple[str, ...] = ()
-    #: Whether slots also look for local files that no manifest names: in the first batch of a start.
+    #: Whether slots also delete local files that no manifest names: in the first batch of a start.
     sweep: bool = False
     #: The query's clock as the batch begins.
     clock_s: float = 0.0
 
     @property
     def memory_bytes(self) -> tuple[int | None, ...]:
-        """Bytes of state that each slot may have in memory; None: no limit."""
+        """The bytes of state that each slot may have in memory; None: no limit."""
         return self.note.memory_bytes
 
     @property
     def cleanup(self) -> tuple[int, ...]:
-        """Groups whose missing results are to be made."""
+        """The groups whose missing results are due."""
         return self.note.cleanup
 
     def budget_of(self, slot: int) -> Budget | None:
-        """What a slot may process; None: everything."""
+        """Returns what a slot may process; None: everything."""
         return self.note.budgets[slot] if slot < len(self.note.budgets) else None
 
     def t_gap_of(self, slot: int) -> float | None:
-        """Seconds from one turn to the next in a slot; None: groups take no turns."""
+        """Returns the seconds between turns in a slot; None: groups do not rotate."""
         return self.note.t_gaps_s[slot] if slot < len(self.note.t_gaps_s) else None
 
     def shape_of(self, slot: int) -> Shape | None:
-        """The shape that a slot joins in; None: that of the operator itself."""
+        """Returns the join shape of a slot; None: that of the operator itself."""
         return self.note.shapes[slot] if slot < len(self.note.shapes) else None
 
     @property
     def moves(self) -> tuple[GroupMove, ...]:
-        """The moves under way."""
+        """The moves in progress."""
         return self.note.moves
 
     @property
     def copies(self) -> Mapping[int, int]:
-        """The groups whose rows go to another slot as well, and to which."""
+        """The groups whose rows also go to another slot, and which slot."""
         return copied(self.moves)
 
     @property
@@ -103,13 +104,15 @@ def plan_batch(
     sweep: bool = False,
     note: Note | None = None,
 ) -> BatchPlan:
-    """The plan of the next batch, as its note says; without one, nothing is limited."""
+    """Returns the plan of the next batch from its note; without one, nothing is limited."""
     if batch != state.batch + 1:
         raise QueryError(
             f"Spark asks for batch {batch}, but the state is at batch {state.batch}",
-            detail="the offsets that Spark keeps and the state of Spillway are in the same "
-            "checkpoint directory and go together",
-            hint="restore the whole checkpoint directory from one copy, or start with a new one",
+            detail=(
+                "Spark's offsets and Spillway's state are in the same checkpoint "
+                "directory and belong together"
+            ),
+            hint="restore the whole checkpoint directory from one backup, or start with a new one",
         )
     return _plan(state, batch, garbage, note or new_note(state, {}), sweep=sweep)
 
@@ -122,7 +125,7 @@ def new_note(
     t_gaps_s: Mapping[int, float] | None = None,
     shapes: Sequence[Shape] = (),
 ) -> Note:
-    """The note of a plan that is made for the first time; without budgets, nothing has to wait."""
+    """Returns the note of a new plan; without budgets, nothing has to wait."""
     slots = range(state.routing.slots)
     limits = tuple(memory_bytes.get(slot) for slot in slots)
     allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
@@ -132,7 +135,7 @@ def new_note(
 
 
 def needs_every_slot(state: Committed, plan: BatchPlan) -> bool:
-    """Whether slots have something to do that does not depend on rows."""
+    """Whether slots have work that does not depend on rows."""
     limited = any(limit is not None for limit in plan.memory_bytes)
     waits = any(plan.note.budgets) or state.spooled_rows
     return bool(limited or plan.cleanup or plan.moves or state.pending or waits)
@@ -141,7 +144,7 @@ def needs_every_slot(state: Committed, plan: BatchPlan) -> bool:
 def next_round(
     state: Committed, wanted_bytes: int, among: Collection[int] | None = None
 ) -> tuple[int, ...]:
-    """The groups to clean up next: the first that miss results, with so many bytes together."""
+    """Returns the groups to clean up next: the first that miss results, up to `wanted_bytes`."""
     chosen: list[int] = []
     total = 0
     for group, size in state.pending:
@@ -155,9 +158,9 @@ def next_round(
 
 
 def plan_round(state: Committed, note: Note, garbage: Sequence[str] = ()) -> BatchPlan:
-    """The plan of a round: no rows, so the batch stays what it is.
+    """Returns the plan of a round: it has no rows, so the batch number stays.
 
-    A round makes missing results, and lets moves go on where no batch comes.
+    A round produces missing results, and lets moves continue when no batch comes.
     """
     return _plan(state, state.batch, garbage, note, sweep=False)
 

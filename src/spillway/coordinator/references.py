@@ -1,4 +1,4 @@
-"""Which run files are named, and which files a commit stops naming."""
+"""Counts which run files are named, and finds those that a commit stops naming."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from spillway.protocols.move import Phase
 
 @dataclass(frozen=True)
 class References:
-    """How many slots' manifests name each run file."""
+    """The number of slot manifests that name each run file."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def updated(self, records: Sequence[SlotRecord]) -> tuple[References, tuple[str, ...]]:
-        """The counts after a batch, and the files that nobody names any more."""
+        """Returns the counts after a batch, and the files that no manifest names any more."""
         counts = dict(self.counts)
         for record in records:
             for name in record.added:
@@ -38,13 +38,13 @@ class References:
         attempts: Iterable[SlotRecord],
         state: Committed,
     ) -> tuple[References, DiscardFiles]:
-        """The counts after a commit, and the files that it and its other attempts left behind."""
+        """Returns the counts after a commit, and the files to delete, of other attempts too."""
         references, gone = self.updated(list(records.values()))
         kept = {record.manifest for record in records.values()}
         repeated = [record for record in attempts if record.manifest not in kept]
         unnamed = {name for record in repeated for name in record.added}
         runs = (*gone, *sorted(unnamed - set(references.counts)))
-        # A slot that has gone was drained, so its last manifest names no run.
+        # A removed slot was drained, so its last manifest names no run.
         over = [record for record in records.values() if record.slot >= state.routing.slots]
         arrived = [move.part for move in plan.moves if move.phase is Phase.REACTIVATING]
         named = [*plan.manifests, *arrived, *(record.manifest for record in (*repeated, *over))]

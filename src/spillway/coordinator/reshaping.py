@@ -1,18 +1,18 @@
-"""Which shape each slot joins in: what the coordinator decides when a batch is committed (PLANS 1.2).
+"""The join shape of each slot, decided when a batch is committed (PLANS 1.2).
 
     shapes_of    the shapes of the next plan
-    reshape      the state after a commit, with the shapes that slots are to have from now on
+    reshape      the state after a commit, with the shapes of the slots from now on
 
-A shape is part of the log record and of the plan's note, so a batch that is repeated is joined in the
-shape that it had. The results of a batch are the same in any shape.
+A shape is part of the log record and of the plan's note, so a repeated batch has the same shape.
+The results of a batch are the same in any shape.
 
-A slot keeps its shape while groups of it are sent: what has departed is read beside the batches, and
-another shape would drop the states in it. What it would have is kept as its wish, so that no other move
-begins before it has it. On a parallel track nothing departs, and both slots are evaluated as ever.
-Another `plan(...)` at a start is the same as any change of shape, and comes with the first commit.
+A slot keeps its shape while its groups are sent, because another shape would drop states of
+departed groups. The coordinator keeps the new shape as a wish, so that no other move begins first.
+On a parallel track nothing departs, and it evaluates both slots as usual. A new `plan(...)` at a
+start is like any change of shape, and comes with the first commit.
 
-Where shapes are compared, and of many streams, slots are evaluated in turns, so that what a commit takes
-is bounded.
+With many streams, the coordinator evaluates slots in turns, so that the time of a commit is
+bounded.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from spillway.policies.shape.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.parallel_track import ParallelTrack
 
-#: Steps of the search for cheapest shapes in one commit, each a few microseconds; more only where one
-#: slot takes more.
+#: Search steps for cheapest shapes per commit, a few microseconds each; more only if one slot needs
+#: more.
 MOST_STEPS = 10_000
 
 
 def shapes_of(state: Committed, shaping: Shaping | None) -> tuple[Shape, ...]:
-    """The shape of each slot in the next plan; none where all slots do the n-way join.
+    """Returns the shape of each slot in the next plan; empty if all use the n-way join.
 
-    A slot that is new begins as most others are.
+    A new slot begins with the most common shape.
     """
     known = [one.shape for one in state.shapes]
     if shaping is None or (not known and shaping.kind == NWAY):
@@ -58,9 +58,9 @@ def reshape(
     seconds: float,
     shaping: Shaping | None,
 ) -> Committed:
-    """The state after a commit, with what slots are to have another shape from the next plan on.
+    """Returns the state after a commit, with the shapes that slots have from the next plan on.
 
-    `seconds` is the time in which the rows of the batch came: from the batch before to this one.
+    `seconds` is the time in which the rows of the batch came: since the previous batch.
     """
     if shaping is None or not plan.note.shapes:
         return state
@@ -70,7 +70,7 @@ def reshape(
     for slot, shape in enumerate(plan.note.shapes[: state.routing.slots]):
         known = state.shapes[slot] if slot < len(state.shapes) else SlotShape(shape)
         known = replace(known, shape=shape)
-        # A round brings no rows, and says nothing of rates.
+        # A round brings no rows, and says nothing about rates.
         if state.round == 0:
             record = records[slot]
             known = shaping.observed(known, record, seconds)
@@ -90,7 +90,7 @@ def reshape(
 
 
 def _turn(state: Committed, limits: Mapping[int, int | None], shaping: Shaping) -> Collection[int]:
-    """The slots that are evaluated after this batch."""
+    """Returns the slots to evaluate after this batch."""
     slots = state.routing.slots
     if shaping.fixed is not None:
         return range(slots)
@@ -101,7 +101,7 @@ def _turn(state: Committed, limits: Mapping[int, int | None], shaping: Shaping) 
 
 
 def _room(record: SlotRecord, limit: int | None, streams: int) -> float | None:
-    """Bytes that intermediate states may have: what the streams leave of the memory."""
+    """Returns the bytes for intermediate states: memory minus the streams."""
     return None if limit is None else max(0, limit - sum(record.state_bytes[:streams]))
 
 

@@ -1,8 +1,9 @@
-"""The slots of a join on predicates: how many there are, and how they come and go.
+"""The slot count of a join on predicates, and how slots come and go.
 
-With `ring="auto"` every batch is an evaluation (policies/ring/length.py). A decision becomes a wish for
-another number of slots, as `query.scale()` is one. A ring begins with all its slots: before anything is
-measured, that is what the user said. A restart forgets the measurements; the log keeps the length.
+With `ring="auto"` every batch is an evaluation (policies/ring/length.py). A decision becomes a
+request for another slot count, like `query.scale()`. A ring begins with all its slots: before any
+measurement, that is what the user asked for. A restart forgets the measurements; the log keeps the
+length.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spillway.settings import AUTO, Adapt
 
 @dataclass(frozen=True)
 class Ring:
-    """The number of slots of one join, and what the last batches said of it."""
+    """The slot count of one join, and the latest evaluations of it."""
 
     adapt: Adapt
     most: int
@@ -29,7 +30,7 @@ class Ring:
 
     @classmethod
     def of(cls, adapt: Adapt, most: int) -> Ring:
-        """A ring of which nothing was measured, of at most `most` slots."""
+        """Returns a ring without measurements, of at most `most` slots."""
         rules = RingRules(most, adjustment=adapt.adjustment, behind=BEHIND)
         return cls(adapt, most, Length(rules))
 
@@ -39,14 +40,14 @@ class Ring:
         return self.adapt.ring == AUTO
 
     def slots_at_start(self, state: Committed) -> int | None:
-        """The slots that a start must have; None: those that it finds."""
+        """Returns the slots that a start must have; None: those that it finds."""
         if not self.automatic or state.batch < 0:
             return self.most
         found = state.routing.slots if state.scaling is None else state.scaling.slots
         return None if found <= self.most else self.most
 
     def passive(self, model: Model | None, slots: int) -> bool:
-        """Whether slots come and go without moves, as things are now."""
+        """Whether slots now come and go without moves."""
         busy = 0.0 if model is None else utilisation(*model, slots)
         return not self.length.rules.moves(busy)
 
@@ -58,9 +59,9 @@ class Ring:
         *,
         changing: bool,
     ) -> tuple[Ring, Scaling | None]:
-        """After a batch of an automatic ring: the change that is due now, if one is.
+        """Returns it after a batch of an automatic ring, with the change that is due, if any.
 
-        While slots change, and until those that are new have rows, no measurement counts.
+        While slots change, and until new ones have rows, no measurement counts.
         """
         if state.round:
             return self, None
@@ -76,12 +77,12 @@ class Ring:
         return replace(self, length=length.rested()), wish
 
     def lines(self, state: Committed, wished: Scaling | None) -> list[str]:
-        """What `explain` tells of it."""
+        """Returns its lines in `explain`."""
         slots = state.routing.slots
         told = self.length.told(slots) if self.automatic else f"{slots} slots in use"
         lines = [f"ring {self.adapt.ring}, adjustment {self.adapt.adjustment}: {told}"]
         if (change := state.scaling or wished) is not None:
             how = "as rows come and expire" if change.passive else "by moves"
             why = f": {change.reason}" if change.reason else ""
-            lines.append(f"ring of {slots} becomes one of {change.slots}, {how}{why}")
+            lines.append(f"ring of {slots} changes to {change.slots} slots, {how}{why}")
         return lines

@@ -1,23 +1,19 @@
-"""Workload smoothing and passive adjustment (PSP section 6): where slices to come are built.
+"""Workload smoothing and passive adjustment (PSP section 6): where to build future slices.
 
-Slices behind the newest rows stay where they are; those ahead of them are empty, and may be built in any
-slot. After every batch the slots are compared by the rows that they have, in memory and on disk, since
-both are visited, weighed by what a row takes there, and the next slices are routed so that all have the
-same work. No row moves.
+Slices ahead of the newest rows are empty, and any slot may build them. After every batch, the
+coordinator compares the slots by their rows, in memory and on disk, weighted by the time per row.
+It routes the next slices so that all slots have the same work. No row moves.
 
-A passive change of the number of slots is the same over another number of slots, and begins with more
-than slices to come: where streams have other windows, few groups are to come in all of them at a time.
-From the next batch on new slots build the slices of their share of the groups, and slots that are to go
-build none, whether there are rows in these groups or not. The rows stay where they are, and visitors
-find them there (policies/ring/covering.py): routing only says where new rows are stored. So a slot that
-is to go need not wait for a turn of the slices, however late rows come and however far apart streams
-are: its newest row leaves the window when the watermark, which is the lateness behind the slowest
-stream, has passed it by the window. With streams that keep step that is a window and a lateness of
-their time after the change, half a turn of the slices; with a stream that rests it takes for ever. A
-new slot has its share of the rows after as long. `coordinator/adaptation.py` lets slots go that have no
-row left.
+A passive change of the slot count also reroutes groups with rows: if streams have different
+windows, few groups are ahead in all of them. From the next batch on, new slots build the slices of
+their share of the groups, and retiring slots build none. The rows stay, and visitors find them
+there (policies/ring/covering.py). A retiring slot is empty when the watermark, which is the
+lateness behind the slowest stream, has passed its newest row by the window. If streams keep pace,
+that takes a window plus a lateness of stream time, half a turn of the slices; if a stream rests, it
+takes for ever. A new slot has its share of the rows after the same time.
+`coordinator/adaptation.py` removes slots without rows.
 
-Where slices are stored more than once (CTR) their copies stay where the routing has them.
+Copies of slices (CTR) stay where the routing has them.
 """
 
 from __future__ import annotations
@@ -31,16 +27,16 @@ from spillway.metrics.record import SlotRecord
 from spillway.policies.ring.slicing import smoothed
 from spillway.routing.slices import Slicing
 
-#: Slices that are placed ahead for each slot; a quarter of all at most, since half of them may be live.
+#: Future slices placed per slot; at most a quarter of all, since half of them may be live.
 _AHEAD = 4
-#: Slots whose rows take less than so many times as long as those of others are taken for equally fast.
+#: Slots whose times per row differ by less than this factor count as equally fast.
 _ALIKE = 1.3
 
 
 def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing) -> Committed:
-    """The state with a routing for the slices to come; the same one where all is well.
+    """Returns the state with a routing for future slices; the same state if all is well.
 
-    While groups move, for another number of slots or not, who has what is decided by that.
+    While groups move, for another slot count or not, the moves decide who has what.
     """
     scaling = state.scaling
     if state.moves or slicing.copies > 1 or (scaling is not None and not scaling.passive):
@@ -55,7 +51,7 @@ def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing
         for stream, time in enumerate(newest)
         for group in _after(slicing, stream, time, slots)
     )
-    # A group has a slice of every stream: it is to come when all of them are.
+    # A group has a slice of every stream: it is ahead when all of them are.
     shared = [group for group, times in ahead.items() if times == len(newest)]
     held = [
         float(sum(records[slot].held_rows)) if slot in records else 0.0
@@ -70,9 +66,9 @@ def smooth(state: Committed, records: Mapping[int, SlotRecord], slicing: Slicing
 
 
 def _shared_out(state: Committed, slots: int) -> Committed:
-    """The state in which all of so many slots build slices, and none beyond them.
+    """Returns the state in which all of `slots` slots build slices, and no others.
 
-    Slots that have no groups get theirs, in turns; so do those of slots that are to go.
+    Slots without groups get their share, in turns; so do the groups of retiring slots.
     """
     table = state.routing.table
     new = set(range(slots)) - set(table)
@@ -85,14 +81,14 @@ def _shared_out(state: Committed, slots: int) -> Committed:
 
 
 def _after(slicing: Slicing, stream: int, time: int, slots: int) -> tuple[int, ...]:
-    """The groups of the slices of a stream that come next, in order."""
+    """Returns the groups of the next slices of a stream, in order."""
     first = time // slicing.widths_us[stream] + 1
     count = min(_AHEAD * slots, slicing.slices // 4)
     return tuple(bucket % slicing.slices for bucket in range(first, first + count))
 
 
 def _by_group(table: Sequence[int], held: Sequence[float], empty: Sequence[int]) -> list[float]:
-    """Rows of groups such that each slot has what it has, and those to come have none."""
+    """Spreads each slot's rows over its groups; future ones have none."""
     coming = set(empty)
     there = [0] * len(held)
     for group, slot in enumerate(table):
@@ -103,9 +99,10 @@ def _by_group(table: Sequence[int], held: Sequence[float], empty: Sequence[int])
 
 
 def _slowness(records: Mapping[int, SlotRecord], slots: int) -> list[float]:
-    """What a row takes in each slot, over the fastest; those that are about as fast are alike.
+    """Returns the time per row in each slot, relative to the fastest.
 
-    What a slot does besides is in its time too, so one that is less busy than most is not slow.
+    Small differences are ignored. A slot's time includes its other work, so one that is less busy
+    than most is not slow.
     """
     known = [records.get(slot) for slot in range(slots)]
     busy = [0.0 if one is None else one.busy_s for one in known]

@@ -1,6 +1,6 @@
 """Which steps of the papers' protocols a batch takes (DCAPE-TR 5.1, PLANS 3.2).
 
-That a move is taken back, or a track given up, is a step of neither paper, and here the ninth.
+Rolling back a move, or cancelling a track, is not a step of either paper; here it is the ninth.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from spillway.coordinator.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 from spillway.protocols.move import GroupMove, Phase
 
-#: The step that a batch is the answer to, by the phase it ran in.
+#: The step that a batch answers, by the phase it ran in.
 _IN_BATCH = {
     Phase.COMPUTING: 2,
     Phase.DEACTIVATING: 4,
@@ -19,7 +19,7 @@ _IN_BATCH = {
     Phase.DELETING: 5,
     Phase.ROLLING_BACK: 9,
 }
-#: The step of the sender of a parallel track whose old rows are gone.
+#: The step of a parallel track's sender whose old rows are gone.
 _PURGED = 4
 #: The step that is due when a batch is committed, by the phase after it.
 _AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
@@ -28,7 +28,7 @@ _AFTER_BATCH = {Phase.COMPUTING: 1, Phase.DEACTIVATING: 3, Phase.DUPLICATING: 3}
 def steps_in_batch(
     plan: BatchPlan, records: Mapping[int, SlotRecord]
 ) -> Iterator[tuple[GroupMove, int]]:
-    """The moves of a batch, each with the step that the batch answers."""
+    """Yields the moves of a batch, each with the step that the batch answers."""
     for move in plan.moves:
         step = _PURGED if move.move in records[move.sender].purged else _IN_BATCH.get(move.phase)
         if step is not None:
@@ -36,7 +36,7 @@ def steps_in_batch(
 
 
 def steps_after_batch(moves: Iterable[GroupMove]) -> Iterator[tuple[GroupMove, int]]:
-    """The moves under way after a commit, each with the step that is due now."""
+    """Yields the moves after a commit, each with the step that is due now."""
     for move in moves:
         if (step := _AFTER_BATCH.get(move.phase)) is not None:
             yield move, step

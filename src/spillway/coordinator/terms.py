@@ -1,4 +1,4 @@
-"""What a stage is, as far as decisions go: plain data that does not change while a query runs."""
+"""The terms of a stage: plain data for decisions that does not change while a query runs."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Terms:
     adapt: Adapt = field(default_factory=Adapt)
     #: How long an old row counts; None: for ever.
     life_us: int | None = None
-    #: The shapes that slots may join in; None: the operator has only one.
+    #: The permitted join shapes of slots; None: the operator has only one.
     shaping: Shaping | None = None
     #: The operator, if all rows visit it in all slots.
     join: SlicedJoin | None = None
     #: Whether rows pass through without state, so that nothing is committed.
     identity: bool = False
-    #: Log records that are kept for people to read; a restart needs only the last.
+    #: Log records kept for people to read; a restart needs only the last.
     keep_records: int = 100
 
     @property
     def streams(self) -> int:
-        """How many streams come in."""
+        """The number of input streams."""
         return len(self.lateness_us)
 
     @property
     def copies(self) -> int:
-        """How often a slice is stored."""
+        """The number of copies of a slice."""
         return 1 if self.join is None else self.join.slicing.copies
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes that may wait for groups on their way before batches wait for them."""
+        """The bytes that may wait for groups in transit before batches wait for them."""
         return parse_bytes("buffer", self.adapt.buffer)

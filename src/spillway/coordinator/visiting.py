@@ -1,7 +1,7 @@
-"""What the last batch measured of a time-sliced join, as PSP's cost model takes it.
+"""Measurements of a time-sliced join in the last batch, as input of PSP's cost model.
 
-By this the coordinator decides in which order rows visit streams, how long the ring is, and what
-`explain()` tells. Measurements decide on speed alone: the results are the same in any order.
+From them the coordinator decides the probe orders and the ring length, and `explain()` reports
+them. Measurements affect only speed: the results are the same in any order.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from spillway.policies.ring.model import (
 )
 from spillway.policies.ring.probing import Stream, orders_of, sources_of
 
-#: What was measured of a join, as the cost model takes it.
+#: Measurements of a join, as input of the cost model.
 Model = tuple[tuple[Source, ...], HopCosts]
 
 
 def sources_now(
     join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float
 ) -> tuple[Source, ...]:
-    """The cheapest orders by what the last batch, which took so long, has measured."""
+    """Returns the cheapest orders from the last batch, which took `seconds`."""
     records = list(last.values())
     streams = [
         Stream(
@@ -47,11 +47,10 @@ def sources_now(
 
 
 def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> HopCosts:
-    """What a row costs beside comparing it, by what the last batch has measured (PSP Table 1).
+    """Returns the cost of a row besides comparing it, from the last batch (PSP Table 1).
 
-    All slots are visited at once: what a batch takes beside the work of slots is shared among as many
-    hops as Equation 5 counts. Rows go with the layers that they are in, so purging has no cost of its
-    own.
+    Rows visit all slots at once, so the time of a batch besides slot work is split among as many
+    hops as Equation 5 counts. Rows expire with their layers, so purging has no separate cost.
     """
     records = list(last.values())
     rows = sum(sum(one.rows_in) for one in records)
@@ -75,10 +74,10 @@ def model_now(
     seconds: float,
     period_s: float | None = None,
 ) -> Model | None:
-    """The cost model of whole batches, by the last one; None where it had no rows, or met none.
+    """Returns the cost model of whole batches from the last one; None if it met no rows.
 
-    What slots are busy with is what they were in that batch; the model says how that would change.
-    `period_s` is from one batch to the next, where that is longer than the batch.
+    Utilisation is that of the last batch; the model says how it would change. `period_s` is the
+    time between batches, if that is longer than the batch.
     """
     sources = sources_now(join, last, max(seconds, period_s or 0.0))
     rows = sum(sum(one.rows_in) for one in last.values())
@@ -90,7 +89,7 @@ def model_now(
 
 
 def most_rate(last: Mapping[int, SlotRecord]) -> float | None:
-    """Results a second of slots that are as fast as in the last batch, and busy all the time."""
+    """Returns the results per second of slots as fast as in the last batch, and always busy."""
     busy_s = sum(one.busy_s for one in last.values()) / max(1, len(last))
     return sum(one.rows_out for one in last.values()) / busy_s if busy_s > 0 else None
 
@@ -101,19 +100,19 @@ def explained_visits(
     seconds: float,
     period_s: float | None = None,
 ) -> list[str]:
-    """What the cost model says of the join, for people; nothing where the last batch says nothing."""
+    """Explains the join by the cost model; empty if the last batch has no data."""
     model = model_now(join, last, seconds, period_s)
     if model is None:
-        return ["not measured: the last batch had no rows, or there were none to meet"]
+        return ["not measured: the last batch had no rows, or the other streams were empty"]
     sources, costs = model
     measured = together([one.sampled for one in last.values()])
     predicates = [
-        f"predicate {one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs a pair, "
+        f"predicate {one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs per pair, "
         f"selectivity {measured.selectivity(one):.3g}"
         for one in join.predicates
     ]
     if join.slicing.copies > 1:
-        # The model is that of a ring, on which rows go to every slot.
+        # The model describes a ring, on which rows go to every slot.
         return [told_orders(sources), *predicates]
     return [*_lengths(sources, costs, last), *predicates]
 
@@ -121,7 +120,7 @@ def explained_visits(
 def _lengths(
     sources: Sequence[Source], costs: HopCosts, last: Mapping[int, SlotRecord]
 ) -> list[str]:
-    """What other numbers of slots would give."""
+    """Returns the forecast for other slot counts."""
     slots = len(last)
     came = sum(sum(one.rows_in) for one in last.values())
     held = sum(sum(one.held_bytes) for one in last.values())
@@ -132,15 +131,15 @@ def _lengths(
     return [
         *explained(sources, costs, slots, came * held / max(rows, 1), most_rate(last)).splitlines(),
         f"best slots by stream, if each had its own: {', '.join(best)}",
-        f"a group has a slice of every stream, so all have one length: rows of {most} decide it most, "
-        f"with {part:.0%} of the comparing",
+        f"a group has a slice of every stream, so all have one length: {most} dominates the "
+        f"choice, with {part:.0%} of the comparing",
     ]
 
 
 def probing_of(
     join: SlicedJoin, plan: BatchPlan, last: Mapping[int, SlotRecord], seconds: float
 ) -> Probing:
-    """In which order the rows of a batch visit, which copies of slices, and by what measurements."""
+    """Returns the probe orders, the probed copies and the measurements of a batch."""
     copies = join.slicing.copies
     measured = together([one.sampled for one in last.values()]).counts
     probing = Probing(orders_of(sources_now(join, last, seconds)), measured=measured)
@@ -148,7 +147,7 @@ def probing_of(
         return probing
     table = plan.routing.table
     chosen = covers(table, copies, len(join.streams), plan.batch)
-    # Groups on their way are with both sides.
+    # Both slots have groups in transit.
     taking_part = {slot: move.groups for move in plan.moves for slot in move.slots}
     visits = tuple(visited(table, one, taking_part) for one in chosen)
     return replace(probing, chosen=chosen, visits=visits)

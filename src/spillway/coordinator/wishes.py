@@ -1,7 +1,7 @@
-"""Wishes: what users ask of a running stage, as values.
+"""Wishes: requests of users to a running stage, as values.
 
-A wish may come from any thread and at any time. The conductor keeps it until the next batch or round
-begins, so that no wish is lost while a batch is being committed.
+A wish may come from any thread at any time. The conductor keeps it until the next batch or round
+begins, so that a commit in progress loses none.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScaleTo:
-    """Have this number of slots."""
+    """Change to this number of slots."""
 
     slots: int
 
 
 @dataclass(frozen=True)
 class LimitMemory:
-    """Have at most these bytes of state in memory, by slot; None: no limit."""
+    """Limit the bytes of state in memory, by slot; None: no limit."""
 
     memory: Mapping[int, int | None]
 
 
 @dataclass(frozen=True)
 class EndInput:
-    """No more input comes, so no parallel track would ever end."""
+    """The input has ended, so no parallel track would ever end."""
 
 
 @dataclass(frozen=True)
 class Steer:
-    """Go on as another coordinator does; for tests (spillway.testing.steer)."""
+    """Continue as another coordinator; for tests (spillway.testing.steer)."""
 
     change: Callable[[Coordinator], Coordinator]
 

@@ -1,1 +1,1 @@
-"""What a checkpoint or a query can tell about itself."""
+"""Inspection of checkpoints and queries."""

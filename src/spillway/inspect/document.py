@@ -1,6 +1,6 @@
-"""What was found in a checkpoint as one document of plain data: `spillway inspect --json`.
+"""An inspection of a checkpoint as one document of plain data: `spillway inspect --json`.
 
-Its names are for other programs to rely on; they are not those of the log, which may change.
+Other programs may rely on its names. They are not the names of the log, which may change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spillway.protocols.move import GroupMove
 
 
 def as_document(found: Inspection) -> dict[str, Any]:
-    """The inspection as plain data, for `--json`."""
+    """Returns the inspection as plain data, for `--json`."""
     query, state, names = found.metadata["query"], found.committed, found.streams
     return {
         "location": found.location,

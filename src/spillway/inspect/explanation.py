@@ -1,7 +1,7 @@
-"""What is told of the shape of a slot's join: by `query.explain()` and by `spillway inspect`.
+"""Explains the shape of a slot's join, for `query.explain()` and `spillway inspect`.
 
-Costs are those of policies/shape/costs.py, in lookups per second, worked out again from the
-measurements that the log has of the last batch.
+Costs are those of policies/shape/costs.py, in lookups per second, computed again from the
+measurements of the last batch in the log.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from spillway.state.manifest.manifest import Manifest
 
 @dataclass(frozen=True)
 class ShapeReport:
-    """The shape of one slot's join, and why it is that."""
+    """The shape of one slot's join, and the reason."""
 
     slot: int
     known: SlotShape
     #: Bytes of each intermediate state, in memory and on disk.
     made: Mapping[str, int]
-    #: The part of the slot's hashes in which each is still to be made.
+    #: The fraction of the slot's hashes in which each is still missing.
     gaps: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data."""
         rates, wish = self.known.rates, self.known.wish
         return {
             "shape": str(self.known.shape),
@@ -49,7 +49,7 @@ class ShapeReport:
         }
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Returns the same as text lines."""
         costs, rates, shape = self.known.costs(), self.known.rates, self.known.shape
         if rates is None:
             return [f"slot {self.slot} {shape}, not measured yet", *self._states()]
@@ -73,14 +73,14 @@ class ShapeReport:
         told = []
         for name, size in self.made.items():
             gap = self.gaps.get(name, 0.0)
-            told.append(f"{name} {size} bytes" + (f", {gap:.0%} still to be made" if gap else ""))
+            told.append(f"{name} {size} bytes" + (f", {gap:.0%} still missing" if gap else ""))
         return [f"  made   {'; '.join(told)}"] if told else []
 
 
 def shape_report(
     state: Committed, slot: int, manifest: Manifest | None, inputs: int
 ) -> ShapeReport | None:
-    """What is known of the shape of a slot; None where all slots do the n-way join."""
+    """Returns what is known about the shape of a slot; None if all slots use the n-way join."""
     if slot >= len(state.shapes):
         return None
     made, gaps = {}, {}
@@ -96,9 +96,9 @@ def shape_report(
 
 
 def plan_line(shaping: Shaping) -> str:
-    """What the query says of shapes."""
+    """Describes the plan of the query in one line."""
     if shaping.given is not None:
         return f'shape "{shaping.given}" in every slot'
     if shaping.kind == NWAY:
-        return f"{NWAY}: all streams are joined at once"
-    return f"{shaping.kind}: every slot has a shape of its own"
+        return f"{NWAY}: joins all streams at once"
+    return f"{shaping.kind}: every slot has its own shape"

@@ -1,8 +1,8 @@
-"""What a checkpoint holds and whether it is whole, read without its lock and without Spark.
+"""What a checkpoint holds and whether it is intact, read without its lock and without Spark.
 
-A running query commits while it is read: its janitor deletes files of older versions under the
-reader. So a finding of missing files counts only if the log still ends with the batch that named
-them; otherwise the newer batch is read instead. Nothing is ever written.
+A running query commits while the reader works, and its janitor deletes files of older versions. So
+missing files count only if the log still ends with the batch that named them; otherwise the reader
+continues with the newer batch. It never writes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.run import Run
 from spillway.state.runs.tiers import open_filesystem
 
-#: Groups named for each slot, those with the most results first.
+#: Groups listed for each slot, those with the most results first.
 TOP_GROUPS = 5
-#: Events shown, the newest.
+#: Newest events shown.
 LAST_EVENTS = 50
-#: Newer batches that are followed before a finding is believed; a batch takes longer than a look.
+#: Newer batches to follow before a finding counts; a batch takes longer than a read.
 _LOOKS = 5
 
 
@@ -49,7 +49,7 @@ class StreamState:
 
 @dataclass(frozen=True)
 class FrozenPart:
-    """A generation: groups that were moved out of memory together."""
+    """A generation: groups that spilled together."""
 
     number: int
     groups: int
@@ -58,7 +58,7 @@ class FrozenPart:
 
 @dataclass(frozen=True)
 class MovingPart:
-    """What a slot has of groups between two slots: groups that have left, or rows that wait."""
+    """A slot's part of groups in transit: groups that have left, or rows that wait."""
 
     move: int
     rows: int
@@ -81,7 +81,7 @@ class BusyGroup:
 
 @dataclass(frozen=True)
 class SlotReport:
-    """One slot, as its manifest has it; `streams` is empty if the manifest cannot be read."""
+    """One slot, from its manifest; `streams` is empty if the manifest cannot be read."""
 
     slot: int
     groups: int
@@ -91,15 +91,15 @@ class SlotReport:
     generations: Sequence[FrozenPart] = ()
     #: Groups that miss results because they have several parts.
     pending: int = 0
-    #: Groups that have left for another slot, and rows that wait for groups on their way here.
+    #: Groups that have left for another slot, and rows that wait for groups in transit to this one.
     departed: Sequence[MovingPart] = ()
     parked: Sequence[MovingPart] = ()
-    #: New rows of groups that another slot serves as well.
+    #: New rows of groups that another slot also serves.
     tracked: Sequence[MovingPart] = ()
     #: Rows that wait for a later batch.
     spooled_rows: int = 0
     spooled_bytes: int = 0
-    #: The shape that the slot joins in; None: the n-way join.
+    #: The join shape of the slot; None: the n-way join.
     plan: ShapeReport | None = None
 
 
@@ -109,24 +109,24 @@ class Files:
 
     named: int = 0
     named_bytes: int = 0
-    #: Files that no manifest names: of attempts that did not commit, or of a move that is not all
-    #: there yet; what is left of them is swept when the query starts.
+    #: Files that no manifest names: of attempts that did not commit, or of a move that is not
+    #: complete. The next start of the query deletes those that remain.
     unnamed: int = 0
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything `spillway inspect` tells."""
+    """Everything that `spillway inspect` shows."""
 
     location: str
     metadata: Mapping[str, Any]
     committed: Committed | None
     slots: Sequence[SlotReport] = ()
     files: Files = field(default_factory=Files)
-    #: What the query did to its state, as far as the log is kept, newest last.
+    #: What the query did to its state, as far as the log goes back, newest last.
     events: Sequence[Event] = ()
     problems: Sequence[str] = ()
-    #: Whether the content of every run was read and compared with its checksum.
+    #: Whether every run was read and compared with its checksum.
     verified: bool = False
 
     @property
@@ -136,7 +136,7 @@ class Inspection:
 
 
 def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
-    """Looks into a checkpoint: the user's checkpointLocation, or the directory of state in it.
+    """Inspects a checkpoint: the user's checkpointLocation, or the state directory in it.
 
     Raises:
         QueryError: There is no checkpoint.
@@ -152,10 +152,10 @@ def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
 
 
 def inspect_stages(path: str, *, verify: bool = False) -> list[Inspection]:
-    """Looks into the checkpoints of all stages of a query, in the order in which rows pass them."""
+    """Inspects the checkpoints of all stages of a query, in the order in which rows pass them."""
     found = [inspect_checkpoint(path, verify=verify)]
     first = found[0].location.rstrip("/")
-    # A later stage has its folder beside that of the first, or in it where that was given by name.
+    # A later stage has its folder next to that of the first, or in it if the first was named.
     homes = (first.removesuffix("/spillway"), first)
     while True:
         places = (f"{home}/spillway-{len(found) + 1}" for home in homes)
@@ -172,10 +172,12 @@ def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
         if metadata is not None:
             return checkpoint, metadata
     raise QueryError(
-        f"{path} is not a checkpoint of Spillway",
+        f"{path} is not a Spillway checkpoint",
         detail="neither it nor a directory 'spillway' in it has a metadata.json",
-        hint="give the checkpointLocation of the query; if the query was started with "
-        ".adapt(durable=...), give that",
+        hint=(
+            "pass the checkpointLocation of the query, or the directory in "
+            ".adapt(durable=...) if the query uses it"
+        ),
     )
 
 
@@ -215,7 +217,7 @@ def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> 
 
 
 def _events(checkpoint: Checkpoint) -> list[Event]:
-    """The last events on record; a record that is gone or damaged has none to tell."""
+    """Returns the last events on record; a missing or damaged record has none."""
     found: list[Event] = []
     for mark in reversed(checkpoint.log.marks()):
         try:
@@ -246,7 +248,7 @@ def _manifest(
 
 
 def _parts(checkpoint: Checkpoint, state: Committed, problems: list[str]) -> list[Manifest]:
-    """What was received for the batch that is under way; only its note names it."""
+    """Reads what the current batch has received; only its note names it."""
     found = []
     try:
         note = checkpoint.log.open_note(state)
@@ -259,7 +261,7 @@ def _parts(checkpoint: Checkpoint, state: Committed, problems: list[str]) -> lis
 
 
 def _sizes(location: str) -> dict[str, int]:
-    """The run files that are there, with their sizes."""
+    """Returns the existing run files, with their sizes."""
     system, root = open_filesystem(location)
     selector = fs.FileSelector(f"{root}/runs", allow_not_found=True)
     files = (info for info in system.get_file_info(selector) if info.type == fs.FileType.File)
@@ -281,7 +283,7 @@ def _damaged(
         if present.get(name) == run.size_bytes:
             data = checkpoint.durable.read(f"runs/{name}")
             if data is None or checksum(data) != run.checksum:
-                yield f"run {name} is damaged: its checksum does not fit its content"
+                yield f"run {name} is damaged: its checksum does not match its content"
 
 
 def _slot(
@@ -330,10 +332,10 @@ def _slot(
 
 
 def _moving(manifest: Manifest) -> tuple[list[MovingPart], ...]:
-    """What the totals of a slot have beyond its groups: the slot takes part in one move at a time.
+    """Returns the slot's part in a move: totals minus groups. A slot is in one move at a time.
 
-    Rows that wait are in runs of their own. Groups that departed are slices of runs, whose rows only
-    the runs could tell; what the totals have beyond all else is theirs.
+    Rows that wait have separate runs. Departed groups are slices of runs, and only the runs know
+    their rows; so they get what the totals have beyond all else.
     """
     table, waiting = manifest.groups, [_run_rows(part.streams) for part in manifest.parked]
     sizes = [sum(map(sum, part.sizes)) for part in manifest.departures]

@@ -1,1 +1,1 @@
-"""What slots report and what users see of it."""
+"""What slots report, and what users see."""

@@ -1,13 +1,13 @@
-"""What operators count of pairs of rows, by typed keys, and how these are written down.
+"""Operator counts of row pairs, by typed keys, and their text form.
 
     Probed(i, j)     rows of side i that looked for partners in side j, and the partners they found
     Sampled(i, j)    pairs of a few rows of stream i with rows of stream j, and those that matched
-    Judged(p)        pairs that predicate p was given, and those that passed
-    Spent(p)         pairs that predicate p was given, and the seconds that it took
+    Judged(p)        pairs that predicate p evaluated, and those that passed
+    Spent(p)         pairs that predicate p evaluated, and the seconds that it took
 
-Sides are named by the numbers of their streams ("0", "0+1"), predicates by any text. `key_text` and
-`key_of_text` are the only places that know the text form. It is unambiguous: the text of a predicate
-follows a word, and a side has neither a letter nor a sign of a pair in its name.
+A side has the numbers of its streams as its name ("0", "0+1"), a predicate any text. Only
+`key_text` and `key_of_text` know the text form. It is unambiguous: a word precedes the text of a
+predicate, and a side has no letters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Judged:
-    """Pairs that a predicate let pass."""
+    """Pairs that passed a predicate."""
 
     predicate: str
 
@@ -48,7 +48,7 @@ class Spent:
 
 
 Key: TypeAlias = Probed | Sampled | Judged | Spent
-#: For each key, how many were looked at, and what came of them.
+#: For each key, how many were examined, and the outcome.
 Counts: TypeAlias = Mapping[Key, tuple[float, float]]
 
 _JUDGED, _SPENT = "match ", "cost "
@@ -56,7 +56,7 @@ _PROBED, _SAMPLED = ">", "~"
 
 
 def key_text(key: Key) -> str:
-    """The text of a key, as manifests have it.
+    """Returns the text of a key, as in manifests.
 
     Example:
         >>> key_text(Sampled("0", "1")), key_text(Judged("0:near"))
@@ -90,7 +90,7 @@ def key_of_text(text: str) -> Key:
 
 
 def added(counts: Iterable[Counts]) -> dict[Key, tuple[float, float]]:
-    """What several slots, batches or visits have counted, as one.
+    """Adds the counts of several slots, batches or visits.
 
     Example:
         >>> added([{Probed("0", "1"): (1.0, 2.0)}, {Probed("0", "1"): (3.0, 4.0)}])
@@ -104,17 +104,17 @@ def added(counts: Iterable[Counts]) -> dict[Key, tuple[float, float]]:
 
 
 def of_predicates(counts: Counts) -> dict[Key, tuple[float, float]]:
-    """What was counted of predicates."""
+    """Returns only the predicate counts."""
     return {key: of for key, of in counts.items() if isinstance(key, Judged | Spent)}
 
 
 def recorded(counts: Counts) -> dict[Key, tuple[float, float]]:
-    """What the coordinator decides by: everything but partners found, which each slot uses itself."""
+    """Returns the counts that the coordinator uses: all except partners found, for the slot itself."""
     return {key: of for key, of in counts.items() if not isinstance(key, Probed)}
 
 
 def texts_of(counts: Counts) -> dict[str, tuple[float, float]]:
-    """Counts by the texts of their keys, as files have them."""
+    """Returns counts by the texts of their keys, as in files."""
     return {key_text(key): found for key, found in counts.items()}
 
 

@@ -1,6 +1,6 @@
 """Events: what a query did to its own state, one typed record each.
 
-They travel in the slot records, and are kept in the query's log, its progress and its `events`.
+They travel in the slot records. The query keeps them in its log, its progress and its `events`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spillway.codec import tagged
 @tagged("event", by="kind")
 @dataclass(frozen=True)
 class Event:
-    """Something that was done to groups of one slot in one batch."""
+    """A change to groups of one slot in one batch."""
 
     kind: ClassVar[str] = "event"
 
@@ -24,27 +24,27 @@ class Event:
     groups: tuple[int, ...]
     bytes: int
     seconds: float
-    #: Why, in words for people.
+    #: The reason, for people.
     reason: str
 
 
 @dataclass(frozen=True)
 class Spilled(Event):
-    """Groups were moved out of memory, as a new generation."""
+    """The slot moved groups to disk, as a new generation."""
 
     kind: ClassVar[str] = "spilled"
 
 
 @dataclass(frozen=True)
 class ForceSpilled(Spilled):
-    """The same, because the coordinator said so."""
+    """The same, because the coordinator ordered it."""
 
     kind: ClassVar[str] = "force-spilled"
 
 
 @dataclass(frozen=True)
 class CleanedUp(Event):
-    """The missing results of groups were produced; their rows are one part again."""
+    """The slot produced the missing results of groups; their rows are one part again."""
 
     kind: ClassVar[str] = "cleaned-up"
 
@@ -62,7 +62,7 @@ class Reloaded(CleanedUp):
 class MoveEvent(Event):
     """A step of a move; `slot` is the sender, `seconds` the time since the step before."""
 
-    #: The message of DCAPE-TR 5.1, or of PLANS 3.2, that the step is.
+    #: The message of DCAPE-TR 5.1, or of PLANS 3.2, for this step.
     message: ClassVar[str] = ""
 
     move: int
@@ -71,7 +71,7 @@ class MoveEvent(Event):
 
 @dataclass(frozen=True)
 class MoveAsked(MoveEvent):
-    """Step 1: the coordinator wants state to move."""
+    """Step 1: the coordinator wants to move state."""
 
     kind: ClassVar[str] = "move-asked"
     message: ClassVar[str] = "ComputePartitionsToMove"
@@ -87,7 +87,7 @@ class GroupsChosen(MoveEvent):
 
 @dataclass(frozen=True)
 class DeactivationAsked(MoveEvent):
-    """Step 3: rows of the groups are to wait."""
+    """Step 3: the coordinator orders rows of the groups to wait."""
 
     kind: ClassVar[str] = "deactivation-asked"
     message: ClassVar[str] = "DeactivatePartitions"
@@ -95,7 +95,7 @@ class DeactivationAsked(MoveEvent):
 
 @dataclass(frozen=True)
 class GroupsDeactivated(MoveEvent):
-    """Step 4: they wait."""
+    """Step 4: these rows wait."""
 
     kind: ClassVar[str] = "groups-deactivated"
     message: ClassVar[str] = "Deactivated"
@@ -103,7 +103,7 @@ class GroupsDeactivated(MoveEvent):
 
 @dataclass(frozen=True)
 class SendingAsked(MoveEvent):
-    """Step 5: the groups are to be sent."""
+    """Step 5: the coordinator orders the groups to be sent."""
 
     kind: ClassVar[str] = "sending-asked"
     message: ClassVar[str] = "SendPartitions"
@@ -111,7 +111,7 @@ class SendingAsked(MoveEvent):
 
 @dataclass(frozen=True)
 class GroupsSent(MoveEvent):
-    """Step 6: the first of their bytes have reached the receiver."""
+    """Step 6: the first bytes have reached the receiver."""
 
     kind: ClassVar[str] = "groups-sent"
     message: ClassVar[str] = "ReceivePartitions"
@@ -119,7 +119,7 @@ class GroupsSent(MoveEvent):
 
 @dataclass(frozen=True)
 class GroupsReceived(MoveEvent):
-    """Step 7: the last of them have."""
+    """Step 7: the last bytes have reached it."""
 
     kind: ClassVar[str] = "groups-received"
     message: ClassVar[str] = "Received"
@@ -135,14 +135,14 @@ class GroupsReactivated(MoveEvent):
 
 @dataclass(frozen=True)
 class SendingFailed(MoveEvent):
-    """The groups could not be sent; it is tried again, or the move is given up."""
+    """Sending the groups failed; the coordinator retries or cancels the move."""
 
     kind: ClassVar[str] = "sending-failed"
 
 
 @dataclass(frozen=True)
 class MoveRolledBack(MoveEvent):
-    """The sender serves the groups again, because the move was given up."""
+    """The sender serves the groups again, because the move was cancelled."""
 
     kind: ClassVar[str] = "move-rolled-back"
     message: ClassVar[str] = "ReactivatePartitions"
@@ -166,7 +166,7 @@ class OldPurged(MoveEvent):
 
 @dataclass(frozen=True)
 class GroupsDeleted(MoveEvent):
-    """Step 5 of a parallel track: the sender has forgotten the groups."""
+    """Step 5 of a parallel track: the sender has dropped the groups."""
 
     kind: ClassVar[str] = "groups-deleted"
     message: ClassVar[str] = "DeletePartitions"
@@ -174,21 +174,21 @@ class GroupsDeleted(MoveEvent):
 
 @dataclass(frozen=True)
 class TrackGivenUp(MoveEvent):
-    """The old rows of a parallel track are not waited for any more."""
+    """The coordinator no longer waits for the old rows of a parallel track."""
 
     kind: ClassVar[str] = "track-given-up"
 
 
 @dataclass(frozen=True)
 class Scaled(Event):
-    """The query has another number of slots; `slot` is that number."""
+    """The query has another slot count; `slot` is that number."""
 
     kind: ClassVar[str] = "scaled"
 
 
 @dataclass(frozen=True)
 class Reshaped(Event):
-    """A slot joins in another shape from the next batch on; `bytes` are of states it drops for it."""
+    """A slot changes its join shape from the next batch on; `bytes` are of dropped states."""
 
     kind: ClassVar[str] = "reshaped"
 
@@ -196,7 +196,7 @@ class Reshaped(Event):
     shape: str
 
 
-#: The events of a relocation that goes well, in the order of its steps.
+#: The events of a successful relocation, in the order of its steps.
 STEPS: tuple[type[MoveEvent], ...] = (
     MoveAsked,
     GroupsChosen,
@@ -208,7 +208,7 @@ STEPS: tuple[type[MoveEvent], ...] = (
     GroupsReactivated,
 )
 
-#: The same of a parallel track.
+#: The same for a parallel track.
 TRACK_STEPS: tuple[type[MoveEvent], ...] = (
     MoveAsked,
     GroupsChosen,

@@ -1,13 +1,11 @@
 """The statistics of a slot's groups, as one table of arrays.
 
 Rows and bytes are counted from the slices, so they are exact at every version. Outputs and the last
-insertion are carried from version to version. Policies read the whole table at once; nothing here
-loops over groups.
+insertion carry over from version to version. Nothing here loops over groups.
 
-A group's *productivity* is its outputs per byte (DCAPE section 2): of the part that is in memory, since
-a spilled part produces nothing until it is cleaned up, and starts anew with an empty part. Its *load* is
-the rows that it takes and gives in a batch; a slot's time is shared among its groups in proportion,
-as FLUX does by the rows that a partition takes (section 5.3).
+A group's *productivity* is its outputs per byte (DCAPE section 2), of the part in memory: a spilled
+part produces nothing until its cleanup. Its *load* is the rows that it takes and gives in a batch;
+a slot's time is shared among its groups in proportion, as in FLUX (section 5.3).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Floats = NDArray[np.float64]
 NEVER = -1
 #: Weight of the newest sample in the average; a batch is a sample.
 _NEWEST = 0.5
-#: The same for the load: the last ten batches or so count, since loads are compared over a while.
+#: The same for the load: about the last ten batches count, since loads are compared over time.
 _NEWEST_LOAD = 0.2
 
 
@@ -40,29 +38,29 @@ class GroupTable:
     #: In memory: for each stream, the rows and bytes of each group.
     rows: Ints
     bytes: Ints
-    #: On disk, over all streams; and in how many generations.
+    #: On disk, over all streams; and the number of generations.
     disk_rows: Ints
     disk_bytes: Ints
     generations: Ints
     #: Results that a row of the group completed, since the first start.
     outputs: Ints
-    #: The same, of the part that is in memory now.
+    #: The same, for the part in memory now.
     produced: Ints
     #: Outputs since the last sample, and their average, in which recent samples weigh more.
     sampled: Ints
     average: Floats
     #: The last batch that brought a row.
     last_insert: Ints
-    #: Rows that a batch processes, and results that it makes, on average; recent batches weigh more.
+    #: Average rows that a batch processes, plus its results; recent batches weigh more.
     load: Floats
-    #: Rows that a batch brings, whether it processes them or not, on average like the load.
+    #: Average rows that a batch brings, processed or not; recent batches weigh more.
     incoming: Floats
-    #: When it came into memory, by the query's clock.
+    #: When it entered memory, by the query's clock.
     since_s: Floats
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
-        """A table in which nothing has happened."""
+        """Returns an empty table."""
         whole, half = (streams, groups), (groups,)
         shapes = {"rows": whole, "bytes": whole}
         kinds = dict.fromkeys(("average", "load", "incoming", "since_s"), np.float64)
@@ -77,22 +75,22 @@ class GroupTable:
 
     @property
     def size(self) -> Ints:
-        """Bytes of each group in memory, over all streams."""
+        """The bytes of each group in memory, over all streams."""
         return np.asarray(self.bytes.sum(axis=0), np.int64)
 
     @property
     def pending(self) -> NDArray[np.bool_]:
-        """Groups whose rows are in more than one part, so that results may be missing."""
+        """Marks groups with rows in more than one part, so that results may be missing."""
         return self.generations + (self.rows.sum(axis=0) > 0) > 1  # type: ignore[no-any-return]
 
     @property
     def here(self) -> NDArray[np.bool_]:
-        """Groups in which something happened."""
+        """Marks groups in which something happened."""
         held = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
         return held | (self.last_insert != NEVER) | (self.incoming > 0)  # type: ignore[no-any-return]
 
     def arranged(self, order: Sequence[int | None]) -> GroupTable:
-        """The table with its streams in another order; None is one that has nothing."""
+        """Returns the table with its streams in another order; None is an empty stream."""
         columns = {
             name: np.stack(
                 [np.zeros(len(self), np.int64) if at is None else old[at] for at in order]
@@ -102,12 +100,12 @@ class GroupTable:
         return replace(self, **columns)
 
     def productivity(self, *, amortised: bool = False) -> Floats:
-        """Outputs per byte in memory; amortised, those of recent batches."""
+        """Returns outputs per byte in memory; amortised, those of recent batches."""
         outputs = self.average if amortised else self.produced
         return outputs / np.maximum(self.size, 1)
 
     def after(self, sizes: GroupSizes, news: GroupNews) -> GroupTable:
-        """The table one batch later."""
+        """Returns the table one batch later."""
         came = (sizes.rows.sum(axis=0) > 0) & (self.rows.sum(axis=0) == 0)
         return GroupTable(
             sizes.rows,
@@ -126,7 +124,7 @@ class GroupTable:
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
-        """The table with every other group as if it had never been."""
+        """Returns the table with all other groups reset."""
         keep = np.zeros(len(self), np.bool_)
         keep[[group for group in owned if group < len(self)]] = True
         return GroupTable(
@@ -134,7 +132,7 @@ class GroupTable:
         )
 
     def merged(self, other: GroupTable) -> GroupTable:
-        """Both tables as one; each group is in one of them."""
+        """Merges two tables; each group is in one of them."""
         if len(self) == 0 or len(other) == 0:
             return self if len(self) else other
         columns = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
@@ -159,15 +157,15 @@ class GroupNews:
     """What one batch did to the groups."""
 
     batch: int
-    #: Results that new rows completed: all, and those of the part that is in memory after the batch.
+    #: Results that new rows completed: all, and those of the part in memory after the batch.
     outputs: Ints
     kept: Ints
-    #: Results that cleanup made up for.
+    #: Results that cleanup produced.
     cleaned: Ints
-    #: Groups that were moved out of memory in the batch, and groups that got a row.
+    #: Groups that spilled in the batch, and groups that got a row.
     spilled: NDArray[np.bool_]
     inserted: NDArray[np.bool_]
-    #: Rows that were processed, and rows that came.
+    #: Rows processed, and rows that came.
     rows: Ints
     brought: Ints
     #: The query's clock.
@@ -175,30 +173,30 @@ class GroupNews:
 
     @classmethod
     def none(cls, batch: int, groups: int, now_s: float = 0.0) -> GroupNews:
-        """Nothing has happened yet."""
+        """Returns news of zero."""
         outputs, kept, cleaned, rows, brought = (np.zeros(groups, np.int64) for _ in range(5))
         spilled, inserted = (np.zeros(groups, np.bool_) for _ in range(2))
         return cls(batch, outputs, kept, cleaned, spilled, inserted, rows, brought, now_s)
 
-    def took(self, rows: Ints) -> None:
-        """Rows of each group that came into memory."""
+    def add_rows(self, rows: Ints) -> None:
+        """Adds rows of each group that came into memory."""
         self.rows += rows
         self.inserted |= rows > 0
 
-    def produced(self, outputs: Ints) -> None:
-        """Results of a piece of the batch."""
+    def add_outputs(self, outputs: Ints) -> None:
+        """Adds results of a piece of the batch."""
         self.outputs += outputs
         self.kept += outputs
 
     def forget(self, groups: Iterable[int]) -> None:
-        """Groups that are not here any more, and might never have been."""
+        """Resets groups that are not here any more."""
         at = list(groups)
         for column in (self.outputs, self.kept, self.cleaned, self.rows, self.brought):
             column[at] = 0
         self.spilled[at] = self.inserted[at] = False
 
-    def moved_out(self, groups: Iterable[int]) -> None:
-        """Groups whose part in memory ends here, and with it what it has produced."""
+    def end_parts(self, groups: Iterable[int]) -> None:
+        """Ends the part in memory of groups, and its output count."""
         at = list(groups)
         self.spilled[at] = True
         self.kept[at] = 0
@@ -226,7 +224,7 @@ def _columns_of(table: GroupTable) -> _Columns:
 def _table_of(found: _Columns) -> GroupTable:
     table = GroupTable.empty(found.count, found.streams)
     for one in fields(table):
-        # A column that is not there keeps its neutral values.
+        # A missing column keeps its neutral values.
         if found.ids and one.name in found.columns:
             getattr(table, one.name)[..., found.ids] = found.columns[one.name]
     return table

@@ -22,12 +22,12 @@ class Phases:
     exchange_s: float
     #: The operator in the slowest slot.
     operator_s: float
-    #: The coordinator's log, and upkeep.
+    #: The coordinator's log, and file cleanup.
     commit_s: float
 
 
 class Commit(Protocol):
-    """What a progress entry needs of the committed state."""
+    """What a progress entry needs from the committed state."""
 
     @property
     def batch(self) -> int:
@@ -35,7 +35,7 @@ class Commit(Protocol):
 
     @property
     def round(self) -> int:
-        """Which round of cleanup after it; 0 for the batch itself."""
+        """The number of the cleanup round after it; 0 for the batch itself."""
 
     @property
     def watermark_us(self) -> int | None:
@@ -47,11 +47,11 @@ class Commit(Protocol):
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was done to the state."""
+        """The changes to the state."""
 
     @property
     def moves(self) -> Sequence[object]:
-        """The moves under way."""
+        """The moves in progress."""
 
 
 def progress(
@@ -61,7 +61,7 @@ def progress(
     phases: Phases,
     started_at_s: float,
 ) -> dict[str, Any]:
-    """One entry of `recentProgress`, plain data."""
+    """Builds one entry of `recentProgress` as plain data."""
     ordered = [records[slot] for slot in sorted(records)]
     rows_in = [sum(r.rows_in[i] for r in ordered) for i in range(len(streams))]
     late = [sum(r.rows_late[i] for r in ordered) for i in range(len(streams))]
@@ -99,7 +99,7 @@ def progress(
 
 
 def iso_utc(time_us: int) -> str:
-    """A time in microseconds as ISO text in UTC.
+    """Formats a time in microseconds as ISO text in UTC.
 
     Example:
         >>> iso_utc(1_500_000)

@@ -1,4 +1,4 @@
-"""The slot record: the light answer of one slot to one batch."""
+"""The slot record: the small report of one slot about one batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spillway.metrics.events import Event
 
 @dataclass(frozen=True)
 class Chosen:
-    """Groups that a slot chose to send, because it was asked to (PartitionsToMove)."""
+    """Groups that a slot chose to send, on request (PartitionsToMove)."""
 
     move: int
     groups: tuple[int, ...]
@@ -26,71 +26,71 @@ class SlotRecord:
 
     batch: int
     slot: int
-    #: Name of the manifest this attempt wrote; empty for an operator without state.
+    #: Name of the manifest that this attempt wrote; empty for an operator without state.
     manifest: str
-    #: Rows that came in, per stream, late ones included.
+    #: Rows in, per stream, including late ones.
     rows_in: tuple[int, ...]
-    #: Rows that came too late and were dropped, per stream.
+    #: Late rows that were dropped, per stream.
     rows_late: tuple[int, ...]
     rows_out: int
     #: Largest event time seen in the batch, per stream, microseconds.
     max_times: tuple[int | None, ...]
-    #: In memory after the batch, per stream; those that the operator makes come last.
+    #: In memory after the batch, per stream; made streams come last.
     state_rows: tuple[int, ...]
     state_bytes: tuple[int, ...]
     layers: tuple[int, ...]
-    #: Which process of which host did it.
+    #: The process and host that did the work.
     worker: str
-    #: Whether the task knew its slot from a row, and not from its place among the tasks alone.
+    #: Whether the task knew its slot from a row, and not only from its partition.
     sure: bool = True
-    #: The shape that the slot joined in; empty where the operator has only one.
+    #: The join shape of the slot; empty if the operator has only one.
     shape: str = ""
-    #: The names of the streams that the operator makes, and of those that are not there everywhere yet.
+    #: The names of the made streams, and of those that are still missing somewhere.
     made: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
-    #: What was sampled of pairs of streams, and what was counted of predicates.
+    #: Samples of stream pairs, and predicate counts.
     sampled: Counts = field(default_factory=dict)
     #: On disk after the batch, per stream.
     disk_rows: tuple[int, ...] = ()
     disk_bytes: tuple[int, ...] = ()
-    #: The groups that miss results because their rows are in several parts, and their bytes.
+    #: The groups that miss results because they have several parts, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
-    #: Bytes in memory by class of productivity (metrics/view.py): the groups in 256 bytes.
+    #: Bytes in memory by productivity class (metrics/view.py): all groups in 256 bytes.
     profile: tuple[int, ...] = ()
-    #: Bytes of rows that wait for groups on their way here.
+    #: Bytes of rows that wait for groups in transit to this slot.
     parked_bytes: int = 0
-    #: Rows in the form in which they are kept: those that came, those that were processed, and those
-    #: that wait for a later batch, which are counted nowhere else.
+    #: Rows in their stored form: received, processed, and waiting for a later batch. No other field
+    #: counts the last ones.
     brought_rows: int = 0
     processed_rows: int = 0
     spooled_rows: int = 0
     spooled_bytes: int = 0
-    #: The groups to be moved that the slot was asked for.
+    #: The groups that the slot chose to move, on request.
     chosen: tuple[Chosen, ...] = ()
     #: The parallel tracks whose old rows are gone here.
     purged: tuple[int, ...] = ()
-    #: The most bytes in memory that a check against the limit found; 0 without a limit.
+    #: The most bytes in memory that a check found; 0 without a limit.
     peak_bytes: int = 0
-    #: Rows of `rows_out` that cleanup made up for.
+    #: Rows of `rows_out` that cleanup produced.
     rows_cleaned: int = 0
     events: tuple[Event, ...] = ()
     expired_rows: int = 0
     merged_rows: int = 0
-    #: Seconds in the operator on the wall, and on the processor; input and output waits excluded.
+    #: Seconds in the operator: wall time, and CPU time; without waits for input and output.
     busy_s: float = 0.0
     cpu_s: float = 0.0
-    #: The processor seconds by phase: sort, operator, store, compact, commit.
+    #: CPU seconds by phase: sort, operator, store, compact, commit.
     phases_s: dict[str, float] = field(default_factory=dict)
-    #: Run files that are new to the slot, written or arrived, and those that it does not name after
-    #: the batch: of what it named before, and of the new ones.
+    #: Run files new to the slot, written or arrived; and those that it no longer names after the
+    #: batch, old or new.
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    #: Runs that had to come from the durable tier.
+    #: Runs that came from the durable tier.
     restored: tuple[str, ...] = ()
 
     @property
     def held_rows(self) -> tuple[int, ...]:
-        """After the batch, per stream: in memory and on disk, where visitors find them, too."""
+        """Rows after the batch, per stream: in memory and on disk, where visitors look too."""
         return _added(self.state_rows, self.disk_rows)
 
     @property
@@ -99,7 +99,7 @@ class SlotRecord:
         return _added(self.state_bytes, self.disk_bytes)
 
     def place(self, names: int) -> str:
-        """Who has the same memory tier: the first `names` of the worker's host, executor and self."""
+        """Returns the owner of the memory tier: the first `names` of host, executor and worker."""
         return "/".join(self.worker.split("/")[:names])
 
 

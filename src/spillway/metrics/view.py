@@ -1,12 +1,11 @@
-"""What the coordinator's policies read: one light view per slot, whatever the number of groups.
+"""What the coordinator's policies read: one small view per slot, however many groups there are.
 
 The paper's coordinator does not collect the productivity of every group, because that would cost
-too much network (DCAPE section 5.3). A *profile* is the summary that makes it affordable: the bytes
-a slot has in memory by class of productivity, 32 numbers or 256 bytes per slot and batch, however
-many groups there are. From the sum of the profiles the coordinator finds the globally least
-productive groups to within a factor of two.
+too much network (DCAPE section 5.3). A *profile* is an affordable summary: the bytes a slot has in
+memory by productivity class, 32 numbers or 256 bytes per slot and batch. From the sum of the
+profiles, the coordinator finds the globally least productive groups to within a factor of two.
 
-Invariant: the numbers of a profile add up to the bytes of the table it was made from.
+Invariant: the numbers of a profile add up to the bytes of its table.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ import numpy as np
 
 from spillway.metrics.groups import GroupTable, Ints
 
-#: Class 0 has productivity 0; class c from 1 on has [2**(c - 24), 2**(c - 23)) outputs per byte, and
-#: the first and the last of those also what lies beyond them.
+#: Class 0 has productivity 0; class c from 1 on has [2**(c - 24), 2**(c - 23)) outputs per byte.
+#: The first and the last of those also include values beyond them.
 CLASSES = 32
 _UNIT_CLASS = 24
 
-#: The modes of a slot (DCAPE Table 2): it takes part in a relocation, or is told to spill, or neither.
+#: The modes of a slot (DCAPE Table 2): in a relocation, forced to spill, or neither.
 NORMAL = "normal"
 RELOCATING = "sr"
 SPILLING = "ss"
-#: One more: it is about to join in another shape, or still makes the states of one.
+#: One more: it is about to change its join shape, or still makes the new states.
 RESHAPING = "re"
 
-#: Spans that are shorter say nothing about how busy a slot was.
+#: Shorter spans say nothing about how busy a slot was.
 _LEAST_SPAN_S = 1e-6
 
 
 def classes_of(table: GroupTable, *, amortised: bool = False) -> Ints:
-    """The class of productivity of each group."""
+    """Returns the productivity class of each group."""
     productivity = table.productivity(amortised=amortised)
-    # frexp gives p = m * 2**e with m in [0.5, 1), so e - 1 is the logarithm rounded down, exactly.
+    # frexp gives p = m * 2**e with m in [0.5, 1), so e - 1 is exactly the logarithm rounded down.
     exponent = np.frexp(productivity)[1].astype(np.int64) - 1
     return np.where(productivity > 0, np.clip(exponent + _UNIT_CLASS, 1, CLASSES - 1), 0)
 
 
 def profile(table: GroupTable, *, amortised: bool = False) -> tuple[int, ...]:
-    """Bytes in memory by class of productivity; always `CLASSES` numbers.
+    """Returns the bytes in memory by productivity class; always `CLASSES` numbers.
 
     Example:
         >>> sum(profile(GroupTable.empty(groups=100_000))), len(profile(GroupTable.empty(groups=4)))
@@ -55,7 +54,7 @@ def profile(table: GroupTable, *, amortised: bool = False) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SlotView:
-    """What the coordinator knows of one slot."""
+    """What the coordinator knows about one slot."""
 
     slot: int
     #: State in memory and on disk.
@@ -63,17 +62,17 @@ class SlotView:
     disk_bytes: int
     #: State in memory at which the slot spills; None: no limit.
     limit_bytes: int | None
-    #: How many groups are routed to it.
+    #: The number of groups routed to it.
     groups: int
     #: Results since the last evaluation.
     rows_out: int
     mode: str = NORMAL
-    #: See `profile`; empty where the strategy does not need it.
+    #: See `profile`; empty if the strategy does not need it.
     profile: tuple[int, ...] = ()
-    #: Since the last evaluation: seconds that it worked, and rows that it took.
+    #: Since the last evaluation: seconds of work, and rows taken.
     busy_s: float = 0.0
     rows_in: int = 0
-    #: What it stores of its own making, by name; and who has the same memory tier.
+    #: Bytes of its made streams, by name; and the owner of its memory tier.
     made_bytes: tuple[tuple[str, int], ...] = ()
     place: str = ""
 
@@ -95,36 +94,36 @@ class ClusterView:
     """
 
     slots: tuple[SlotView, ...]
-    #: State that the slots gained since the last evaluation, memory and disk together.
+    #: State that the slots gained since the last evaluation, in memory and on disk.
     growth_bytes: int = 0
-    #: What the coordinator has forced out of memory since the first start.
+    #: Bytes of forced spills since the first start.
     forced_bytes: int = 0
-    #: Seconds that batches took since the last evaluation: of the query's own time.
+    #: Seconds that batches took since the last evaluation, by the query's clock.
     span_s: float = 0.0
-    #: Seconds that the busiest slot of each batch worked since then: what all slots together can do
-    #: is known from it also where one slot was the busiest first, and then another.
+    #: Seconds that the busiest slot of each batch worked since then. It gives the capacity of all
+    #: slots, even if first one slot and then another was the busiest.
     peak_s: float = 0.0
 
-    #: Seconds of the stream since then, with the pauses between batches; 0: not known.
+    #: Seconds of the stream since then, including pauses between batches; 0: not known.
     elapsed_s: float = 0.0
-    #: Whether the watermark has not moved enough since a parallel track was given up.
+    #: Whether the watermark has not moved enough since a parallel track was cancelled.
     stalled: bool = False
 
     def utilisation(self, slot: SlotView) -> float:
-        """The part of the time that a slot worked: U of FLUX section 5.3.
+        """Returns the fraction of time that a slot worked: U of FLUX section 5.3.
 
-        Of the time of batches: slots that are equally busy in them are level, whatever the trigger.
+        Only batch time counts: slots equally busy in batches are level, whatever the trigger.
         """
         return slot.busy_s / self.span_s if self.span_s > _LEAST_SPAN_S else 0.0
 
     def work_per_s(self, slot: SlotView) -> float:
-        """The seconds of work of a slot in a second of the stream."""
+        """Returns a slot's seconds of work per second of the stream."""
         seconds = max(self.span_s, self.elapsed_s)
         return slot.busy_s / seconds if seconds > _LEAST_SPAN_S else 0.0
 
     @property
     def normal(self) -> tuple[SlotView, ...]:
-        """The slots that may be told to adapt: those that are not adapting already."""
+        """The slots that may be ordered to adapt: those that are not adapting already."""
         return tuple(slot for slot in self.slots if slot.mode == NORMAL)
 
     @property
@@ -139,6 +138,6 @@ class ClusterView:
 
     @property
     def cluster_bytes(self) -> int | None:
-        """The memory of all slots, M_cluster of DCAPE section 5.3; None if one has no limit."""
+        """Memory of all slots, M_cluster of DCAPE section 5.3; None if one has no limit."""
         limits = [slot.limit_bytes for slot in self.slots if slot.limit_bytes is not None]
         return sum(limits) if len(limits) == len(self.slots) else None

@@ -1,1 +1,1 @@
-"""Operators: (state, the rows of a batch) -> (output, what was learned)."""
+"""Operators: (state, the rows of a batch) -> (results, measurements)."""

@@ -1,10 +1,11 @@
-"""What operators of one stream have in common whose results need all that came before.
+"""The base of operators on one stream whose results need all earlier rows.
 
-Group-by and dedup are *cumulative*: a result needs everything that came before. A batch is processed
-when all its rows are there (state/slot/staging.py). While a group has a part on disk its new rows are
-only kept, as a younger part, and their results wait until the parts meet. So of the parts of a group
+Group-by and dedup are *cumulative*: a result needs everything that came before. The slot processes
+a batch when all its rows are there (state/slot/staging.py). While a group has a part on disk, the
+slot only keeps its new rows, as a younger part. Their results wait until the parts meet. So, among
+the parts of a group,
 
-    the results of the oldest are made, and those of all younger parts are still to be made,
+    the oldest part has its results, and all younger parts still wait for theirs,
 
 and no result is ever wrong, only late.
 """
@@ -25,34 +26,34 @@ from spillway.state.runs.run import RunData
 
 
 class Cumulative(ABC):
-    """An operator of one stream whose results need all that came before."""
+    """An operator on one stream whose results need all earlier rows."""
 
     @property
     @abstractmethod
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """What the state needs to know of the stream, and how its rows combine."""
+        """What the state needs to know about the stream, and how its rows combine."""
 
     @property
     @abstractmethod
     def untracked(self) -> str:
-        """Why groups cannot be moved by a parallel track; "" if they can."""
+        """Why groups cannot move by a parallel track; "" if they can."""
 
     @abstractmethod
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The sorted rows of a piece of a batch in the form in which they are kept."""
+        """Returns the sorted rows of a piece of a batch in their stored form."""
 
     @abstractmethod
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
-        """Yields the results of `delta`, which come after all of `old`; returns what is kept of it."""
+        """Yields the results of `delta`, which follows all of `old`; returns the rows to keep."""
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Rows of several segments as one sorted batch."""
+        """Merges rows of several segments into one sorted batch."""
         return merged(parts)
 
     def missing_results(
         self, base: Sequence[Segment], waiting: Sequence[Segment], stats: OperatorStats
     ) -> Results:
-        """The results of rows that waited, as younger parts, for what `base` is; and what is kept."""
+        """Yields the results of younger parts, which waited for `base`; returns the rows to keep."""
         parts = [segment.batch() for segment in waiting]
         if not parts:
             return (empty_rows(),)

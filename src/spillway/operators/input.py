@@ -1,7 +1,7 @@
-"""The input of a slot: exchanged rows, split by stream, without late ones, sorted by hash.
+"""The input of a slot: exchanged rows, split by stream, without late rows, sorted by hash.
 
-The exchanged rows have the stream's number, the hash, and then the lanes (spark/runtime/lanes.py). What
-an operator gets of them is one delta for each stream: the sorted new rows.
+An exchanged row has the stream number, the hash, and then the lanes (spark/runtime/lanes.py). An
+operator gets one delta for each stream: the sorted new rows.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from spillway.routing.routing import HashRange
 from spillway.state.runs.merging import Segment, inside
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
-#: Offset added to the stream number of a duplicated row, which was counted before.
+#: Offset added to the stream number of a duplicated row, which is already counted.
 AGAIN = 32
 
 
 @dataclass(frozen=True)
 class StreamColumns:
-    """One stream's columns: what is stored of it, and which of that is what."""
+    """One stream's columns: which are stored, and their roles."""
 
     name: str
-    #: Names of the columns the user sees, which are the first of the stored ones.
+    #: Names of the columns the user sees: the first of the stored ones.
     visible: tuple[str, ...]
     #: For each stored column, the column of the exchanged rows that carries it.
     lanes: tuple[int, ...]
-    #: For each key, the position of the stored column that holds it.
+    #: For each key, the position of its stored column.
     keys: tuple[int, ...]
     #: Position of the event time among the stored columns; None without a window.
     time: int | None = None
     window_us: int | None = None
-    #: Positions of the columns that results have; None: all that the user sees.
+    #: Positions of the columns in results; None: all that the user sees.
     read: tuple[int, ...] | None = None
 
     @property
     def shown(self) -> Sequence[int]:
-        """Positions of the columns that results have."""
+        """The positions of the columns in results."""
         return range(len(self.visible)) if self.read is None else self.read
 
     def struct(self, columns: Sequence[pa.Array]) -> pa.StructArray:
-        """The shown columns as those of a result have them."""
+        """Returns the shown columns as a struct of a result."""
         return pa.StructArray.from_arrays(columns, names=[self.visible[at] for at in self.shown])
 
 
 @dataclass(frozen=True)
 class Sorted:
-    """The rows of a piece of input, by stream, sorted by hash; and what was not let in."""
+    """The rows of a piece of input, by stream, sorted by hash; and counts of the rest."""
 
     deltas: tuple[RunData, ...]
     rows: tuple[int, ...]
     late: tuple[int, ...]
-    #: Largest event time per stream, late rows included; None where there was no row or no window.
+    #: Largest event time per stream, including late rows; None without rows or without a window.
     max_times: tuple[int | None, ...]
 
 
@@ -66,9 +66,9 @@ def sort_input(
     watermark_us: int | None,
     copied: Sequence[HashRange] = (),
 ) -> Sorted:
-    """Splits exchanged rows by stream, drops the late ones, and sorts each stream by hash.
+    """Splits exchanged rows by stream, drops late rows, and sorts each stream by hash.
 
-    Rows with hashes in `copied` are not counted: another slot has them too. Nor are duplicated rows.
+    It does not count duplicated rows, or rows with hashes in `copied`: another slot counts those.
     """
     if not batches:
         empty = tuple(empty_rows() for _ in streams)
@@ -110,13 +110,13 @@ def _counted(
     again: NDArray[np.bool_] | None,
     copied: Sequence[HashRange],
 ) -> int:
-    """How many of some rows, by hash, are counted here."""
+    """Counts the rows, by hash, that count here."""
     own = mine if again is None else mine[~again[mine]]
     return len(own) - _inside(h[own], copied)
 
 
 def _inside(h: NDArray[np.uint32], ranges: Sequence[HashRange]) -> int:
-    """How many of some hashes, ascending, are in the ranges."""
+    """Counts the hashes, ascending, that are in the ranges."""
     ends = (np.searchsorted(h, [one.lo, one.hi]) for one in ranges)
     return sum(int(end - begin) for begin, end in ends)
 
@@ -131,11 +131,11 @@ def _stored(
 
 
 def empty_rows() -> RunData:
-    """No rows of a stream."""
+    """Returns an empty delta."""
     none = pa.RecordBatch.from_arrays([pa.array([], pa.uint32())], names=[HASH_COLUMN])
     return RunData(none)
 
 
 def rows_inside(rows: RunData, ranges: Sequence[HashRange]) -> RunData:
-    """The rows whose hashes are in the ranges, ascending and disjoint; sorted as they were."""
+    """Returns the rows with hashes in the ranges (ascending, disjoint), in the same order."""
     return inside(Segment(rows, 0, rows.rows), ranges).data if rows.rows else rows

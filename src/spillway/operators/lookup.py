@@ -1,4 +1,4 @@
-"""Rows of state that have the keys of given rows."""
+"""Finds rows of state that have the keys of given rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spillway.kernels.probe import expand, match_ranges, match_sorted
 from spillway.state.runs.merging import Segment
 
 Positions = NDArray[Any]
-#: Rows of a segment for each probing row up to which both are gone through side by side, if most
-#: probes find something. 180,000 probes of 180,000, 500,000 and 2 million rows took 6, 12 and 40 ns each
-#: so, and 13, 21 and 20 with the index; but 3 with the index if nothing is found.
+#: Rows of a segment per probing row up to which a merge join beats the index, if most probes find
+#: something. 180,000 probes of 180,000, 500,000 and 2 million rows took 6, 12 and 40 ns each by
+#: merge join, and 13, 21 and 20 with the index; but 3 with the index if nothing matches.
 SIDE_BY_SIDE = 4
 
 
 def within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
-    """The probing rows whose hashes a segment can hold; probes are ascending by hash."""
+    """Returns the probing rows whose hashes a segment can hold; probes are ascending by hash."""
     if segment.begin >= segment.end:
         return 0, 0
     low, high = segment.data.h[segment.begin], segment.data.h[segment.end - 1]
@@ -34,8 +34,8 @@ def within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
 class Spans:
     """The least and the largest hash of each of many segments.
 
-    A run that groups have left is many segments. A block of probing rows is of few hashes, and is to
-    look only where these can be.
+    A run that groups have left is many segments. A block of probing rows has few hashes, and should
+    look only at segments that can hold them.
     """
 
     def __init__(self, segments: Sequence[Segment]) -> None:
@@ -46,7 +46,7 @@ class Spans:
         self._high = np.array([h[last] for h, _, last in ends], np.uint32)
 
     def near(self, probe: NDArray[np.uint32]) -> list[int]:
-        """The numbers of the segments that can hold hashes of probing rows, which are ascending."""
+        """Returns the segments that can hold hashes of probing rows (ascending)."""
         if not len(probe):
             return []
         found: list[int] = self._numbers[
@@ -58,9 +58,9 @@ class Spans:
 def candidates(
     probe: NDArray[np.uint32], segment: Segment, *, likely: bool = False
 ) -> tuple[Positions, Positions, Positions]:
-    """The rows of a segment with the hash of a probing row: (probing row, first, how many).
+    """Returns rows with the hash of a probing row: (probing row, first, count).
 
-    `likely` says that many probing rows have some.
+    `likely` says that many probing rows have matches.
     """
     begin, end = within(probe, segment)
     data, some = segment.data, probe[begin:end]
@@ -76,9 +76,9 @@ def candidates(
 def matches(
     probe: NDArray[np.uint32], keys: Sequence[pa.Array], segment: Segment, at: Sequence[int]
 ) -> tuple[Positions, Positions]:
-    """The pairs (probing row, row of the segment's run) with equal keys, by probing row.
+    """Returns pairs (probing row, row of the segment's run) with equal keys, by probing row.
 
-    `at` says where the keys are among the columns of the segment.
+    `at` gives the positions of the keys among the segment's columns.
     """
     left, right, count = candidates(probe, segment, likely=True)
     total = int(count.sum())

@@ -1,21 +1,21 @@
-"""What every operator is, and the capabilities that some operators have.
+"""The operator interface, and the capabilities that some operators have.
 
-An operator is a function of values: it reads segments of state, is given the sorted new rows, yields
-result batches of bounded size, and never touches a file, a clock or Spark. The slot task adds rows to
-the state after the operator has run. So spill, cleanup, moves, scaling and recovery are written once,
-for all operators: what FLUX asks of each operator (section 5.1, Figure 5) is done by the state here.
+An operator is a function of values. It reads segments of state and the sorted new rows, and yields
+result batches of bounded size. It never touches a file, a clock or Spark. The slot task adds rows
+to the state after the operator has run. So spill, cleanup, moves, scaling and recovery exist once:
+the state does what FLUX asks of each operator (section 5.1, Figure 5).
 
-`Operator` is what all of them have. What else one can do it states by having the methods:
+All of them implement `Operator`. An operator declares a capability by having its methods:
 
-    Additive     makes results of new rows as they come, with what is in memory (the equi-joins); a
-                 result is a combination of rows, and cleanup adds those between parts later
+    Additive     joins new rows with rows in memory as they come (the equi-joins); a result is a
+                 combination of rows, and cleanup adds those between parts later
     Cumulative   needs everything that came before (operators/cumulative.py)
     Tracking     is additive, and two slots can serve its groups for a while (state/slot/tracks.py)
-    Shadowing    is cumulative, and can keep rows for which another slot still answers
-    Making       stores rows of its own making, and fills in where they are lacking
+    Shadowing    is cumulative, and can keep rows whose results another slot still produces
+    Making       stores rows that it makes, and fills in missing ones
 
-An operator that is neither additive nor cumulative only stores rows, and visitors look for partners in
-them (operators/theta/sliced.py).
+Any other operator only stores rows, and visitors look for partners in them
+(operators/theta/sliced.py).
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from spillway.state.slot.state import SlotState
 
 #: Yields results.
 Made = Generator[pa.RecordBatch, None, None]
-#: Yields results; returns, for each stream, the rows that are to be kept.
+#: Yields results; returns the rows to keep for each stream.
 Results = Generator[pa.RecordBatch, None, tuple[RunData, ...]]
 #: Takes sorted rows of a stream; returns them as they are kept.
 Keep = Callable[[int, RunData], Segment]
 
 
 def _nowhere(stream: int, rows: RunData) -> Segment:
-    raise AssertionError(f"{rows.rows} rows made for stream {stream} are of no parallel track")
+    raise AssertionError(f"{rows.rows} rows made for stream {stream} belong to no parallel track")
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """What becomes of rows that an operator makes for streams of its own (state/layout/gaps.py)."""
+    """What happens to rows that an operator makes for its own streams (state/layout/gaps.py)."""
 
     keep: Keep
-    #: For each made stream, where there is none, and none is to be made.
+    #: For each made stream, where it is missing and must not be made.
     gaps: Gaps
-    #: Bytes that are kept at a time, so that memory is looked at between them.
+    #: Bytes kept at a time, so that the slot can check memory in between.
     piece_bytes: int
-    #: Takes rows that are made of new rows of a parallel track alone (state/slot/tracks.py).
+    #: Takes rows made only from new rows of a parallel track (state/slot/tracks.py).
     keep_new: Keep = _nowhere
 
 
@@ -63,9 +63,9 @@ class Keeping:
 class Work:
     """What an additive operator works with, apart from rows."""
 
-    #: Takes what is learned.
+    #: Collects measurements.
     stats: OperatorStats
-    #: What earlier batches have counted, to choose an order by.
+    #: Counts of earlier batches, used to choose a probe order.
     known: Counts
     keeping: Keeping
 
@@ -75,16 +75,16 @@ class Operator(Protocol):
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """What the state needs to know of each stream that is stored, and how its rows combine."""
+        """What the state needs to know about each stored stream."""
         ...
 
     @property
     def untracked(self) -> str:
-        """Why groups cannot be moved by a parallel track; "" if they can (state/slot/tracks.py)."""
+        """Why groups cannot move by a parallel track; "" if they can."""
         ...
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The sorted rows of a piece of a batch in the form in which they are kept."""
+        """Returns the sorted rows of a piece of a batch in their stored form."""
         ...
 
 
@@ -95,9 +95,8 @@ class Additive(Protocol):
     def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
         """Yields the results that the new rows complete; `state` does not hold them yet.
 
-        An operator that stores rows of its own making keeps those itself, as it makes them: they may be
-        many more than the new rows. Groups may leave memory whenever it does, and what it has opened of
-        them before stays what it was.
+        An operator that makes rows keeps them itself, because they may be many more than the new
+        rows. Groups may spill each time it does; data that it opened before stays valid.
         """
         ...
 
@@ -106,7 +105,7 @@ class Additive(Protocol):
     ) -> Made:
         """Yields the results that need rows of both `base` and `delta`, parts of the same groups.
 
-        An operator that stores rows of its own making keeps those that need rows of both.
+        An operator that makes rows keeps those that need rows of both.
         """
         ...
 
@@ -116,32 +115,32 @@ class Tracking(Protocol):
     """An additive operator whose groups two slots can serve for a while."""
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """Yields the results that new rows of a parallel track complete and that need an old row.
+        """Yields the results that new rows of a parallel track complete with an old row.
 
-        The state has the old rows, its track the new ones that came before. Results of new rows alone
-        are made elsewhere. Rows of the operator's own making are kept as in `process`, those that are
-        made of new rows alone by `keep_new`.
+        The state has the old rows, its track the earlier new rows. Another slot produces results of
+        only new rows. The operator keeps made rows as in `process`; it keeps rows made only from
+        new ones with `keep_new`.
         """
         ...
 
 
 @runtime_checkable
 class Shadowing(Protocol):
-    """A cumulative operator that can keep new rows for which another slot answers."""
+    """A cumulative operator that can keep new rows whose results another slot produces."""
 
     def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:
-        """What is kept of new rows, as they are stored, for which another slot answers.
+        """Returns what to keep of new rows whose results another slot produces.
 
-        They are for rows that come when no older ones count any more (state/slot/tracks.py). `old` is
-        what has been kept before.
+        They serve rows that come when older rows no longer count (state/slot/tracks.py). `old` is
+        what was kept before.
         """
         ...
 
 
 @runtime_checkable
 class Making(Protocol):
-    """An operator that stores rows of its own making."""
+    """An operator that stores rows that it makes."""
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
-        """Makes a bounded part of the rows that made streams lack."""
+        """Makes a bounded part of the rows that are missing in made streams."""
         ...

@@ -1,7 +1,7 @@
-"""What an operator learns while it runs: results by group, and counts of pairs (metrics/counts.py).
+"""Operator measurements: results by group, and counts of pairs (metrics/counts.py).
 
-Counts of earlier batches weigh less and less. Samples decay faster than the rest: a slot must know soon
-that they have changed, and after three batches seven eighths of a sample are new.
+Counts of earlier batches decay. Samples decay faster than the rest, because a slot must notice
+changes soon: after three batches, seven eighths of a sample are new.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from spillway.routing.groups import group_of
 #: Weight of older batches in counts, and in samples.
 _DECAY = 0.8
 _SAMPLED_DECAY = 0.5
-#: Rows, weighed this way, below which counts are forgotten: plans of the past leave nothing.
+#: Weighted rows below which counts are dropped, so that old plans leave nothing.
 _FORGOTTEN = 1e-6
 
 
 @dataclass
 class OperatorStats:
-    """What an operator learns while it runs, per group and per pair of streams."""
+    """Measurements of an operator, per group and per pair of streams."""
 
     groups: int
     outputs: NDArray[np.int64] = field(init=False)
@@ -38,24 +38,24 @@ class OperatorStats:
         self.outputs += np.bincount(group_of(h, self.groups), minlength=self.groups)
 
     def count_outputs_of(self, h: NDArray[np.uint32], rows: NDArray[np.int64]) -> None:
-        """Counts results by rows that are in them, of a run with these hashes."""
+        """Counts results by their rows in a run with these hashes."""
         count_groups(h, rows, self.outputs)
 
     def take_outputs(self) -> NDArray[np.int64]:
-        """The results counted since the last call."""
+        """Returns the results counted since the last call."""
         outputs, self.outputs = self.outputs, np.zeros(self.groups, np.int64)
         return outputs
 
     def count_probed(self, source: str, target: str, rows: int, matched: int) -> None:
-        """Counts how many partners the rows of one side found in another."""
+        """Counts the partners that rows of one side found in another."""
         self._count(Probed(source, target), rows, matched)
 
     def count_sampled(self, source: str, target: str, pairs: int, matched: int) -> None:
-        """Counts how many pairs of rows of two streams were looked at, and how many matched."""
+        """Counts the pairs of rows of two streams that were examined, and the matches."""
         self._count(Sampled(source, target), pairs, matched)
 
     def count_judged(self, predicate: str, pairs: int, passed: int, seconds: float) -> None:
-        """Counts the pairs that a predicate decided on, and how long it took."""
+        """Counts the pairs that a predicate evaluated, and the time it took."""
         self._count(Judged(predicate), pairs, passed)
         self._count(Spent(predicate), pairs, seconds)
 
@@ -64,7 +64,7 @@ class OperatorStats:
         self.selectivity[key] = (before[0] + rows, before[1] + matched)
 
     def blended(self, older: Counts) -> dict[Key, tuple[float, float]]:
-        """The counts with those of earlier batches, which weigh less and less."""
+        """Returns the counts, blended with decayed counts of earlier batches."""
         return added([_faded(older), self.selectivity])
 
 

@@ -1,8 +1,8 @@
-"""The diagrams of the phases of moves, drawn from the tables that the code follows.
+"""Draws the phase diagrams of moves from the tables that the code follows.
 
     python -m spillway.protocols.diagram PAGE
 
-`tests/unit/test_docs.py` draws them again and fails if the page shows anything else.
+`tests/unit/test_docs.py` draws them again and fails if the page differs.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from spillway.protocols.move import Phase, Transitions
 from spillway.protocols.parallel_track import TRANSITIONS as TRACK
 from spillway.protocols.relocation import TRANSITIONS as RELOCATION
 
-#: What is drawn, by the name between its marks.
+#: The diagrams, by the name between their marks.
 DRAWN: dict[str, Transitions] = {"relocation": RELOCATION, "parallel-track": TRACK}
 
 
 def marks(name: str) -> tuple[str, str]:
-    """What begins and ends a diagram in a page."""
+    """Returns the marks that begin and end a diagram in a page."""
     return f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
 
 
 def diagram(name: str) -> str:
-    """The phases and the messages between them, as a mermaid state diagram.
+    """Draws the phases and the messages between them as a mermaid state diagram.
 
     Example:
         >>> diagram("relocation").splitlines()[:2]
@@ -32,14 +32,14 @@ def diagram(name: str) -> str:
     """
     lines = ["stateDiagram-v2", f"    [*] --> {_name(Phase.COMPUTING)}"]
     for (before, message), afters in DRAWN[name].items():
-        # A set has no order, so that of the phases is taken.
+        # A set has no order, so use that of the phases.
         for after in (phase for phase in Phase if phase in afters):
             lines.append(f"    {_name(before)} --> {_name(after)} : {message.__name__}")
     return "\n".join(lines)
 
 
 def rendered(page: str) -> str:
-    """The page with the diagrams between their marks."""
+    """Returns the page with the diagrams between their marks."""
     for name in DRAWN:
         begin, end = marks(name)
         before, _, rest = page.partition(begin)
@@ -49,7 +49,7 @@ def rendered(page: str) -> str:
 
 
 def _name(phase: Phase) -> str:
-    """A phase as mermaid can name it."""
+    """Returns a phase name that mermaid accepts."""
     return "[*]" if phase is Phase.ENDED else phase.value.replace("-", "_")
 
 

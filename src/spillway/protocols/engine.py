@@ -1,8 +1,7 @@
-"""The protocol engine: all moves under way, whatever their protocol, by one set of rules.
+"""The protocol engine: all moves in progress, under one set of rules for all protocols.
 
-A slot takes part in one move at a time, so moves are independent of one another and a message reaches
-exactly one of them. A slot that takes part is in relocation mode (DCAPE, Table 2): it moves nothing out
-of memory meanwhile.
+A slot takes part in one move at a time, so moves are independent and a message reaches exactly one
+of them. A slot that takes part is in relocation mode (DCAPE, Table 2): it does not spill meanwhile.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ PROTOCOLS: dict[str, type[GroupMove]] = {
 
 
 def begun(moves: Sequence[GroupMove], new: Sequence[GroupMove]) -> tuple[GroupMove, ...]:
-    """The moves with more of them; refused if a slot would take part in two."""
+    """Returns the moves plus new ones; rejects a slot that would be in two moves."""
     taken = busy(moves)
     for move in new:
         if move.sender == move.receiver or taken & set(move.slots):
             raise QueryError(
                 f"slot {move.sender} cannot send to slot {move.receiver} now",
-                detail=f"slots that take part in moves: {sorted(taken)}",
+                detail=f"slots already in moves: {sorted(taken)}",
             )
         taken |= set(move.slots)
     return (*moves, *new)
@@ -37,15 +36,15 @@ def begun(moves: Sequence[GroupMove], new: Sequence[GroupMove]) -> tuple[GroupMo
 def delivered(
     moves: Sequence[GroupMove], messages: Iterable[Message], now_s: float = 0.0
 ) -> tuple[tuple[GroupMove, ...], list[tuple[Message, GroupMove]]]:
-    """The moves that go on after some messages; and each message with its move as it was before."""
+    """Delivers messages; returns the moves that continue, and each message with its prior move."""
     by_id = {move.move: move for move in moves}
     heard = []
     for message in messages:
         if message.move not in by_id:
-            raise QueryError(f"there is no move {message.move} that could take {message}")
+            raise QueryError(f"no move {message.move} can take {message}")
         before = by_id[message.move]
         heard.append((message, before))
-        # That sending was asked for is no news to the move, which asked for it.
+        # The move itself asked for sending, so that message is not news to it.
         if not isinstance(message, SendPartitions):
             by_id[message.move] = before.step(message, now_s)
     return tuple(move for move in by_id.values() if move.phase is not Phase.ENDED), heard
@@ -54,7 +53,7 @@ def delivered(
 def following(
     heard: Iterable[tuple[Message, GroupMove]], first: int, now_s: float = 0.0
 ) -> list[GroupMove]:
-    """What comes after the moves that have ended well; the first gets the number `first`."""
+    """Returns the follow-up moves of those that ended well; the first gets the number `first`."""
     new: list[GroupMove] = []
     for message, before in heard:
         if isinstance(message, Reactivated) and before.phase is Phase.REACTIVATING:
@@ -64,5 +63,5 @@ def following(
 
 
 def busy(moves: Iterable[GroupMove]) -> set[int]:
-    """The slots that take part in a move."""
+    """Returns the slots that take part in a move."""
     return {slot for move in moves for slot in move.slots}

@@ -1,9 +1,9 @@
 """The messages of the papers, under their names (DCAPE-TR 5.1, PLANS 3.2).
 
-Coordinator, sender, receiver and split are not four machines here: messages to slots and to the split
-travel as orders in the plan of a batch, answers come back in the slot records and in the commit. Three
-facts have no name in the papers: that a batch has taken groups up again, that sending has failed, and
-that a parallel track is given up.
+Coordinator, sender, receiver and split are not four machines here. Messages to slots and to the
+split travel as orders in the plan of a batch; answers return in the slot records and in the commit.
+Three facts have no name in the papers: a batch has reactivated groups, sending has failed, and a
+parallel track is cancelled.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """Something that is said about one move."""
+    """A message about one move."""
 
     move: int
 
 
 @dataclass(frozen=True)
 class ComputePartitionsToMove(Message):
-    """Step 1, coordinator to sender: choose groups with so many bytes."""
+    """Step 1, coordinator to sender: choose groups with this many bytes."""
 
 
 @dataclass(frozen=True)
 class PartitionsToMove(Message):
-    """Step 2, sender to coordinator: these."""
+    """Step 2, sender to coordinator: these groups."""
 
     groups: tuple[int, ...]
     bytes: int
@@ -39,7 +39,7 @@ class DeactivatePartitions(Message):
 
 @dataclass(frozen=True)
 class Deactivated(Message):
-    """Step 4, split to coordinator: rows wait, and no row is on its way."""
+    """Step 4, split to coordinator: rows wait, and none is in transit."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class ReceivePartitions(Message):
 
 @dataclass(frozen=True)
 class Received(Message):
-    """Step 7, receiver to coordinator: they are all here."""
+    """Step 7, receiver to coordinator: all of them have arrived."""
 
-    #: The manifest of what was received.
+    #: The manifest of the received part.
     part: str
     bytes: int
 
@@ -68,12 +68,12 @@ class ReactivatePartitions(Message):
 
 @dataclass(frozen=True)
 class Reactivated(Message):
-    """A batch that took the groups up again is committed."""
+    """A batch that reactivated the groups is committed."""
 
 
 @dataclass(frozen=True)
 class SendFailed(Message):
-    """The groups could not be sent or received."""
+    """Sending or receiving the groups failed."""
 
     reason: str
 
@@ -85,12 +85,12 @@ class DuplicatePartitions(Message):
 
 @dataclass(frozen=True)
 class AllOldPurged(Message):
-    """Step 4 of PTLB, sender to coordinator: no row to come can meet one from before."""
+    """Step 4 of PTLB, sender to coordinator: no future row can meet an old one."""
 
 
 @dataclass(frozen=True)
 class DeletePartitions(Message):
-    """Step 5 of PTLB, coordinator to sender and split: the groups are the receiver's alone."""
+    """Step 5 of PTLB, coordinator to sender and split: only the receiver has the groups."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,6 @@ class EndOfPartitions(Message):
 
 @dataclass(frozen=True)
 class GivenUp(Message):
-    """The old rows are not waited for any more."""
+    """The coordinator no longer waits for the old rows."""
 
     reason: str

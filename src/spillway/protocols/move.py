@@ -1,9 +1,9 @@
-"""What all protocols that move groups have in common: one move, its table, and the step that follows it.
+"""What all move protocols share: one move, its table, and its steps.
 
-A protocol is a subclass with three things: the table of phases that a message may lead to, what the
-coordinator says in each phase, and what a message changes; the first and the last are the same for all.
-What is said follows from the phase alone, so a coordinator that comes back with a logged phase goes on
-where it was.
+A protocol is a subclass with three parts: the table of phases that a message may lead to, what the
+coordinator says in each phase, and what a message changes. The first and the last step are the same
+for all. The phase alone decides what the coordinator says, so a coordinator that restarts with a
+logged phase continues where it was.
 
     mslb   moving state: DCAPE's relocation, and MSLB of PLANS (protocols/relocation.py)
     ptlb   parallel track: PTLB of PLANS (protocols/parallel_track.py)
@@ -23,7 +23,7 @@ from spillway.slot.orders import Pick
 
 
 class Phase(str, Enum):
-    """Where a move stands."""
+    """The phase of a move."""
 
     COMPUTING = "computing"
     DEACTIVATING = "deactivating"
@@ -36,7 +36,7 @@ class Phase(str, Enum):
     ENDED = "ended"
 
 
-#: The phases that a message may lead to; anything else is refused.
+#: The phases that a message may lead to; anything else is an error.
 Transitions = Mapping[tuple[Phase, type[Message]], frozenset[Phase]]
 
 _Move = TypeVar("_Move", bound="GroupMove")
@@ -57,33 +57,33 @@ class GroupMove:
     move: int
     sender: int
     receiver: int
-    #: What the sender was asked for; see `operators.orders.Choose`.
+    #: The request to the sender; see `slot.orders.Choose`.
     wanted_bytes: int
     wanted_groups: int
     everything: bool
-    #: Why, in words for people.
+    #: The reason, for people.
     reason: str
     phase: Phase = Phase.COMPUTING
-    #: What the sender chose.
+    #: The groups that the sender chose.
     groups: tuple[int, ...] = ()
     bytes: int = 0
-    #: What was received, once it was.
+    #: The received part, once it has arrived.
     part: str = ""
     failures: int = 0
     #: The query's clock at the last step.
     since_s: float = 0.0
-    #: Bytes that are to follow in moves of their own, once this one has ended.
+    #: Bytes for follow-up moves, after this one has ended.
     left_bytes: int = 0
-    #: The one group that the sender was asked for, where it was one.
+    #: The request for one group, if it was one.
     pick: Pick | None = None
 
     @property
     def slots(self) -> tuple[int, int]:
-        """Both ends."""
+        """Both slots."""
         return self.sender, self.receiver
 
     def follower(self: _Move, move: int, now_s: float) -> _Move | None:
-        """The next part of what was decided, when this one has ended; None after the last."""
+        """Returns the next part of a decision, after this one has ended; None after the last."""
         part = min(self.left_bytes, self.wanted_bytes)
         if not part:
             return None
@@ -93,24 +93,26 @@ class GroupMove:
 
     @property
     def says(self) -> Message | None:
-        """What is to be said now; None once it has ended."""
+        """What the coordinator must say now; None after the end."""
         kind = self.sayings.get(self.phase)
         return None if kind is None else kind(self.move)
 
     def step(self: _Move, message: Message, now_s: float = 0.0) -> _Move:
-        """The move after a message; refused, and nothing changed, if it is out of place."""
+        """Returns the move after a message; rejects one that is out of place, without a change."""
         allowed = self.transitions.get((self.phase, type(message)))
         if allowed is None or message.move != self.move:
             raise QueryError(
                 f"move {self.move} is {self.phase.value} and cannot take {message}",
-                detail=f"from slot {self.sender} to slot {self.receiver}, {len(self.groups)} groups",
+                detail=(
+                    f"from slot {self.sender} to slot {self.receiver}, {len(self.groups)} groups"
+                ),
             )
         after = replace(self._after(message), since_s=now_s)
         assert after.phase in allowed
         return after
 
     def _after(self: _Move, message: Message) -> _Move:
-        """What every protocol does: it begins with the groups that were chosen, and it ends."""
+        """Does what every protocol does: begins with the chosen groups, and ends."""
         if isinstance(message, PartitionsToMove):
             phase = self.begins if message.groups else Phase.ENDED
             return replace(self, phase=phase, groups=message.groups, bytes=message.bytes)

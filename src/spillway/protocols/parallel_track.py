@@ -1,4 +1,4 @@
-"""The parallel track in the five steps of PLANS 3.2 (PTLB, Algorithms 1, 2), as a pure state machine.
+"""The parallel track in the five steps of PLANS 3.2 (PTLB, Algorithms 1, 2), as a state machine.
 
     phase          waits for            says, and says again after a crash
     computing      PartitionsToMove     ComputePartitionsToMove
@@ -7,9 +7,9 @@
     rolling-back   EndOfPartitions      DeletePartitions, to the receiver
     ended
 
-No state travels. While rows are duplicated both slots have every new row of the groups, and the sender
-the old ones as well; so until the old ones are gone either side can be deleted, and the other serves the
-groups alone: a track that cannot be waited for is given up without a loss.
+No state travels. While rows are duplicated, both slots have every new row of the groups, and the
+sender also the old ones. Until the old rows are gone, either side can be deleted, and the other
+serves the groups alone. So the coordinator can cancel a track without loss.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SAYS: dict[Phase, type[Message]] = {
 
 @dataclass(frozen=True)
 class ParallelTrack(GroupMove):
-    """One move of groups by waiting until the sender's old rows are gone."""
+    """Moves groups by waiting until the sender's old rows are gone."""
 
     protocol = "ptlb"
     begins = Phase.DUPLICATING

@@ -9,13 +9,13 @@
     rolling-back   Reactivated          ReactivatePartitions, to the sender
     ended
 
-This is MSLB of PLANS 4.2 as well (Algorithms 3, 4): its eight messages are the same. What it adds is
-what the receiver does with states of another plan, and that is no matter of messages: states that match
-by name are taken, others are dropped, and what is missing is a gap that the receiver fills while it
-serves the groups (`arranged` in state/manifest/matching.py, state/layout/gaps.py).
+This is also MSLB of PLANS 4.2 (Algorithms 3, 4), which has the same eight messages. MSLB adds what
+the receiver does with states of another plan: it keeps those that match by name, drops others, and
+fills gaps while it serves the groups (`arranged` in state/manifest/matching.py,
+state/layout/gaps.py).
 
-Sending changes nothing but files that nobody names, so it may be repeated; after `MOST_FAILURES` the
-move is given up and the sender takes its groups back.
+Sending only writes files that no manifest names, so it can be repeated. After `MOST_FAILURES` the
+coordinator cancels the move, and the sender takes its groups back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spillway.protocols.messages import (
 )
 from spillway.protocols.move import GroupMove, Phase, Transitions
 
-#: Failed attempts to send after which a move is given up.
+#: Failed attempts to send after which a move is cancelled.
 MOST_FAILURES = 3
 
 TRANSITIONS: Transitions = {
@@ -66,7 +66,7 @@ SAYS: dict[Phase, type[Message]] = {
 
 @dataclass(frozen=True)
 class Relocation(GroupMove):
-    """One move of groups by moving their state."""
+    """Moves groups by sending their state."""
 
     protocol = "mslb"
     begins = Phase.DEACTIVATING

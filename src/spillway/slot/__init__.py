@@ -1,1 +1,1 @@
-"""One batch of one slot, free of Spark: what it is told, what it does, what it answers."""
+"""One batch of one slot, without Spark: its job, its work and its record."""

@@ -1,23 +1,22 @@
-"""What becomes of the new rows of each group in one batch: one fate for a group, decided at its start.
+"""Admission: decides at batch start what happens to the new rows of each group (its fate).
 
-    PARK      the group is on its way here: its rows wait for it, by move
-    SHADOW    another slot answers for the group: a cumulative operator keeps what it needs of the rows
+    PARK      the group is in transit to this slot: its rows wait for it, by move
+    SHADOW    another slot produces the results: a cumulative operator only keeps what it needs
     SPOOL     the group is closed in this batch: its rows wait for a later one (state/slot/spool.py)
-    TRACK     two slots serve the group: an additive operator makes what needs an old row of it
-    DEFER     the group has a part on disk: its rows are kept as a younger part, and results wait
+    TRACK     two slots serve the group: an additive operator produces results that need an old row
+    DEFER     the group has a part on disk: its rows form a younger part, and their results wait
     PROCESS   none of these
 
-The first that applies counts. All follow from the manifest and the job alone, before the first row is
-seen: every attempt at the batch, and every replay, has the same fates, however the exchange has cut and
-ordered the rows. Rows are late or not when they come, whenever they are processed.
+The first fate that applies wins. All fates follow from the manifest and the job, before the slot
+sees a row. So every attempt and replay of a batch has the same fates, however the exchange cut and
+ordered the rows. A row is late or on time when it arrives, not when it is processed.
 
-There are two tables, since rows pass two doors. `arriving` is for the new rows of the batch, which are
-cut by it once. `admitted` is for rows that are inside already: those that were spooled, those that came
-with a group, those that cleanup gave back. A closed group may have such rows too, and they are
-processed. DEFER is in the second table only: a cumulative operator stages all rows that are let in
-until the batch is whole, and they are cut when they leave the staging area. What memory spills
-meanwhile changes no fate, because groups are probed where they went until the batch ends, and
-`Parts.deferred` counts generations of earlier batches only.
+There are two tables. `arriving` applies to the new rows of the batch. `admitted` applies to rows
+already inside: spooled rows, rows that came with a group, and rows that cleanup returned; the slot
+processes these even if their group is closed. Only `admitted` has DEFER: a cumulative operator
+stages all admitted rows until the batch is complete, and the slot cuts them when they leave
+staging. A spill during the batch changes no fate: the slot probes spilled groups until the batch
+ends, and `Parts.deferred` counts only generations of earlier batches.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Mask = NDArray[np.bool_]
 
 
 class Fate(IntEnum):
-    """What becomes of the rows of a group."""
+    """What happens to the rows of a group."""
 
     PROCESS = 0
     PARK = 1
@@ -58,7 +57,7 @@ class Fate(IntEnum):
     DEFER = 5
 
 
-#: Rows by fate; a fate that no group has is not there.
+#: Rows by fate; a fate that no group has is missing.
 Cut = Mapping[Fate, Deltas]
 
 
@@ -76,7 +75,7 @@ class Fates:
 
     @classmethod
     def of(cls, groups: int, chosen: dict[Fate, Collection[int]]) -> Fates:
-        """The fates of some groups; the first that names a group counts, and others are processed."""
+        """Builds fates: the first entry that names a group wins, all other groups are processed."""
         of_group = np.full(groups, Fate.PROCESS, np.int8)
         for fate, some in reversed(chosen.items()):
             of_group[list(some)] = fate
@@ -84,7 +83,7 @@ class Fates:
 
     @cached_property
     def ranges(self) -> dict[Fate, tuple[HashRange, ...]]:
-        """The hash ranges of each fate that some group has."""
+        """The hash ranges of each fate that at least one group has."""
         return {
             Fate(fate): group_ranges(
                 np.flatnonzero(self.of_group == fate).tolist(), len(self.of_group)
@@ -93,7 +92,7 @@ class Fates:
         }
 
     def cut(self, deltas: Deltas) -> Cut:
-        """Rows by the fate of their groups."""
+        """Splits rows by the fate of their groups."""
         if len(self.ranges) == 1:
             return dict.fromkeys(self.ranges, deltas)
         return {
@@ -102,7 +101,7 @@ class Fates:
         }
 
     def any_of(self, *fates: Fate) -> Mask:
-        """For each group, whether it has one of some fates."""
+        """Marks the groups that have one of the given fates."""
         return np.isin(self.of_group, fates)
 
 
@@ -110,17 +109,17 @@ class Fates:
 class Admission:
     """The fates of all groups in one batch of one slot."""
 
-    #: Of the new rows of the batch.
+    #: Fates for the new rows of the batch.
     arriving: Fates
-    #: Of rows that are inside already.
+    #: Fates for rows that are already inside.
     admitted: Fates
-    #: The groups that do not take part in the batch.
+    #: Groups that do not take part in this batch.
     closed: Mask
-    #: For each move that groups are parked for, the hashes of these groups.
+    #: For each move with parked groups, the hashes of these groups.
     parks: tuple[tuple[int, tuple[HashRange, ...]], ...] = ()
 
     def brought(self, deltas: Deltas) -> Ints:
-        """For each group, the new rows that this slot has to process, now or later."""
+        """Counts per group the new rows that this slot must process, now or later."""
         bounds = group_bounds(len(self.closed))
         rows = np.zeros(len(self.closed), np.int64)
         for delta in deltas:
@@ -130,7 +129,7 @@ class Admission:
 
 
 def admitted_fates(state: SlotState, operator: Operator) -> Fates:
-    """The fates of rows that are inside, as the state is now."""
+    """Returns the fates of rows that are already inside, from the current state."""
     if isinstance(operator, Cumulative):
         return Fates.of(state.groups, {Fate.DEFER: np.flatnonzero(state.parts.deferred).tolist()})
     tracked = state.tracked if isinstance(operator, Tracking) else ()
@@ -140,7 +139,7 @@ def admitted_fates(state: SlotState, operator: Operator) -> Fates:
 def admission_of(
     state: SlotState, operator: Operator, orders: Iterable[Order], closed: Mask
 ) -> Admission:
-    """The fates of a batch whose orders are carried out."""
+    """Returns the fates of a batch, after the slot has carried out its orders."""
     orders = tuple(orders)
     parks = [order for order in orders if isinstance(order, Park)]
     shadows = [order for order in orders if isinstance(order, Shadow)]
@@ -161,13 +160,13 @@ def admission_of(
 
 
 def closed_groups(state: SlotState, controller: Controller, budget: Budget | None) -> Mask:
-    """The groups that do not fit into a budget."""
+    """Marks the groups that do not fit into a budget."""
     if budget is None:
         return np.zeros(state.groups, np.bool_)
     known = state.manifest.groups
     incoming = known.incoming if len(known) else np.zeros(state.groups)
     rows, sizes = state.spooler.sizes()
-    # As wide as those that wait, or else as those of the input that are kept.
+    # Use the row width of waiting rows; if there are none, that of stored input rows.
     held_rows = int(rows.sum()) or int(known.rows[: state.inputs].sum())
     held_bytes = int(sizes.sum()) if rows.any() else int(known.bytes[: state.inputs].sum())
     buffer_rows = budget.buffer_bytes * held_rows / max(held_bytes, 1)

@@ -1,7 +1,7 @@
-"""The record of a batch: the parts of a slot task each add the numbers they own.
+"""The record of a batch: each part of a slot task adds its own numbers.
 
-This module has the numbers of the job, of the state and of its files; meter, keeper and transit add
-their own with `in_record`.
+This module adds the numbers of the job, the state and its files. Meter, keeper and transit add
+theirs with `in_record`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spillway.state.slot.state import SlotState
 
 
 def empty_record(job: SlotJob, manifest: str) -> SlotRecord:
-    """The record of a job, before any number is in it."""
+    """Returns the record of a job without any numbers."""
     none = (0,) * len(job.streams)
     return SlotRecord(
         batch=job.batch,
@@ -40,7 +40,7 @@ def empty_record(job: SlotJob, manifest: str) -> SlotRecord:
 
 
 def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecord:
-    """The record with what the slot has after the batch."""
+    """Returns the record with the state of the slot after the batch."""
     return replace(
         record,
         state_rows=new.state_rows,
@@ -64,7 +64,7 @@ def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecor
 def with_files(
     record: SlotRecord, state: SlotState, old: Manifest, new: Manifest, store: Store
 ) -> SlotRecord:
-    """The record with the files that are new to the slot, and those that it names no longer."""
+    """Returns the record with the slot's new files, and those that it no longer names."""
     before, after = set(old.runs()), set(new.runs())
     seen = state.written | state.arrived | before | after
     return replace(
@@ -76,7 +76,7 @@ def with_files(
 
 
 def _pending(table: GroupTable, missing: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """The groups that miss results, and their bytes in all their parts."""
+    """Returns the groups that miss results, and the bytes of all their parts."""
     ids = sorted(missing)
     sizes = (table.size + table.disk_bytes)[ids]
     return tuple(zip(ids, sizes.tolist(), strict=True))

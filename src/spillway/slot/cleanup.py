@@ -1,8 +1,9 @@
-"""Cleanup: makes the parts of groups one, and the results that they miss between them (DCAPE-TR 4.2).
+"""Cleanup: merges the parts of groups and produces the results missing between them (DCAPE-TR 4.2).
 
-Of an additive operator the parts are added up one by one, oldest first. Each step gives the combinations
-of what is there with what is added, also those that the operator stores. Of a cumulative one the results
-of all parts but the oldest are made. An operator that is neither misses nothing.
+For an additive operator, cleanup adds the parts one by one, oldest first. Each step produces the
+combinations of the parts so far with the next one, including those that the operator stores. For a
+cumulative operator, it produces the results of all parts except the oldest. Any other operator
+misses nothing.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
-#: Bytes of groups whose missing results are made at a time.
+#: Bytes of groups that cleanup handles at a time.
 CLEAN_STEP_BYTES = 32 << 20
 
 
 @dataclass
 class Ending:
-    """Where groups end that are made whole: in memory, if what is made of them has room there too."""
+    """Where merged groups end: in memory, if they and their results fit there."""
 
     state: SlotState
     in_memory: bool
-    #: Bytes that memory may hold before the groups have come back.
+    #: Bytes that memory may hold before the groups have returned.
     room_bytes: float = ENDLESS
-    #: Bytes that are kept at a time.
+    #: Bytes that cleanup keeps at a time.
     made_bytes: int = ENDLESS
 
     def keep(self, stream: int, rows: RunData) -> Segment:
-        """Keeps rows that the operator makes, in memory until there is no room; then all end on disk."""
+        """Keeps made rows in memory until there is no room; then everything ends on disk."""
         if self.in_memory:
             held = self.state.memory.held_bytes() + rows.batch.nbytes
             self.in_memory = held <= self.room_bytes
@@ -53,7 +54,7 @@ def make_whole(
     stats: OperatorStats,
     ending: Ending,
 ) -> Iterator[pa.RecordBatch]:
-    """Makes the parts of some groups one, and yields what they have not produced together."""
+    """Merges the parts of groups, and yields the results missing between them."""
     if isinstance(operator, Cumulative):
         yield from _make_younger(operator, state, groups, stats, ending)
         return
@@ -72,10 +73,10 @@ def _make_younger(
     stats: OperatorStats,
     ending: Ending,
 ) -> Iterator[pa.RecordBatch]:
-    """The results of all parts but the oldest.
+    """Produces the results of all parts except the oldest.
 
-    If the groups return to memory, their rows may be followed by others in this batch: they are
-    processed together with those, so that a batch gives a result once.
+    If the groups return to memory, more of their rows may follow in this batch. The slot processes
+    both together, so that a batch gives each result once.
     """
     waiting = state.parts.take_waiting(groups)
     if ending.in_memory:
@@ -93,7 +94,7 @@ def _make_younger(
 def _make_between(
     operator: Additive, state: SlotState, groups: Sequence[int], work: Work
 ) -> Iterator[pa.RecordBatch]:
-    """The combinations that have rows of several parts."""
+    """Produces the combinations that have rows of several parts."""
     parts = state.parts.of(groups)
     if not parts:
         return
@@ -115,7 +116,7 @@ def _make_between(
 def few_at_a_time(
     groups: Sequence[int], pending: Sequence[int], sizes: NDArray[np.int64], budget_bytes: float
 ) -> Iterator[list[int]]:
-    """The groups in steps of bounded size, each of neighbours among the pending ones."""
+    """Splits groups into steps of bounded size, each of neighbours among the pending groups."""
     place = {group: at for at, group in enumerate(pending)}
     held: list[int] = []
     total = spent = 0

@@ -1,8 +1,8 @@
-"""The port of a slot's local controller: what it is asked, and what it answers.
+"""The port of a slot's local controller: its questions and its answers.
 
-The coordinator says how much memory a slot has. The controller, inside the slot task, sees the
-statistics of the slot's groups and chooses among them. `policies/local/controller.py` implements it;
-`slot/keeper.py` and `slot/rotation.py` carry out what it chooses.
+The coordinator decides how much memory a slot has. The controller runs inside the slot task, reads
+the statistics of the slot's groups and chooses among them. `policies/local/controller.py`
+implements it; `slot/keeper.py` and `slot/rotation.py` carry out its choices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spillway.slot.orders import Pick
 
 @dataclass(frozen=True)
 class Choice:
-    """Groups, in the order they were chosen, and why."""
+    """Groups, in the order chosen, and the reason."""
 
     groups: tuple[int, ...]
     reason: str
@@ -28,12 +28,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The groups of one slot, one entry each in every column."""
+    """The groups of one slot, with one entry per group in every column."""
 
     groups: Ints
     state_bytes: Ints
     in_memory: NDArray[np.bool_]
-    #: When a group came into memory last; the group that came first leaves first.
+    #: When a group last entered memory; the first to enter leaves first.
     since_s: Floats
     #: Input that waits for a group on disk, and since when.
     spooled_bytes: Ints
@@ -42,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Turn:
-    """What is to be done now: groups leave memory, in this order, and then others come in."""
+    """What to do now: groups that leave memory, in this order, then groups that enter."""
 
     leave: tuple[int, ...]
     enter: tuple[int, ...]
@@ -50,19 +50,19 @@ class Turn:
 
 
 class Controller(Protocol):
-    """Chooses groups from their statistics; pure."""
+    """Chooses groups from their statistics; a pure function."""
 
     def victims(
         self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
     ) -> Choice:
-        """Groups to move out of memory, with `wanted_bytes` together or all there are.
+        """Chooses groups to spill, with `wanted_bytes` together, or all groups.
 
-        `below` leaves out those of a higher class of productivity (metrics/view.py).
+        `below` excludes groups of a higher productivity class (metrics/view.py).
         """
         ...
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
-        """Groups with a part on disk to bring back, with at most `room_bytes` on disk."""
+        """Chooses groups with a part on disk to load, with at most `room_bytes` on disk."""
         ...
 
     def opened(
@@ -73,11 +73,11 @@ class Controller(Protocol):
         budget_rows: int | None,
         buffer_rows: float,
     ) -> NDArray[np.bool_]:
-        """For each group, whether its rows are processed in this batch; the others wait."""
+        """Marks the groups that the slot processes in this batch; the others wait."""
         ...
 
     def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
-        """Who leaves memory and who comes, where groups take turns."""
+        """Chooses which groups leave and enter memory, when groups rotate."""
         ...
 
     def movers(
@@ -90,5 +90,5 @@ class Controller(Protocol):
         everything: bool,
         pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send to another slot, with about `wanted_bytes`; or all of them; or one."""
+        """Chooses groups to move: about `wanted_bytes`, or all, or one."""
         ...

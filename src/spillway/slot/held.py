@@ -1,4 +1,4 @@
-"""Rows that wait in a task until it knows what to do with them; more than a bound wait in a file."""
+"""A buffer of rows that wait in a task; rows beyond a limit wait in a file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 
 
 class Held:
-    """Batches of one schema, given back in the order in which they came."""
+    """Batches of one schema, returned in arrival order."""
 
     def __init__(self, limit_bytes: int, folder: Path | None = None) -> None:
-        """`folder` is where the file is; without one, where the system has such files."""
+        """`folder` holds the file; without it, the system's temporary directory does."""
         self._limit_bytes = limit_bytes
         self._folder = folder
         self._held: list[pa.RecordBatch] = []
@@ -23,22 +23,22 @@ class Held:
         self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes a batch."""
+        """Adds a batch."""
         if self._held_bytes + batch.nbytes <= self._limit_bytes and self._writer is None:
             self._held.append(batch)
             self._held_bytes += batch.nbytes
             return
         if self._writer is None:
-            # The file has no name, so nothing is left of it when the task ends in any way.
+            # The file has no name, so it disappears when the task ends in any way.
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-            # It is closed when it has been read, or with the task.
+            # It is closed after the read, or with the task.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)
 
     def then(self, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What was taken, and then what follows."""
+        """Yields the buffered batches, then the rest."""
         yield from self._held
         self._held = []
         if self._file is not None and self._writer is not None:

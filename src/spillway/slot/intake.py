@@ -1,12 +1,11 @@
-"""How new rows reach an operator, and what becomes of them.
+"""Intake: passes new rows to an operator and does what their fate says.
 
-An additive operator gets rows as they come; a cumulative one gets them when the batch is whole
-(operators/cumulative.py). `Intake` does to rows what their fate says (slot/admission.py). It is the one
-place that knows the difference between the kinds of operators for new rows; the other, for cleanup, is
-slot/cleanup.py.
+An additive operator gets rows as they arrive; a cumulative one gets them when the batch is complete
+(operators/cumulative.py). `Intake` applies the fate of each row (slot/admission.py). Only this
+module and slot/cleanup.py know the difference between the two kinds of operators.
 
-Of groups in a parallel track (state/slot/tracks.py) an additive operator makes here, at the sender,
-only what needs an old row: what has none is made where the new rows are alone.
+For groups in a parallel track (state/slot/tracks.py), an additive operator at the sender produces
+only results that need an old row. The receiver produces the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from spillway.state.slot.state import SlotState
 
 
 class Intake:
-    """New rows of one slot in one batch, on their way through its operator."""
+    """Passes the new rows of one batch of one slot through its operator."""
 
     def __init__(
         self,
@@ -46,16 +45,16 @@ class Intake:
         keep: Keep | None = None,
         made_bytes: int = ENDLESS,
     ) -> None:
-        """Takes rows of one batch.
+        """Takes the rows of one batch.
 
         Args:
-            state: What new rows meet, and where they are kept.
-            operator: What makes results of them.
-            stats: Takes what is learned.
-            admission: The fates of the batch; None while groups still come and go: then fates follow
-                from the state whenever rows are processed.
-            keep: Takes rows that the operator makes; else they are added.
-            made_bytes: How much it takes at a time.
+            state: The state that new rows probe, and that stores them.
+            operator: Produces the results.
+            stats: Collects what the operator measures.
+            admission: The fates of the batch. None while groups still come and go: then fates
+                follow from the state at the time of processing.
+            keep: Takes rows that the operator makes; by default they are added to the state.
+            made_bytes: How many bytes of made rows it takes at a time.
         """
         self._state = state
         self._operator = operator
@@ -65,11 +64,11 @@ class Intake:
         self._keep = keep or state.add_made
         self._made_bytes = made_bytes
 
-    # Rows come
+    # Input
 
     def admit(self, deltas: Deltas) -> Iterator[Cut]:
-        """Takes new rows of the batch, as they are kept; gives what can be processed now."""
-        assert self._admission is not None, "the batch has not begun"
+        """Takes new rows of the batch; yields those that can be processed now."""
+        assert self._admission is not None, "rows came before the batch began"
         self._state.news.brought += self._admission.brought(deltas)
         cut = self._admission.arriving.cut(deltas)
         self._park(cut.get(Fate.PARK, ()), self._admission)
@@ -83,7 +82,7 @@ class Intake:
             self._state.staging.add(stream, rows)
 
     def take(self, deltas: Deltas) -> Iterator[Cut]:
-        """Takes rows that waited elsewhere for their groups; gives what can be processed now."""
+        """Takes rows that waited elsewhere; yields those that can be processed now."""
         if not self._cumulative:
             yield self._fates.cut(deltas)
             return
@@ -91,25 +90,25 @@ class Intake:
             self._state.staging.add(stream, rows)
 
     def take_spooled(self, groups: Collection[int]) -> Iterator[Cut]:
-        """Takes the rows that waited for groups; gives what can be processed now."""
+        """Takes the spooled rows of groups; yields those that can be processed now."""
         self._state.staging.add_slices(self._state.spooler.take(groups))
         if not self._cumulative:
             yield from self.take_staged()
 
     def catch_up(self, groups: Collection[int]) -> Iterator[Cut]:
-        """Takes the rows that waited for groups, if each can be processed for itself."""
+        """Yields the spooled rows of groups, if each row can be processed on its own."""
         if not self._cumulative:
             yield from self.take_spooled(groups)
 
     def take_staged(self) -> Iterator[Cut]:
-        """When all rows are there: what waited for that, one hash range after the other."""
+        """Yields the staged rows when the batch is complete, one hash range after the other."""
         for found in self._state.staging.take():
             yield self._fates.cut([empty_rows() if rows is None else rows for rows in found])
 
-    # Rows are processed
+    # Processing
 
     def results(self, cut: Cut) -> Results:
-        """Yields the results of rows that are ready; returns what is to be added to the state."""
+        """Yields the results of rows that are ready; returns what to add to the state."""
         if Fate.TRACK in cut:
             yield from self._cross(cut[Fate.TRACK])
         kept: Deltas = ()
@@ -121,15 +120,15 @@ class Intake:
         return tuple(_together(*pair) for pair in zip(kept, waiting, strict=True))
 
     def process(self, ready: Iterable[Cut]) -> Made:
-        """Yields the results of rows, and adds them to the state."""
+        """Yields the results of rows, and adds the rows to the state."""
         for cut in ready:
             self.add((yield from self.results(cut)))
 
     def add(self, kept: Deltas) -> None:
-        """Puts what `results` returned into the state, with what was learned."""
+        """Adds what `results` returned to the state, with the measurements."""
         for stream, rows in enumerate(kept):
             self._state.add(stream, rows)
-        self._state.news.produced(self._stats.take_outputs())
+        self._state.news.add_outputs(self._stats.take_outputs())
 
     def _process(self, due: Deltas) -> Results:
         operator = self._operator
@@ -140,7 +139,7 @@ class Intake:
         return tuple(due)
 
     def _cross(self, mine: Deltas) -> Made:
-        """Yields what rows of a parallel track need old rows for, and keeps them."""
+        """Yields the results that rows of a parallel track form with old rows, and keeps the rows."""
         assert isinstance(self._operator, Tracking)
         yield from self._operator.crossing(self._state, mine, self._work)
         for stream, rows in enumerate(mine):
@@ -152,7 +151,7 @@ class Intake:
                 self._state.park(move, stream, rows_inside(rows, ranges))
 
     def _shadow(self, mine: Deltas) -> None:
-        """Keeps what is needed of rows for which the slot that has rows from before answers."""
+        """Keeps what is needed of rows whose results the slot with the old rows produces."""
         for stream, rows in enumerate(mine):
             assert isinstance(self._operator, Shadowing)
             old = self._state.segments(stream)
@@ -172,7 +171,7 @@ class Intake:
 
 
 def rows_of(cut: Cut) -> int:
-    """The rows that an operator is given, or that are kept for it."""
+    """Counts the rows that an operator gets, or that wait for it."""
     inside = (Fate.PROCESS, Fate.TRACK, Fate.DEFER)
     return sum(rows.rows for fate in inside for rows in cut.get(fate, ()))
 

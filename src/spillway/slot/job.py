@@ -1,4 +1,4 @@
-"""What one slot has to do in one batch, and the state that an attempt at it begins with."""
+"""The job of one slot in one batch, and the state that an attempt starts with."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from spillway.state.slot.state import SlotState
 
 @dataclass(frozen=True)
 class SlotJob:
-    """What one slot has to do in one batch, apart from its rows."""
+    """The job of one slot in one batch, without its rows."""
 
     batch: int
     slot: SlotId
     groups: int
     streams: tuple[StreamColumns, ...]
-    #: Rows before this time are late; also what state expires by. None: nothing is late yet.
+    #: Rows before this time are late; state expires by it too. None: nothing is late yet.
     watermark_us: int | None
     piece_bytes: int
-    #: Distinguishes the files of this attempt from those of any other.
+    #: Distinguishes the files of this attempt from those of other attempts.
     attempt: str
     worker: str
-    #: Whether the slot is known from a row, and not from the place of the task alone.
+    #: Whether the slot number comes from a row, and not only from the partition of the task.
     sure: bool = True
     limits: Limits = field(default_factory=Limits)
-    #: Groups whose missing results are to be made in this batch.
+    #: Groups whose missing results this batch must produce.
     cleanup: tuple[int, ...] = ()
-    #: What else is to be done to groups.
+    #: Other orders for groups.
     orders: tuple[Order, ...] = ()
-    #: The groups that are routed here; needed where some are to be chosen.
+    #: The groups routed here; needed when the slot must choose among them.
     owned: tuple[int, ...] = ()
-    #: What may be processed; None: everything.
+    #: How much the slot may process; None: everything.
     budget: Budget | None = None
     #: The query's clock when the batch was planned.
     now_s: float = 0.0
-    #: The shape that is joined in, for the record; empty where the operator has only one.
+    #: The join shape, for the record; empty if the operator has only one.
     shape: str = ""
 
 
 def manifest_name(job: SlotJob) -> str:
-    """What the manifest of an attempt is called."""
+    """Returns the manifest name of an attempt."""
     return f"manifests/{job.batch:09d}-{job.slot}-{job.attempt}.json"
 
 
 def open_state(manifest: Manifest, job: SlotJob, operator: Operator, store: Store) -> SlotState:
-    """The state that an attempt begins with."""
+    """Opens the state that an attempt starts with."""
     return SlotState(
         manifest,
         store,

@@ -1,9 +1,9 @@
-"""Keeps one slot's state within its memory: which groups leave, and which come back.
+"""Keeps one slot's state within its memory: which groups spill, and which return.
 
-`MemoryKeeper` asks the controller (slot/controller.py) and does to the state what it answers. Groups
-that leave are one more generation on disk. Before a batch it makes the results that parts of groups
-miss between them (slot/cleanup.py): of what expires, of what was asked for, and of what memory has room
-for again.
+`MemoryKeeper` asks the controller (slot/controller.py) and carries out its answer. Groups that
+spill become one more generation on disk. Before a batch, the keeper produces results that are
+missing between parts of groups (slot/cleanup.py): for groups that expire, groups that the
+coordinator asked for, and groups for which memory has room again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
-#: Room for files in memory, as a multiple of the limit: they keep rows that were cut out of them for
-#: a while, so that a spill does not have to write anew what stays.
+#: Room for files in memory, as a multiple of the limit. Files keep removed rows for a while, so a
+#: spill does not have to rewrite the rows that stay.
 FILE_SLACK = 1.5
-#: Bytes of groups that a batch cleans up before their parts expire; the others wait for the next.
+#: Bytes of groups that one batch cleans up before their parts expire; the rest wait for the next.
 EXPIRY_BYTES = 256 << 20
-#: Bytes that a batch brings back into memory.
+#: Bytes that one batch loads back into memory.
 RELOAD_BYTES = 64 << 20
 
 
 class MemoryKeeper:
-    """Keeps one slot's state within its limits, and makes up for what that cost."""
+    """Keeps one slot's state within its limits, and produces the results that spilling deferred."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class MemoryKeeper:
         self._operator = operator
         self._controller = controller
         self._limits = limits
-        #: The statistics of the groups when the batch begins.
+        #: The statistics of the groups at batch start.
         self._table: GroupTable = state.manifest.groups
         self.events: list[Event] = []
         self.rows_cleaned = 0
@@ -60,12 +60,12 @@ class MemoryKeeper:
         self.peak_bytes = 0
 
     def before_batch(self, watermark_us: int | None, asked: Collection[int]) -> Made:
-        """Cleans up what expires, what was asked for, and what memory has room for again."""
+        """Cleans up groups that expire, groups asked for, and groups that fit into memory again."""
         if self._state.moved:
             self._table = self._state.table()
         if not self._state.parts.pending and not self._table.disk_rows.any():
             return
-        # Rows that waited for groups on their way may have made parts of them already.
+        # Rows that waited for groups in transit may already have created parts of them.
         self._state.parts.note_pending()
         yield from self._clean(self._state.parts.expiring(watermark_us), EXPIRY_BYTES, "expiring")
         yield from self._clean(
@@ -75,23 +75,23 @@ class MemoryKeeper:
             yield from self._bring_back()
 
     def keep(self, stream: int, rows: RunData) -> Segment:
-        """Adds rows that the operator makes of the batch's, and then looks at memory.
+        """Adds rows that the operator made in this batch, then checks memory.
 
-        The operator may go on with what it has opened of groups that leave: they are probed where they
-        went until the batch ends, and what is made of them follows.
+        The operator may continue with opened data of groups that spill. The slot probes these
+        groups on disk until the batch ends, and rows made from them follow.
         """
         segment = self._state.add_made(stream, rows)
         self.check()
         return segment
 
     def check(self) -> None:
-        """Moves groups out of memory if it holds more than it may."""
+        """Spills groups if memory is above its limit."""
         limit = self._limits.memory_bytes
         if limit is None:
             return
         self._keep_below(limit)
         self._state.parts.trim(int(limit * FILE_SLACK))
-        # Rows that are written anew have bits of their own, which may be a byte for each column more.
+        # Rewritten rows have their own validity bits: up to one byte more per column.
         self._keep_below(limit)
 
     def _keep_below(self, limit: int) -> None:
@@ -101,11 +101,11 @@ class MemoryKeeper:
             self._make_room(held, limit)
 
     def force(self, order: Force) -> None:
-        """Moves groups out of memory because the coordinator says so."""
+        """Spills groups because the coordinator orders it."""
         self._spill(ForceSpilled, order.bytes, order.below, order.reason)
 
     def _make_room(self, held: int, limit: int) -> None:
-        """Moves groups out of memory, which holds more than it may."""
+        """Spills groups when memory is above its limit."""
         wanted = max(int(held * self._limits.spill_fraction), held - limit)
         self._spill(Spilled, wanted, None, f"{held} bytes in memory, limit {limit}")
 
@@ -120,13 +120,13 @@ class MemoryKeeper:
             self._note(kind, choice.groups, moved, watch, f"{why}: {choice.reason}")
 
     def calm_batches(self) -> int:
-        """How many batches in a row have now left memory below its low-water mark."""
+        """Counts consecutive batches that left memory below its low-water mark."""
         if self._state.memory.held_bytes() >= self._limits.low_bytes:
             return 0
         return min(self._state.manifest.calm + 1, self._limits.calm_batches)
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """The record with what happened to memory."""
+        """Returns the record with the memory numbers."""
         return replace(
             record,
             peak_bytes=self.peak_bytes,
@@ -135,7 +135,7 @@ class MemoryKeeper:
         )
 
     def _bring_back(self) -> Iterator[pa.RecordBatch]:
-        """Brings groups back into the room that memory has, a bounded part of it in one batch."""
+        """Loads groups into free memory, up to a limit per batch."""
         calm = self._state.manifest.calm >= self._limits.calm_batches
         if not calm or not self._table.disk_rows.any():
             return
@@ -145,7 +145,7 @@ class MemoryKeeper:
         reason = f"room for {room} bytes in memory: {choice.reason}"
         missing = sorted(set(choice.groups) & self._state.parts.pending)
         yield from self._clean(missing, room, reason)
-        # A group whose results were just made stays on disk for this batch: if more rows came for it
+        # A group that was just cleaned up stays on disk for this batch: if more of its rows arrived
         # in memory, a cumulative operator would give its results twice.
         whole = sorted(set(choice.groups) - set(missing) - self._cleaned_up)
         if whole:
@@ -157,10 +157,10 @@ class MemoryKeeper:
     def _clean(
         self, groups: Sequence[int], budget_bytes: float, reason: str, *, to_memory: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Makes the missing results of groups, a few groups at a time, until the budget is spent.
+        """Produces the missing results of groups, a few at a time, until the budget is spent.
 
-        They return to memory if it has room for them and for what is made of them; with `to_memory`,
-        for as long as it has any.
+        The groups return to memory if they and their made rows fit; with `to_memory`, as long as
+        any room is left.
         """
         sizes = self._table.size + self._table.disk_bytes
         for few in few_at_a_time(groups, sorted(self._state.parts.pending), sizes, budget_bytes):
@@ -179,7 +179,7 @@ class MemoryKeeper:
             self._note(kind, few, int(sizes[few].sum()), watch, reason, rows_out=rows)
 
     def _ending(self, groups: Sequence[int], *, to_memory: bool) -> Ending:
-        """Where groups end that are cleaned up."""
+        """Decides where cleaned-up groups end."""
         more = int(self._table.disk_bytes[groups].sum())
         if to_memory:
             limit = self._limits.memory_bytes

@@ -1,4 +1,4 @@
-"""What a slot is told about its memory and its work."""
+"""The limits of a slot: its memory and its work."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 #: Memory without a limit, in bytes.
 ENDLESS = 1 << 60
-#: The least bytes of rows that an operator makes which are kept before memory is checked.
+#: Least bytes of made rows that a slot keeps before it checks memory.
 LEAST_MADE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much memory a slot has, and when groups leave it and come back."""
+    """How much memory a slot has, and when groups spill and return."""
 
-    #: Bytes of state in memory at which groups leave it; None: no limit.
+    #: Bytes of state in memory at which groups spill; None: no limit.
     memory_bytes: int | None = None
-    #: Part of what is in memory that leaves it at a time.
+    #: Fraction of memory that leaves in one spill.
     spill_fraction: float = 0.3
-    #: Groups come back when memory was filled less than `low_water` for `calm_batches` batches.
+    #: Groups return when memory stayed below `low_water` for `calm_batches` batches.
     low_water: float = 0.5
     calm_batches: int = 3
-    #: Whether groups of the slot are being moved, so that none leave memory or come back meanwhile.
+    #: Whether groups of the slot are moving; meanwhile no group spills or returns.
     relocating: bool = False
-    #: Seconds from one turn to the next, where groups take turns (slot/rotation.py); None: they
-    #: leave in generations.
+    #: Seconds between turns, when groups rotate (slot/rotation.py); None: they spill in
+    #: generations.
     t_gap_s: float | None = None
 
     @property
@@ -35,22 +35,22 @@ class Limits:
 
     @property
     def fill_bytes(self) -> float:
-        """How far memory is filled with groups that come back: halfway to the limit."""
+        """How far returning groups may fill memory: halfway to the limit."""
         return (self.low_bytes + (self.memory_bytes or 0)) / 2
 
     @property
     def made_bytes(self) -> int:
-        """Bytes of rows that an operator makes which are kept at a time, before memory is checked."""
+        """Bytes of made rows that a slot keeps at a time, before it checks memory."""
         limit = self.memory_bytes
         return ENDLESS if limit is None else max(LEAST_MADE_BYTES, limit // 8)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a slot that is slower than the others is told for one batch."""
+    """The budget of a slow slot for one batch."""
 
-    #: Rows to process, in the form in which they are kept.
+    #: Rows to process, in their stored form.
     rows: int
-    #: Bytes that may wait. It is compared with what is expected to wait when the batch ends: more rows
-    #: than usual in one batch may exceed it by as much.
+    #: Bytes that may wait. The slot compares it with the expected backlog at batch end. A batch
+    #: with more rows than usual may exceed it by the surplus.
     buffer_bytes: int

@@ -1,7 +1,7 @@
-"""What a batch of a slot takes and makes: seconds by phase, and rows in and out.
+"""Measures a batch of a slot: seconds by phase, and rows in and out.
 
-Time is counted while results are made, and not while they wait to be taken. It is told to people and
-to the coordinator; no result depends on it.
+The clock runs while the slot produces results, and stops while results wait for the consumer.
+People and the coordinator read the times; no result depends on them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _T = TypeVar("_T")
 
 @dataclass
 class Meter:
-    """Processor seconds by phase, and wall seconds in all."""
+    """CPU seconds by phase, and total wall seconds."""
 
     cpu_s: dict[str, float] = field(default_factory=dict)
     busy_s: float = 0.0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Counts the time of a block."""
+        """Measures the time of a block."""
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
             yield
@@ -37,10 +37,10 @@ class Meter:
             self.busy_s += time.perf_counter() - wall
             self.cpu_s[name] = self.cpu_s.get(name, 0.0) + time.thread_time() - cpu
 
-    def metered(
+    def measure(
         self, name: str, batches: Generator[pa.RecordBatch, None, _T]
     ) -> Generator[pa.RecordBatch, None, _T]:
-        """The batches, with the time to make them counted and the time to take them not."""
+        """Yields the batches; counts the time to produce them, not the time to consume them."""
         while True:
             with self.phase(name):
                 try:
@@ -51,25 +51,25 @@ class Meter:
             yield batch
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """The record with what the batch took."""
+        """Returns the record with the measured times."""
         cpu_s = sum(self.cpu_s.values())
         return replace(record, busy_s=self.busy_s, cpu_s=cpu_s, phases_s=self.cpu_s)
 
 
 @dataclass
 class Tally:
-    """Rows of one batch: those that came, those that were late, those that were given out."""
+    """Row counts of one batch: received, late and emitted."""
 
     rows: list[int]
     late: list[int]
     max_times: list[int | None]
     out: int = 0
-    #: Rows that were given to the operator, in the form in which they are kept.
+    #: Rows passed to the operator, in their stored form.
     processed: int = 0
 
     @classmethod
     def none(cls, streams: int) -> Tally:
-        """Nothing has come yet."""
+        """Returns a tally of zero."""
         return cls([0] * streams, [0] * streams, [None] * streams)
 
     def add(self, piece: Sorted) -> None:
@@ -81,10 +81,10 @@ class Tally:
             if newest is not None and (seen is None or newest > seen):
                 self.max_times[stream] = newest
 
-    def counted(
+    def count(
         self, batches: Generator[pa.RecordBatch, None, _T]
     ) -> Generator[pa.RecordBatch, None, _T]:
-        """The batches, with their rows counted."""
+        """Yields the batches and counts their rows."""
         while True:
             try:
                 batch = next(batches)
@@ -95,7 +95,7 @@ class Tally:
             yield batch
 
     def in_record(self, record: SlotRecord) -> SlotRecord:
-        """The record with what was counted."""
+        """Returns the record with the counts."""
         return replace(
             record,
             rows_in=tuple(self.rows),
@@ -107,7 +107,7 @@ class Tally:
 
 
 class Watch:
-    """Seconds spent in work, without the time that results wait to be taken."""
+    """Seconds of work, without the time that results wait for the consumer."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -120,6 +120,6 @@ class Watch:
         self.seconds += time.perf_counter() - self._since
 
     def next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """The next result, with the time it takes to make it."""
+        """Returns the next result and measures the time to produce it."""
         with self:
             return next(batches, None)

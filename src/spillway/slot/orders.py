@@ -1,32 +1,32 @@
-"""Orders: what a slot is told to do to its groups in one batch, apart from its rows.
+"""Orders: what a slot must do to its groups in one batch, apart from processing rows.
 
-The coordinator's protocols (spillway/protocols) speak of partitions and of machines; a slot task knows
-only its own state. An order is what a message of the papers means for that state, and it is carried out
-at the beginning of the batch, except for `Choose`, which is answered at its end, from the newest
-statistics.
+The coordinator's protocols (spillway/protocols) speak of partitions and machines; a slot task knows
+only its own state. An order translates a message of the papers to that state. The slot carries out
+orders at the start of the batch. Only `Choose` is answered at the end, from the newest statistics.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: What one group is picked by.
+#: How to pick one group.
 LOAD = "load"
 SIZE = "size"
 
 
 @dataclass(frozen=True)
 class Pick:
-    """That one group is to be sent, and which; see `policies.local.picking`."""
+    """An order to send one group, and which; see `policies.local.picking`."""
 
-    #: `LOAD`: the busiest with at most `share`; `SIZE`: the largest with at most the bytes asked for.
+    #: `LOAD`: the busiest group with at most `share`; `SIZE`: the largest that fits the bytes asked
+    #: for.
     by: str
-    #: Part of the sender's load.
+    #: Fraction of the sender's load.
     share: float = 1.0
-    #: No group with more bytes goes; None: no limit, but for what is asked for.
+    #: Maximum bytes of the group; None: no limit except the bytes asked for.
     most_bytes: int | None = None
-    #: What all rows of the sender would cost the receiver, over what they cost the sender; and how busy
-    #: the receiver may become, over what the sender is now. 0: no group beyond `share` goes.
+    #: Cost of all the sender's rows at the receiver, relative to their cost at the sender; and how
+    #: busy the receiver may become, relative to the sender now. 0: no group above `share` goes.
     cost: float = 1.0
     ceiling: float = 0.0
 
@@ -37,11 +37,11 @@ class Choose:
 
     move: int
     bytes: int
-    #: The least number of groups, whatever their bytes.
+    #: The least number of groups, regardless of bytes.
     groups: int = 0
-    #: All groups, also those that are on disk.
+    #: All groups, including those on disk.
     everything: bool = False
-    #: One group, of this kind.
+    #: One group, chosen this way.
     pick: Pick | None = None
     #: Only groups that are in memory.
     in_memory: bool = False
@@ -49,7 +49,7 @@ class Choose:
 
 @dataclass(frozen=True)
 class Depart:
-    """Cut groups out of what is probed, to be sent (DeactivatePartitions, at the sender)."""
+    """Remove groups from the probed state, ready to send (DeactivatePartitions, at the sender)."""
 
     move: int
     groups: tuple[int, ...]
@@ -57,7 +57,7 @@ class Depart:
 
 @dataclass(frozen=True)
 class Park:
-    """Keep the rows that come for groups, unprocessed (DeactivatePartitions, at the split)."""
+    """Buffer the rows that arrive for groups in transit (DeactivatePartitions, at the split)."""
 
     move: int
     groups: tuple[int, ...]
@@ -65,34 +65,34 @@ class Park:
 
 @dataclass(frozen=True)
 class Arrive:
-    """Take groups over, and process the rows that waited for them (ReactivatePartitions)."""
+    """Take over groups, and process the rows that waited for them (ReactivatePartitions)."""
 
     move: int
-    #: The manifest of what was received.
+    #: The manifest of the received part.
     part: str
 
 
 @dataclass(frozen=True)
 class Leave:
-    """Let go of what a move has here: it is in another slot now."""
+    """Drop what a move has here: another slot owns it now."""
 
     move: int
 
 
 @dataclass(frozen=True)
 class TakeBack:
-    """Put groups back that were to be sent, and process the rows that waited for them elsewhere."""
+    """Put back groups that were to be sent, and process the rows that waited for them elsewhere."""
 
     move: int
-    #: The manifest of the slot where rows waited; None if none can have.
+    #: The manifest of the slot where rows waited; None if there cannot be any.
     parked_in: str | None
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Groups whose new rows another slot gets as well (DuplicatePartitions, at the sender).
+    """Groups whose new rows another slot receives too (DuplicatePartitions, at the sender).
 
-    An additive operator makes only what needs an old row of them; a cumulative one answers for them.
+    An additive operator produces only results that need an old row; a cumulative one still answers.
     """
 
     move: int
@@ -101,9 +101,9 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Shadow:
-    """The same at the receiver: it serves the groups from their new rows on.
+    """The same at the receiver: it serves the groups, starting with their new rows.
 
-    A cumulative operator keeps what it needs of the rows, and another slot answers for them.
+    A cumulative operator keeps what it needs of the rows; the sender produces the results.
     """
 
     move: int
@@ -112,14 +112,14 @@ class Shadow:
 
 @dataclass(frozen=True)
 class Rejoin:
-    """Make old and new rows of groups one: no other slot gets them any more."""
+    """Merge the old and new rows of groups: no other slot receives them now."""
 
     move: int
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Let go of groups that another slot serves (DeletePartitions)."""
+    """Drop groups that another slot serves (DeletePartitions)."""
 
     move: int
     groups: tuple[int, ...]
@@ -127,11 +127,11 @@ class Delete:
 
 @dataclass(frozen=True)
 class Force:
-    """Move groups out of memory, below its limit or not."""
+    """Spill groups, even if memory is below its limit."""
 
     bytes: int
     reason: str
-    #: Only groups up to this class of productivity; None: all.
+    #: Only groups up to this productivity class; None: all.
     below: int | None = None
 
 

@@ -1,18 +1,18 @@
-"""Groups take turns in memory: rotation through disk (FLUX section 6.1).
+"""Rotation: groups take turns in memory (FLUX section 6.1).
 
-Where groups leave memory in generations (slot/keeper.py) their next rows are processed at once,
-and results are missing. Here a group that has left is closed (slot/admission.py): its rows wait, as its
-state does, on disk, until it has its turn and all of them are processed. So results come late, but none
-is missing, and no group is in two parts.
+With generations (slot/keeper.py), a slot processes the next rows of a spilled group at once, and
+results are missing. With rotation, a spilled group is closed (slot/admission.py): its rows wait on
+disk with its state until its turn. Results come late, but none is missing, and no group has two
+parts.
 
-Turns are given at the start of a batch, from the manifest and the clock in the plan. If memory fills
-later in the batch, the groups that came first leave; until the batch ends they are probed where they
-went, as in the other mode, so that its results do not depend on when that was.
+Turns start at batch start, from the manifest and the clock in the plan. If memory fills during the
+batch, the groups that entered first leave. The slot probes them on disk until the batch ends, so
+results do not depend on when they left.
 
-Groups in several parts come from a start with the other mode. Such a group is wholly on disk until its
-turn, and then its missing results are made.
+A group has several parts only after a run with generations. It stays on disk until its turn; then
+the slot produces its missing results.
 
-Known limitation: a group that alone has more than the limit is in memory for its turn nevertheless.
+Known limitation: a group larger than the limit is still in memory during its turn.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from spillway.slot.meter import Watch
 
 
 class RotationKeeper(MemoryKeeper):
-    """Keeps one slot's state within its limits by turns."""
+    """Keeps one slot's state within its limits by rotation."""
 
     def _make_room(self, held: int, limit: int) -> None:
-        # What came for groups that have left in this batch has no turn any more.
+        # Rows for groups that left in this batch have no turn now.
         self._state.parts.follow()
         held = self._state.memory.held_bytes()
         turn = self._next(limit)
-        # A group that is alone in memory stays, and nobody comes in the middle of a batch.
+        # A group that is alone in memory stays, and no group enters in the middle of a batch.
         if held > limit and not turn.enter:
             self._move_out(turn)
 
@@ -51,7 +51,7 @@ class RotationKeeper(MemoryKeeper):
             turn = self._next(limit)
         self._move_out(turn)
         self._state.parts.seal()
-        # Of a group whose results were just made, a cumulative operator would give results twice.
+        # A cumulative operator would give the results of a group that was just cleaned up twice.
         enter = [group for group in turn.enter if group not in self._cleaned_up]
         yield from self._move_in(enter, turn.reason)
 
@@ -91,7 +91,7 @@ class RotationKeeper(MemoryKeeper):
             self._note(Reloaded, whole, size, watch, reason)
 
     def _unite_on_disk(self) -> None:
-        """Moves what groups with a part on disk have in memory there, too."""
+        """Spills the rows in memory of groups that have a part on disk."""
         rows, deferred = self._state.table().rows.sum(axis=0), self._state.parts.deferred
         self._state.parts.spill(np.flatnonzero((rows > 0) & deferred).tolist())
         self._state.parts.seal()

@@ -1,8 +1,9 @@
-"""One slot, one batch: the pure function of design section 2, free of Spark.
+"""One slot, one batch: the pure function of design section 2, without Spark.
 
-`run_slot` consumes the slot's exchanged rows, yields results as they are found, and only after the
-last of them was taken writes the manifest and reports. A consumer that stops early, or a failure
-anywhere before, leaves files that nobody names and no record: the attempt has not happened.
+`run_slot` consumes the slot's rows from the exchange and yields results as it finds them. After the
+consumer takes the last one, it writes the manifest and reports. If the consumer stops early or
+anything fails before, there is no record and no manifest names the files: the attempt has no
+effect.
 """
 
 from __future__ import annotations
@@ -38,39 +39,39 @@ from spillway.state.slot.state import SlotState
 
 @dataclass(frozen=True)
 class Attempt:
-    """Everything that one attempt at a slot's batch has, apart from its rows."""
+    """Everything that one attempt at a slot's batch has, except its rows."""
 
     job: SlotJob
-    #: The state that it begins with.
+    #: The state that it starts with.
     manifest: Manifest
     operator: Operator
     controller: Controller
     store: Store
     #: Takes the record when everything is written.
     report: Callable[[SlotRecord], None]
-    #: Is told the points of the work that are passed; tests place faults there.
+    #: Called at each point the work passes; tests inject faults there.
     reach: Callable[[str], None] = lambda _: None
 
 
 class Guests(Protocol):
-    """Rows that come to a slot to look for partners in its state, and not all to stay (PSP)."""
+    """Rows that visit a slot to find partners in its state; not all of them stay (PSP)."""
 
     @property
     def complete(self) -> bool:
-        """Whether what they find are results."""
+        """Whether the combinations they find are results."""
         ...
 
     @property
     def copied(self) -> tuple[HashRange, ...]:
-        """The hashes of rows that stay and are counted elsewhere."""
+        """The hashes of rows that stay here but are counted elsewhere."""
         ...
 
     def admit(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
-        """Takes rows of the batch; gives those that stay."""
+        """Takes rows of the batch; returns those that stay."""
         ...
 
     def results(self, state: SlotState, stats: OperatorStats) -> Made:
-        """What they find, when all rows that stay are in the state."""
+        """Yields what they find, when the state has all rows that stay."""
         ...
 
 
@@ -79,7 +80,7 @@ def run_slot(
 ) -> Iterator[pa.RecordBatch]:
     """Processes one batch of one slot: yields results, then commits and reports.
 
-    With `guests`, the rows are theirs, and what they find is yielded last.
+    With `guests`, the rows are theirs, and the slot yields what they find last.
     """
     yield from SlotBatch(attempt, guests).run(rows)
 
@@ -103,7 +104,7 @@ class SlotBatch:
         self._keeper = kind(self._state, attempt.operator, attempt.controller, job.limits)
 
     def run(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All phases of the batch."""
+        """Runs all phases of the batch."""
         yield from self._carry_out_orders()
         yield from self._clean_up()
         self._expire_and_fill()
@@ -124,14 +125,14 @@ class SlotBatch:
         self._report(*self._commit())
 
     def _carry_out_orders(self) -> Iterator[pa.RecordBatch]:
-        """Groups come and go; nothing leaves memory meanwhile."""
+        """Carries out the orders: groups come and go, and none spills meanwhile."""
         intake = Intake(self._state, self._attempt.operator, self._stats)
         moved = self._transit.before_batch(intake)
-        yield from self._tally.counted(self._meter.metered("operator", moved))
+        yield from self._tally.count(self._meter.measure("operator", moved))
 
     def _clean_up(self) -> Iterator[pa.RecordBatch]:
         cleaned = self._keeper.before_batch(self._job.watermark_us, self._job.cleanup)
-        yield from self._tally.counted(self._meter.metered("cleanup", cleaned))
+        yield from self._tally.count(self._meter.measure("cleanup", cleaned))
 
     def _expire_and_fill(self) -> None:
         with self._meter.phase("store"):
@@ -149,20 +150,20 @@ class SlotBatch:
             self._keeper.check()
 
     def _admission(self) -> Admission:
-        """The fates of the batch; where groups take turns, those on disk are closed."""
+        """Returns the fates of the batch; with rotation, groups on disk are closed."""
         closed = closed_groups(self._state, self._attempt.controller, self._job.budget)
         if self._rotates:
             closed = closed | self._state.parts.deferred
         return admission_of(self._state, self._attempt.operator, self._job.orders, closed)
 
     def _drain(self, intake: Intake, admission: Admission) -> Iterator[pa.RecordBatch]:
-        """Processes the rows that waited for groups that are open now."""
+        """Processes the waiting rows of groups that are open now."""
         waiting = self._state.spooler.groups & ~admission.closed
         for cut in intake.take_spooled(waiting.nonzero()[0].tolist()):
             yield from self._process(cut, intake)
 
     def _take_in(self, rows: Iterable[pa.RecordBatch], intake: Intake) -> Iterator[pa.RecordBatch]:
-        """Processes the new rows, piece by piece."""
+        """Processes the new rows, one piece after the other."""
         for batches in _pieces(rows, _piece_bytes(self._job)):
             with self._meter.phase("sort"):
                 admitted = list(intake.admit(self._sorted(batches)))
@@ -172,7 +173,7 @@ class SlotBatch:
             yield from self._process(cut, intake)
 
     def _sorted(self, batches: Sequence[pa.RecordBatch]) -> tuple[RunData, ...]:
-        """The rows of a piece in the form in which they are kept."""
+        """Returns the rows of a piece in their stored form."""
         job, guests = self._job, self._guests
         if guests is not None:
             batches = guests.admit(batches, self._state)
@@ -182,10 +183,10 @@ class SlotBatch:
         return self._attempt.operator.stored(piece.deltas, job.batch)
 
     def _process(self, cut: Cut, intake: Intake) -> Iterator[pa.RecordBatch]:
-        """Yields the results of some rows, adds them to the state, and looks at memory."""
+        """Yields the results of rows, adds the rows to the state, and checks memory."""
         self._tally.processed += rows_of(cut)
-        results = self._meter.metered("operator", intake.results(cut))
-        kept = yield from self._tally.counted(results)
+        results = self._meter.measure("operator", intake.results(cut))
+        kept = yield from self._tally.count(results)
         self._attempt.reach("before-runs")
         with self._meter.phase("store"):
             intake.add(kept)
@@ -201,13 +202,13 @@ class SlotBatch:
         self._attempt.reach("after-runs")
 
     def _let_guests_look(self) -> Iterator[pa.RecordBatch]:
-        """Yields what guests find, now that all rows which stay are there."""
+        """Yields what guests find, when the state has all rows that stay."""
         if self._guests is not None:
-            found = self._meter.metered("operator", self._guests.results(self._state, self._stats))
-            yield from self._tally.counted(found) if self._guests.complete else found
+            found = self._meter.measure("operator", self._guests.results(self._state, self._stats))
+            yield from self._tally.count(found) if self._guests.complete else found
 
     def _commit(self) -> tuple[str, Manifest]:
-        """Writes the manifest; returns its name and what is in it."""
+        """Writes the manifest; returns its name and its content."""
         learned = self._stats.blended(self._attempt.manifest.selectivity)
         name = manifest_name(self._job)
         with self._meter.phase("commit"):
@@ -227,13 +228,13 @@ class SlotBatch:
 
 
 def _piece_bytes(job: SlotJob) -> int:
-    """Input that is taken at a time: little enough for memory to be checked often."""
+    """Returns the bytes of input per piece: small enough to check memory often."""
     limit = job.limits.memory_bytes
     return job.piece_bytes if limit is None else min(job.piece_bytes, max(1 << 20, limit // 4))
 
 
 def _pieces(rows: Iterable[pa.RecordBatch], limit_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """The input in pieces of bounded size; a batch larger than memory is many small ones."""
+    """Splits the input into pieces of bounded size; a batch larger than memory becomes many."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:

@@ -1,13 +1,13 @@
-"""Groups that come to a slot and go from it, and the rows that wait for them.
+"""Groups that move to and from a slot, and the rows that wait for them.
 
-`Transit` carries out the orders of one batch on a state (slot/orders.py). Rows that waited are
-processed before the state expires and before any row of the batch, so they find what they would have
-found in the batch that they came with; they are not late, however far the watermark has gone since.
-Where a batch is processed whole they become rows of this one, and what they need is kept till then.
-Rows that wait for a later batch (slot/admission.py) are processed before their group goes.
+`Transit` carries out the orders of one batch on a state (slot/orders.py). The slot processes rows
+that waited before the state expires and before any row of the batch. So they find what they would
+have found when they arrived, and are never late. For a cumulative operator they become rows of this
+batch, and the state keeps what they need until then. Spooled rows (slot/admission.py) are processed
+before their group leaves.
 
-While two slots serve groups (state/slot/tracks.py), the rows of the sender are copies: they are counted
-where the groups are routed to.
+While two slots serve groups (state/slot/tracks.py), the sender's rows are copies. The slot that the
+routing names counts them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from spillway.state.slot.state import SlotState
 
 
 class Transit:
-    """What the orders of one batch do to one state."""
+    """Carries out the orders of one batch on one state."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Transit:
         self._orders = orders
         #: Reads a manifest by name.
         self._read = read
-        #: Whether groups go with nothing of them on disk: there are to be no parts where they arrive.
+        #: Whether groups leave with nothing on disk, because the receiver must have no parts.
         self._whole = whole
         self._away = {
             group
@@ -70,12 +70,12 @@ class Transit:
         self.copied = group_ranges(doubled, state.groups)
 
     def before_batch(self, intake: Intake) -> Made:
-        """Groups come and go; yields the results of the rows that waited."""
+        """Moves groups in and out; yields the results of the rows that waited."""
         for order in self._orders:
             match order:
                 case Depart():
-                    # What waits does not move. Groups that come and groups that go are never in
-                    # one batch, so nothing else is staged yet.
+                    # Spooled rows do not move. No batch has both arriving and departing groups, so
+                    # nothing else is staged yet.
                     if self._whole:
                         self._bring_back(order.groups)
                     yield from intake.process(intake.take_spooled(order.groups))
@@ -95,7 +95,7 @@ class Transit:
                 case Duplicate():
                     yield from self._begin_track(order, intake)
                 case Rejoin():
-                    # What waits has met the other new rows elsewhere.
+                    # Spooled rows have met the other new rows elsewhere.
                     yield from intake.process(intake.catch_up(self._state.tracked))
                     self._state.rejoin()
                 case Delete():
@@ -105,7 +105,7 @@ class Transit:
                     pass
 
     def in_record(self, record: SlotRecord, job: SlotJob, controller: Controller) -> SlotRecord:
-        """The record with what was asked of groups that move."""
+        """Returns the record with the answers about moving groups."""
         return replace(
             record,
             chosen=self.chosen(job.owned, controller),
@@ -114,7 +114,7 @@ class Transit:
         )
 
     def chosen(self, owned: Collection[int], controller: Controller) -> tuple[Chosen, ...]:
-        """The groups to send, for each order that asks for some."""
+        """Chooses the groups to send, for each `Choose` order."""
         answers = []
         for order in self._orders:
             if isinstance(order, Choose):
@@ -135,14 +135,14 @@ class Transit:
         return tuple(answers)
 
     def _purged(self, watermark_us: int | None) -> tuple[int, ...]:
-        """The parallel tracks whose old rows are gone, for rows that come after this batch."""
+        """Returns the parallel tracks whose old rows are gone for rows after this batch."""
         track = self._state.tracker.track
         if track is None or self._state.spooler.groups[list(track.groups)].any():
             return ()
         return (track.move,) if track.over(watermark_us) else ()
 
     def _begin_track(self, order: Duplicate, intake: Intake) -> Made:
-        """A track begins, unless it has: what waits came before, so it is old."""
+        """Begins a track, unless it exists: rows that wait came before it, so they are old."""
         if self._state.tracker.track is None:
             yield from intake.process(intake.catch_up(order.groups))
             self._state.begin_track(order.move, order.groups)

@@ -1,19 +1,17 @@
-"""A batch of a time-sliced join in one slot: the visits of the batch's rows to all slots.
+"""A batch of a time-sliced join in one slot: the batch's rows visit all slots.
 
-The first visit is a normal slot task (slot/run.py). All new rows of the batch come to every slot. Those
-whose slices are here are stored, and everything that a slot task does to its state is done; then all of
-them, as `Visitors`, look for partners in what is here now. Of two streams these are the results. Where
-slices are stored more than once, rows come to the slots that store them and to those of the copies that
-they probe (policies/ring/covering.py), and a slot may have rows of which none looks for partners in it.
+The first visit is a normal slot task (slot/run.py) that receives all new rows of the batch. It
+stores those whose slices are here; then all rows, as `Visitors`, look for partners in this state.
+With two streams, these are the results. If slices have copies, rows go to the slots that store them
+and to the copies that they probe (policies/ring/covering.py).
 
-Of n streams, the combinations that were found go to all slots again, n - 2 times. These later visits
-only read: they open the manifest that the first one wrote, whose name the slot has sent itself through
-the exchange. So a stage that runs again reads files of the attempt whose rows it reads, and any attempt
-at the first visit has stored the same rows.
+With n streams, the combinations found visit all slots again, n - 2 times. These later visits only
+read: they open the manifest that the first visit wrote, whose name the slot has sent itself through
+the exchange. So a stage that runs again reads files of the attempt whose rows it reads.
 
-PSP sends rows round a ring, slot by slot (4.1); here all slots are visited at once, which takes one
-exchange where the ring takes as many hops as it has nodes, and the same number of row transfers (4.3).
-The slices stay where they were built, and the head of the state goes round the slots.
+PSP sends rows round a ring, slot by slot (4.1). Here they visit all slots at once: one exchange
+instead of one hop per node, with the same number of row transfers (4.3). Slices stay where they
+were built.
 """
 
 from __future__ import annotations
@@ -44,12 +42,12 @@ from spillway.state.runs.run import as_numpy
 from spillway.state.runs.store import Store
 from spillway.state.slot.state import SlotState
 
-#: Bytes of combinations that wait in the process for the name of their manifest.
+#: Bytes of combinations that wait in memory for the name of their manifest.
 HELD_BYTES = 64 << 20
 
 
 class Visitors:
-    """The new rows of a batch as they come to one slot: some to stay, all to look for partners."""
+    """The new rows of a batch in one slot: some stay, all look for partners."""
 
     def __init__(self, join: SlicedJoin, job: SlotJob, probing: Probing) -> None:
         self._join = join
@@ -57,22 +55,22 @@ class Visitors:
         self._probing = probing
         self._owned = np.zeros(job.groups, np.bool_)
         self._owned[list(job.owned)] = True
-        #: Whether the rows of each stream look for partners here.
+        #: For each stream, whether its rows look for partners here.
         self._here = np.zeros(len(job.streams), np.bool_)
         self._here[list(probing.sources_at(int(job.slot)))] = True
 
     @property
     def complete(self) -> bool:
-        """Whether what is found are results already."""
+        """Whether the combinations found are already results."""
         return self._probing.visit_count == 1
 
     @property
     def copied(self) -> tuple[HashRange, ...]:
-        """A row is counted where its first copy is."""
+        """The hashes of copies: a row is counted at its first copy."""
         return self._join.slicing.beyond_first
 
     def admit(self, batches: Sequence[pa.RecordBatch], state: SlotState) -> list[pa.RecordBatch]:
-        """Takes rows of the batch, all of them; gives those that are stored here."""
+        """Takes all rows of the batch; returns those that are stored here."""
         looking = [some for batch in batches if (some := self._looking(batch))]
         piece = sort_input(looking, self._job.streams, self._job.watermark_us)
         for stream, rows in enumerate(piece.deltas):
@@ -81,23 +79,23 @@ class Visitors:
         return [mine for batch in batches for copy in copies if (mine := self._own(batch, copy))]
 
     def results(self, state: SlotState, stats: OperatorStats) -> Made:
-        """What the visitors find, when all that is stored is there."""
+        """Yields what the visitors find, when everything is stored."""
         for found in state.visiting.take():
             for source, rows in enumerate(found):
                 if rows is not None:
                     left = of_rows(source, rows, self._join.streams)
                     yield from self._join.step(left, state, self._probing, stats)
-        state.news.produced(stats.take_outputs())
+        state.news.add_outputs(stats.take_outputs())
 
     def _looking(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The rows that look for partners here."""
+        """Returns the rows that look for partners here."""
         if self._here.all():
             return batch
         there = self._here[as_numpy(batch.column(0), np.int8)]
         return batch.filter(pa.array(there)) if there.any() else None
 
     def _own(self, batch: pa.RecordBatch, copy: int) -> pa.RecordBatch | None:
-        """The rows of which a copy belongs here."""
+        """Returns the rows that have a copy here."""
         h = as_numpy(batch.column(1), np.uint32)
         if copy:
             h = self._join.slicing.copied(h, copy)
@@ -111,7 +109,7 @@ class Visitors:
 def first_visit(
     rows: Iterable[pa.RecordBatch], attempt: Attempt, probing: Probing
 ) -> Iterator[pa.RecordBatch]:
-    """Stores the slot's rows of a batch, and lets all rows of it visit: results, or what goes on."""
+    """Stores the slot's rows, then lets all rows of the batch visit."""
     job, join = attempt.job, attempt.operator
     assert isinstance(join, SlicedJoin)
     visitors = Visitors(join, job, probing)
@@ -122,7 +120,7 @@ def first_visit(
 
 @dataclass(frozen=True)
 class VisitRecord:
-    """The answer of one slot to a visit after the first."""
+    """The record of one slot for a later visit."""
 
     batch: int
     slot: int
@@ -130,7 +128,7 @@ class VisitRecord:
     rows_out: int
     busy_s: float = 0.0
     cpu_s: float = 0.0
-    #: What was counted of predicates; see `operators.predicates.probing.Measured`.
+    #: Predicate counts; see `operators.predicates.probing.Measured`.
     measured: Counts = field(default_factory=dict)
     restored: tuple[str, ...] = ()
 
@@ -139,31 +137,34 @@ class VisitRecord:
 class LaterVisit:
     """Combinations that visit a slot, after the first visit of the batch."""
 
-    #: From 2 on.
+    #: Starts at 2.
     number: int
     job: SlotJob
     join: SlicedJoin
     probing: Probing
     store: Store
-    #: Takes the record when all results are taken.
+    #: Takes the record when the consumer has taken all results.
     report: Callable[[VisitRecord], None]
 
     @property
     def last(self) -> bool:
-        """Whether what is found are results."""
+        """Whether the combinations found are results."""
         return self.number == self.probing.visit_count
 
     def run(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields what the combinations find, and the name of the manifest if they go on."""
+        """Yields what the combinations find, and the manifest name if they go on."""
         job, join, meter = self.job, self.join, Meter()
-        name, batches = named(rows, self.store.disk.root)
+        name, batches = find_manifest(rows, self.store.disk.root)
         if name is None:
             raise StateError(
-                f"slot {job.slot} was not told what it stored in batch {job.batch}",
-                hint="this is a fault of Spillway; the batch will be repeated when the query restarts",
+                f"slot {job.slot} did not receive the name of its manifest of batch {job.batch}",
+                hint=(
+                    "this is a bug in Spillway: please report it; the query repeats the "
+                    "batch when it restarts"
+                ),
             )
         stats, out = OperatorStats(job.groups), 0
-        for result in meter.metered("operator", self._found(name, batches, stats)):
+        for result in meter.measure("operator", self._found(name, batches, stats)):
             out += result.num_rows if self.last else 0
             yield result
         if not self.last:
@@ -192,12 +193,12 @@ class LaterVisit:
         )
 
 
-def named(
+def find_manifest(
     rows: Iterable[pa.RecordBatch], folder: Path
 ) -> tuple[str | None, Iterator[pa.RecordBatch]]:
-    """The manifest that some of the rows names, and all rows, those that came before it too.
+    """Finds the row that names the manifest; returns the name and all rows.
 
-    The exchange brings rows in any order, so those that come first wait; when they are many, on disk.
+    The exchange delivers rows in any order. Rows that come first wait, on disk if there are many.
     """
     source, held = iter(rows), Held(HELD_BYTES, folder)
     for batch in source:
@@ -208,7 +209,7 @@ def named(
 
 
 def completed(record: SlotRecord, later: Sequence[VisitRecord]) -> SlotRecord:
-    """The record of a slot with what its later visits have added."""
+    """Returns the record of a slot with the numbers of its later visits."""
     return replace(
         record,
         rows_out=record.rows_out + sum(one.rows_out for one in later),

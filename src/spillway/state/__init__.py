@@ -1,1 +1,1 @@
-"""State as immutable sorted runs, the manifests that name them, and the tiers that hold them."""
+"""State: immutable sorted runs, the manifests that name them, and the tiers that hold them."""

@@ -22,7 +22,7 @@ from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.runs.store import Store
-from spillway.state.slot.shipping import laid_out, packed, parcels, unpack
+from spillway.state.slot.shipping import laid_out, pack, parcels, unpack
 
 ATTEMPTS = itertools.count()
 
@@ -97,7 +97,7 @@ class LawHost(CheckpointHost):
         for parcel in [] if groups.by_name else parcels(departure, len(manifest.groups)):
             time = times[parcel.stream]
             name = f"{manifest.version:09d}-m{groups.move.move}-{next(ATTEMPTS)}.arrow"
-            received.append((parcel, unpack(packed(parcel, time, store), name, time, store)))
+            received.append((parcel, unpack(pack(parcel, time, store), name, time, store)))
         layers = departure.streams
         if not groups.by_name:
             layers = laid_out(received, len(departure.streams))

@@ -47,7 +47,7 @@ def test_budgets_and_turns_are_part_of_the_note_and_come_back_with_it(tmp_path) 
     assert [plan.t_gap_of(slot) for slot in range(3)] == [0.5, 0.0, None]
     assert needs_every_slot(state, plan)
     log.begin(Mark(0), plan.note)
-    assert log.begun(Mark(0)) == plan.note
+    assert log.read_note(Mark(0)) == plan.note
     unbounded = plan_batch(state, 0)
     assert [unbounded.budget_of(slot) for slot in range(3)] == [None] * 3
     assert not needs_every_slot(state, unbounded)

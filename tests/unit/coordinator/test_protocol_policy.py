@@ -52,8 +52,8 @@ def test_auto_takes_a_track_where_little_is_done_with_much_state() -> None:
     busy, idle = (auto.of(MOVE, view(busy_s)) for busy_s in (9.0, 0.5))
     assert (busy.protocol, idle.protocol) == ("mslb", "ptlb")
     why = "M_least/M_max = 0.40 < 0.80; parallel track"
-    assert busy.reason == f"{why} 5.40 s >= moving state 3.17 s"
-    assert idle.reason == f"{why} 0.30 s < moving state 3.17 s"
+    assert busy.reason == f"{why} 5.40 s >= sending state 3.17 s"
+    assert idle.reason == f"{why} 0.30 s < sending state 3.17 s"
 
 
 def test_longer_windows_make_tracks_dearer() -> None:
@@ -107,7 +107,7 @@ def test_state_is_sent_where_a_track_cannot_be(name: str, spilled: int) -> None:
     slots = [slot(0, 400 * MB), slot(1, 0)]
     slots[spilled] = replace(slots[spilled], disk_bytes=1)
     sent = Protocols(name, 60.0).of(MOVE, ClusterView(tuple(slots), span_s=10.0))
-    why = "" if name == "mslb" else f"; state is moved: slot {spilled} has rows on disk"
+    why = "" if name == "mslb" else f"; state is sent: slot {spilled} has rows on disk"
     assert (sent.protocol, sent.reason) == ("mslb", f"{MOVE.reason}{why}")
 
 
@@ -201,7 +201,7 @@ def test_what_a_track_costs_does_not_follow_the_age_of_the_query(strategy: str) 
             # It has ended, and another begins later.
             state = replace(state, moves=(), scaling=None)
     assert {reason.partition("parallel track")[2] for reason in reasons} == {
-        " 570.00 s >= moving state 3.17 s"
+        " 570.00 s >= sending state 3.17 s"
     }
 
 
@@ -225,8 +225,8 @@ def test_pauses_between_batches_are_no_work_of_a_track() -> None:
     without = view(5.0)
     paused = replace(without, elapsed_s=200.0)
     reasons = [Protocols("auto", 600.0).of(MOVE, one).reason for one in (without, paused)]
-    assert "parallel track 30.00 s >= moving state 3.17 s" in reasons[0]
-    assert "parallel track 1.50 s < moving state 3.17 s" in reasons[1]
+    assert "parallel track 30.00 s >= sending state 3.17 s" in reasons[0]
+    assert "parallel track 1.50 s < sending state 3.17 s" in reasons[1]
 
 
 def test_time_from_batch_to_batch_is_measured_with_the_load() -> None:
@@ -276,7 +276,7 @@ def test_state_is_moved_after_a_track_was_given_up_until_the_watermark_has_moved
     assert state.given_up == GivenUpTrack(70 * MB)
     [move] = state.moves
     assert isinstance(move, Relocation)
-    assert move.reason.endswith("; state is moved: a parallel track was given up not long ago")
+    assert move.reason.endswith("; state is sent: a parallel track was cancelled recently")
     # The log keeps it, and later it does not count any more.
     log = Log(DurableTier(str(tmp_path)))
     log.append(state)

@@ -43,8 +43,7 @@ def test_impossible_numbers_of_slots_are_refused(new, slots: int) -> None:
     with pytest.raises(SettingsError) as refused:
         rescale(new, slots)
     assert str(refused.value) == (
-        f"{slots} slots cannot share 8 groups\n"
-        "  hint: use at least one slot, and at most as many as there are groups"
+        f"{slots} slots cannot share 8 groups\n  hint: use at least one slot, and at most 8"
     )
 
 
@@ -92,7 +91,7 @@ def test_drained_slots_are_cut_off_and_scaling_ends_with_its_event(new) -> None:
     assert state.routing == Routing(4, 1, (0,) * GROUPS)
     assert state.manifests == ("manifests/0",)
     assert state.sample.rows_out == (0,)
-    assert state.events == (Scaled(0, 1, (), 0, 0.0, "the groups are shared by 1"),)
+    assert state.events == (Scaled(0, 1, (), 0, 0.0, "1 slots now share the groups"),)
 
 
 def test_slot_with_rows_is_never_cut_off(new) -> None:
@@ -108,7 +107,7 @@ def test_slot_with_rows_is_never_cut_off(new) -> None:
     none = records(90, 0)
     ended = adapt(rescale(rerouted, 1, passive=True, reason="why"), none, {}, EVERY_BATCH)
     assert ended.routing == Routing(4, 1, (0,) * GROUPS)
-    assert ended.events == (Scaled(0, 1, (), 0, 0.0, "the groups are shared by 1: why"),)
+    assert ended.events == (Scaled(0, 1, (), 0, 0.0, "1 slots now share the groups: why"),)
 
 
 def test_passive_change_begins_no_move_and_ends_when_new_slots_have_groups(new) -> None:

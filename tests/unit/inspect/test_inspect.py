@@ -44,7 +44,7 @@ from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
-from spillway.state.slot.shipping import laid_out, packed, parcels, unpack
+from spillway.state.slot.shipping import laid_out, pack, parcels, unpack
 
 GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
 SECOND_US = 1_000_000
@@ -187,7 +187,7 @@ def receive(location: Path, root: Path) -> str:
     sender, store = checkpoint.manifest(name), store_of(root, checkpoint, state.batch)
     [departure] = sender.departures
     arrived = [
-        (parcel, unpack(packed(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
+        (parcel, unpack(pack(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store))
         for parcel in parcels(departure, GROUPS)
     ]
     part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)
@@ -352,14 +352,14 @@ def test_path_that_is_no_checkpoint_is_refused(tmp_path, run) -> None:
     with pytest.raises(QueryError) as refused:
         inspect_checkpoint(str(tmp_path))
     assert str(refused.value) == (
-        f"{tmp_path} is not a checkpoint of Spillway\n"
+        f"{tmp_path} is not a Spillway checkpoint\n"
         "  detail: neither it nor a directory 'spillway' in it has a metadata.json\n"
-        "  hint: give the checkpointLocation of the query; if the query was started with "
-        ".adapt(durable=...), give that"
+        "  hint: pass the checkpointLocation of the query, or the directory in "
+        ".adapt(durable=...) if the query uses it"
     )
     code, out, err = run(tmp_path / "nowhere", "--json")
     assert (code, err) == (2, "")
-    assert "is not a checkpoint" in json.loads(out)["error"]["message"]
+    assert "is not a Spillway checkpoint" in json.loads(out)["error"]["message"]
 
 
 def test_damaged_metadata_is_refused(location) -> None:
@@ -453,7 +453,7 @@ def test_events_say_what_was_done_where(location, run) -> None:
         ForceSpilled(3, 0, (1,), 1000, 0.5, "a ratio"),
         MoveAsked(3, 0, (), 500, 0.0, "uneven", 7, 1),
         GroupsReceived(4, 0, (1, 2), 1500, 1.5, "uneven", 7, 1),
-        Scaled(5, 3, (), 0, 0.0, "the groups are shared by 3"),
+        Scaled(5, 3, (), 0, 0.0, "3 slots now share the groups"),
     )
     logged(location, events=events)
     lines = [line for line in run(location)[1].splitlines() if line.startswith("batch ")]

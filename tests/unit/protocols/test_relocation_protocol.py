@@ -198,7 +198,7 @@ def test_slot_takes_part_in_one_move_at_a_time(sender: int, receiver: int) -> No
         begun((MOVE,), [other(5, sender, receiver)])
     assert str(refused.value) == (
         f"slot {sender} cannot send to slot {receiver} now\n"
-        "  detail: slots that take part in moves: [0, 1]"
+        "  detail: slots already in moves: [0, 1]"
     )
 
 
@@ -210,9 +210,7 @@ def test_slots_are_busy_as_long_as_their_move_goes_on() -> None:
 
 
 def test_message_to_no_move_is_refused() -> None:
-    with pytest.raises(
-        QueryError, match=r"there is no move 7 that could take Deactivated\(move=7\)"
-    ):
+    with pytest.raises(QueryError, match=r"no move 7 can take Deactivated\(move=7\)"):
         delivered((MOVE,), [Deactivated(7)])
 
 

@@ -1,1 +1,1 @@
-"""Joins on equal keys: n-way and as a tree."""
+"""Joins on equal keys: n-way joins and join trees."""

@@ -1,23 +1,23 @@
-"""One pass up a join tree: from what is new of its streams to its results.
+"""One pass up a join tree: from the new rows of its streams to its results.
 
-With S_j what there is of child j of a node, and D_j what is new of it, the node's new combinations are
+Let S_j be the existing rows of child j of a node, and D_j its new rows. The node's new combinations
+are
 
     D_i  joined with  (S_j + D_j for every j < i)  and  (S_j for every j > i),   over its children i,
 
-Equation 1 of DCAPE-TR; what is new of a node is new to the node above it. So one pass serves three ends:
+Equation 1 of DCAPE-TR. The new combinations of a node are new rows to its parent. So one pass has
+three uses:
 
-    a batch        S is the state, and the new rows of the streams are given
-    cleanup        S is two parts of the state, no row is new, and every node has, with what is new
-                   below it, the combinations of children of one part with children of the other
-    a missing      S is nothing, and all there is of the states that it is made of is given
-    state
+    a batch          S is the state, and the input is the new rows of the streams
+    cleanup          S is two parts of the state, and no row is new; every node adds the combinations
+                     of children of one part with children of the other
+    a missing state  S is empty, and the input is all rows of the states that it is made from
 
-Combinations are made in pieces of bounded size. A piece is sorted, kept, and at once joined upwards, so
-a pass holds one piece of each kind per level, however many combinations a hot key has.
+A pass makes combinations in pieces of bounded size, and joins each piece upwards at once. So it
+holds one piece of each kind per level, however many combinations a hot key has.
 
-On a parallel track (state/slot/tracks.py) rows are of two kinds, old ones and new ones. The passes are
-the same: a combination is old if one of its children is, which the segments say that these come from,
-and each kind is kept by itself. At the root what is new alone is left out (PLANS 3.1).
+On a parallel track (state/slot/tracks.py) rows are old or new. A combination is old if one of its
+children is. Each kind is kept apart, and the root omits combinations of only new rows (PLANS 3.1).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from spillway.plan.shape import Shape
 from spillway.state.runs.merging import Segment, merged
 from spillway.state.runs.run import HASH_COLUMN, RunData
 
-#: Bytes of combinations that are kept as one run, where memory is not short.
+#: Bytes of combinations kept as one run, if memory is not short.
 PIECE_BYTES = 32 << 20
 
-#: The kinds of rows of a parallel track. Where there is none, all rows are of the first.
+#: The kinds of rows of a parallel track. Without a track, all rows are of the first kind.
 OLD, NEW = 0, 1
 
 #: Segments by state.
@@ -48,22 +48,22 @@ Segments = Mapping[str, Sequence[Segment]]
 
 @dataclass(frozen=True)
 class Kind:
-    """The rows of one kind that a pass goes by."""
+    """The rows of one kind in a pass."""
 
-    #: What there is.
+    #: The existing rows.
     there: Segments
-    #: What is new of the states: given, or found and kept.
+    #: The new rows of the states: given, or found and kept.
     found: dict[str, list[Segment]]
     #: Takes sorted rows of a state; returns them as they are kept.
     keep: Callable[[str, RunData], Segment]
 
     def rows(self, name: str, *, found: bool) -> list[Segment]:
-        """What there is of a state, and what was found of it as well."""
+        """Returns the existing rows of a state, and with `found` the new ones too."""
         return [*self.there.get(name, ()), *(self.found.get(name, ()) if found else ())]
 
 
 class Ascent:
-    """One pass up a tree, from what is new of the streams to the results."""
+    """One pass up a tree, from the new rows of the streams to the results."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class Ascent:
         self._states = states
         self._shape = shape
         self._kinds = kinds
-        #: The states of which all that is new is known: it was given, or has been made.
+        #: The states whose new rows are complete: they were given or have been made.
         self._known = {name for kind in kinds for name in kind.found}
         self._work = work
-        #: Combinations that may be kept at a time.
+        #: Bytes of combinations that may be kept at a time.
         self._piece_bytes = min(PIECE_BYTES, work.keeping.piece_bytes)
         self._pair_rows = pair_rows
-        #: Two parts whose children are to be combined with each other.
+        #: Two parts whose children are combined with each other.
         self._parts = parts
 
     def results(self, streams: Sequence[StreamColumns]) -> Iterator[pa.RecordBatch]:
-        """The new combinations of the root, as rows: one struct column per stream."""
+        """Yields the new combinations of the root as rows: one struct column per stream."""
         shape, wanted = self._shape, {at: stream.shown for at, stream in enumerate(streams)}
         for kind, term, block in self._blocks(shape):
             if kind == NEW:
@@ -98,13 +98,13 @@ class Ascent:
             yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
 
     def make(self, node: Shape) -> None:
-        """Keeps the new combinations of a node and of those below it, unless that was done."""
+        """Keeps the new combinations of a node and of the nodes below it, once."""
         if node.name not in self._known:
             for _ in self._pieces(node):
                 pass
 
     def _blocks(self, node: Shape) -> Iterator[tuple[int, Term, Block]]:
-        """The new combinations of a node, in blocks of positions, each of one kind."""
+        """Yields the new combinations of a node in blocks of positions, each of one kind."""
         names = [name_of(child) for child in node.children]
         sides = [self._states[name].side for name in names]
         for i, child in enumerate(node.children):
@@ -122,9 +122,10 @@ class Ascent:
                         yield from self._term(sides, i, OLD, driving, [[one] for one in sources])
 
     def _met(self, node: Shape, kind: int) -> Sequence[Kind]:
-        """The rows that those of a kind are joined with for a node.
+        """Returns the rows that rows of a kind join with at a node.
 
-        At a root of two children new rows need no new ones; of more, one of the others is to be old.
+        At a root with two children, new rows need no new ones; with more, one of the others must be
+        old.
         """
         alone = kind == NEW and node is self._shape and len(node.children) == 2
         return self._kinds[:NEW] if alone else self._kinds
@@ -137,7 +138,7 @@ class Ascent:
         driving: RunData,
         rows: Sequence[Sequence[Sequence[Segment]]],
     ) -> Iterator[tuple[int, Term, Block]]:
-        """What rows of a kind give with those of the other sides, which are told apart by kind."""
+        """Builds the term that joins rows of a kind with the other sides, separated by kind."""
         segments = [[one for some in kinds for one in some] for kinds in rows]
         term = Term(sides, source, driving, segments, self._work.stats, self._pair_rows)
         olds = [len(kinds[OLD]) for kinds in rows]
@@ -146,7 +147,7 @@ class Ascent:
                 yield which, term, some
 
     def _pieces(self, child: Shape | str) -> Iterator[tuple[int, RunData]]:
-        """What is new of a child, by kind, sorted; that of an inner node is made and kept in pieces."""
+        """Yields the new rows of a child, sorted, by kind; makes and keeps those of an inner node."""
         name = name_of(child)
         if isinstance(child, str) or name in self._known:
             for kind, one in enumerate(self._kinds):
@@ -168,7 +169,7 @@ class Ascent:
     def _keep(
         self, node: Shape, kind: int, held: Sequence[pa.RecordBatch]
     ) -> Iterator[tuple[int, RunData]]:
-        """Keeps combinations, sorted, a piece at a time: a block of them may be more than one."""
+        """Keeps combinations, sorted, one piece at a time: a block may be larger than a piece."""
         if not held:
             return
         rows, time_column = merged(held), self._states[node.name].layout.time_column
@@ -181,7 +182,7 @@ class Ascent:
                 yield kind, driving
 
     def _combined(self, node: Shape, term: Term, block: Block) -> pa.RecordBatch:
-        """Combinations of a node as they are stored."""
+        """Returns combinations of a node in their stored form."""
         state = self._states[node.name]
         wanted = {member: list(columns) for member, columns in state.at.items()}
         found = self._gathered(node, term, block, wanted)
@@ -195,7 +196,7 @@ class Ascent:
     def _gathered(
         self, node: Shape, term: Term, block: Block, wanted: Mapping[int, Sequence[int]]
     ) -> dict[int, list[pa.Array]]:
-        """For each stream of a node, some of its columns, in the combinations of a block."""
+        """Gathers the wanted columns of each stream of a node, for the combinations of a block."""
         found: dict[int, list[pa.Array]] = {}
         for side, child in enumerate(node.children):
             state = self._states[name_of(child)]
@@ -206,7 +207,7 @@ class Ascent:
 
 
 def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int, Block]]:
-    """The combinations of rows of a kind with others; the first `olds` segments of a side are old."""
+    """Splits combinations by kind; the first `olds` segments of a side are old."""
     if kind == OLD:
         yield OLD, block
         return
@@ -221,5 +222,5 @@ def _by_kind(kind: int, block: Block, olds: Sequence[int]) -> Iterator[tuple[int
 
 
 def name_of(child: Shape | str) -> str:
-    """What the state of a child of a shape is called."""
+    """Returns the name of the state of a shape's child."""
     return child.name if isinstance(child, Shape) else child

@@ -1,10 +1,10 @@
-"""How far a batch gets with making intermediate states that are not there (state/layout/gaps.py).
+"""Plans how much of its missing intermediate states a batch can make (state/layout/gaps.py).
 
-A state is made of others, which are there. The combinations that have to be looked at for it are, of
-each hash, as many as the product of the rows that these have. So the work is known before it is done, by
-counting hashes, and a step ends before the hash with which it would be too much.
+A state is made from other states. For each hash, the number of combinations to examine is the
+product of their row counts. So counting hashes gives the work in advance, and a step ends before
+the hash that would exceed the budget.
 
-Known limitation: the rows of one hash are made in one step, however many they are.
+Known limitation: one step makes all rows of one hash, however many there are.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from spillway.state.layout.gaps import Ranges, both
 from spillway.state.runs.merging import MERGE_STEP_BYTES, Segment, cut_for, inside, merged, spans
 from spillway.state.runs.run import RunData
 
-#: The rows of states.
+#: Rows by state.
 Given = dict[str, RunData]
 _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a batch may do to make states."""
+    """How much a batch may do to make states."""
 
-    #: Rows that are taken and combinations that are looked at.
+    #: Rows to read plus combinations to examine.
     rows: int
-    #: Bytes of these combinations, if all of them stand.
+    #: Bytes of these combinations, if all of them are valid.
     bytes: int
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is made at a time, and the part of a budget it takes."""
+    """What one step makes, and the fraction of the budget that it takes."""
 
     ranges: Ranges
     #: The rows of each kind in these ranges, by state.
@@ -49,15 +49,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Filling:
-    """States of a shape that are lacking in the same hash ranges."""
+    """States of a shape that are missing in the same hash ranges."""
 
-    #: The smaller ones first.
+    #: Smaller nodes first.
     nodes: tuple[Shape, ...]
     ranges: Ranges
 
     @property
     def recipes(self) -> list[frozenset[str]]:
-        """For each node, the states that are there of which it is made."""
+        """Returns, for each node, the existing states that it is made from."""
         found: dict[str, frozenset[str]] = {}
         for node in self.nodes:
             names = (name_of(child) for child in node.children)
@@ -66,14 +66,14 @@ class Filling:
 
     @property
     def needed(self) -> list[str]:
-        """The states that are there of which some node is made."""
+        """The existing states that some node is made from."""
         return sorted(frozenset().union(*self.recipes))
 
     def step(self, there: Sequence[Segments], budget: Budget, share: float) -> Step:
-        """As much from the lowest hash upwards as fits into a part of a budget.
+        """Plans a step from the lowest hash upwards, as much as fits a share of a budget.
 
-        `there` has the rows of each kind. A hash that alone is more than the budget has it to itself.
-        Where there is no room for the first hash the step has no ranges.
+        `there` has the rows of each kind. A hash that exceeds the budget gets a step of its own. If
+        there is no room for the first hash, the step has no ranges.
         """
         every = [one for kind in there for segments in kind.values() for one in segments]
         pieces = [segment for segment in every if segment.rows]
@@ -100,7 +100,7 @@ class Filling:
 
 
 def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
-    """The first of the ranges, in which there are at most about `fuel` rows; at least part of one."""
+    """Returns the first ranges with at most about `fuel` rows; at least part of one range."""
     if not pieces:
         return ranges
     total, size = sum(p.rows for p in pieces), sum(p.bytes for p in pieces)
@@ -120,7 +120,7 @@ def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
 
 
 def _given(there: Segments, ranges: Ranges) -> Given:
-    """The rows of some ranges, of each state that has some as one run."""
+    """Returns the rows in some ranges, as one run for each state that has any."""
     cut = ((name, [inside(one, ranges) for one in some]) for name, some in there.items())
     found = ((name, [one for one in some if one.rows]) for name, some in cut)
     return {name: _together(some) for name, some in found if some}
@@ -139,7 +139,7 @@ def _shares(
     recipes: Sequence[Collection[str]],
     budget: Budget,
 ) -> _Floats:
-    """For each hash, the part of a budget that its rows and their combinations take."""
+    """Returns, for each hash, the fraction of a budget that its rows and combinations take."""
     nothing = np.zeros(len(hashes))
     names = {name for one in given for name in one}
     runs = {name: [one[name] for one in given if name in one] for name in names}

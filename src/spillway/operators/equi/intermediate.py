@@ -1,14 +1,14 @@
-"""What a join tree stores: the rows of streams, and combinations of several as rows of their own.
+"""What a join tree stores: rows of streams, and combinations of streams as rows.
 
-A combination has the columns of its streams, one after the other in the order of the streams, whatever
-shape has made it: states of the same streams are the same (plan/shape.py).
+A combination has the columns of its streams, one after the other, in the order of the streams. The
+shape that made it does not matter: states of the same streams are the same (plan/shape.py).
 
-It expires with the first of its rows that does: at min(t_i + W_i). It is stored with that time less the
-least window of its streams, and has that window, so that it expires like a row of them. The largest time
-of its rows is not stored, but found in them when it is probed.
+It expires with the first of its rows: at min(t_i + W_i). The state stores that time minus the least
+window of its streams, and uses that window, so the combination expires like a normal row. The probe
+computes the largest time from the rows.
 
-Known limitation: of each stream of a combination all visible columns are stored, also where an output
-needs few of them.
+Known limitation: a combination stores all visible columns of each stream, even if the output needs
+few.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from spillway.state.layout.shelf import StreamLayout
 
 @dataclass(frozen=True)
 class Stored:
-    """A stored state: the rows of a stream, or combinations of several."""
+    """A stored state: the rows of a stream, or combinations of several streams."""
 
     name: str
-    #: The streams that it has rows of, ascending.
+    #: The streams whose rows it has, ascending.
     members: tuple[int, ...]
-    #: For each of them, where its stored columns are here.
+    #: For each of them, the positions of its stored columns here.
     at: Mapping[int, Mapping[int, int]]
     side: Side
     layout: StreamLayout
 
 
 def stream_stored(number: int, stream: StreamColumns) -> Stored:
-    """A stream, stored as it comes."""
+    """Returns the stored form of a stream: its rows as they come."""
     at = {number: {column: column for column in range(len(stream.lanes))}}
     layout = StreamLayout(stream.name, stream.time, stream.window_us)
     return Stored(stream.name, (number,), at, stream_side(number, stream), layout)
 
 
 def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) -> Stored:
-    """The combinations of some streams: the columns of each, and the time by which they expire.
+    """Returns the stored form of combinations: all columns, and the time of expiry.
 
-    The keys are those of the first stream; of the others only what is visible is kept, and the time.
+    The keys are those of the first stream. Of the others it keeps only visible columns and the
+    time.
     """
     at: dict[int, dict[int, int]] = {}
     width = 0
@@ -70,7 +71,7 @@ def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) ->
 def time_columns(
     layouts: Sequence[StreamLayout], streams: Sequence[StreamColumns], made: Sequence[str]
 ) -> tuple[int | None, ...]:
-    """Where the times are: of streams that are stored in these layouts, then of made ones by name."""
+    """Returns the time columns of the streams, then of the made streams by name."""
     number = {stream.name: at for at, stream in enumerate(streams)}
     combined = ([number[name] for name in one.split("+")] for one in made)
     layouts = (*layouts, *(combined_stored(members, streams).layout for members in combined))

@@ -1,14 +1,14 @@
-"""The n-way equi-join, with no intermediate state.
+"""The n-way equi-join, without intermediate state.
 
-One batch adds deltas to all streams at once. With S_j the state before the batch and D_j its new rows,
-the new results are the disjoint union over the streams i of
+One batch adds deltas to all streams at once. With S_j the state before the batch and D_j its new
+rows, the new results are the disjoint union, over the streams i, of
 
     D_i  joined with  (S_j + D_j for every j < i)  and  (S_j for every j > i)
 
-which is Equation 1 of DCAPE-TR for n streams: every new combination has exactly one last stream i
-whose row is new, and is produced by that term alone.
+This is Equation 1 of DCAPE-TR for n streams. Every new combination has exactly one last stream i
+with a new row, and only that term produces it.
 
-What a term does, and what holds of windows, is in operators/equi/term.py.
+operators/equi/term.py explains terms and windows.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ class JoinOperator:
         self.streams = tuple(streams)
         self.residual = Residual(streams, predicates) if predicates else None
         self.block_rows = block_rows
-        #: Pairs made at a time: what is held and what is added are at most a block together.
+        #: Pairs made at a time: held and added pairs together are at most one block.
         self.pair_rows = max(1, block_rows // 2)
         self.sides = tuple(stream_side(at, stream) for at, stream in enumerate(self.streams))
 
     @property
     def untracked(self) -> str:
-        """Rows count for ever in a stream without a window."""
+        """Why there is no parallel track: without a window, rows count for ever."""
         return unbounded(self.streams)
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Rows are stored as they come."""
+        """The layouts: rows are stored as they come."""
         return tuple(StreamLayout(s.name, s.time, s.window_us) for s in self.streams)
 
     def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:
-        """The rows as they are."""
+        """Returns the rows unchanged."""
         return tuple(deltas)
 
     def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
@@ -73,7 +73,7 @@ class JoinOperator:
         stats: OperatorStats,
         known: Counts,
     ) -> Iterator[pa.RecordBatch]:
-        """The terms of Equation 1, one per stream with new rows."""
+        """Yields the terms of Equation 1, one per stream with new rows."""
         for i, delta in enumerate(deltas):
             if delta.rows == 0:
                 continue
@@ -86,14 +86,14 @@ class JoinOperator:
     def missing(
         self, base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], work: Work
     ) -> Made:
-        """The combinations that have rows of both `base` and `delta`."""
+        """Yields the combinations that have rows of both `base` and `delta`."""
         for i, segments in enumerate(delta):
             for sides in mixed(base, delta, i):
                 for driving in driven(segments):
                     yield from self._term(i, driving, sides, work.stats, work.known)
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """The combinations that the deltas complete and that have an old row."""
+        """Yields the combinations that the deltas complete and that have an old row."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
         new = [state.tracker.segments(stream) for stream in range(len(self.streams))]
         for i, delta in enumerate(deltas):
@@ -115,7 +115,7 @@ class JoinOperator:
             yield self._gathered(term, block)
 
     def _gathered(self, term: Term, block: Block) -> pa.RecordBatch:
-        """Complete combinations as rows: one struct column per stream."""
+        """Gathers complete combinations as rows: one struct column per stream."""
         columns = []
         for number, stream in enumerate(self.streams):
             columns.append(stream.struct(term.columns(block, number, stream.shown)))
@@ -123,12 +123,12 @@ class JoinOperator:
 
 
 def unbounded(streams: Sequence[StreamColumns]) -> str:
-    """Why rows of some streams are never done with; "" if they all are."""
+    """Names the streams whose rows never expire; "" if all expire."""
     names = ", ".join(stream.name for stream in streams if stream.window_us is None)
-    return f"rows of {names} find partners for ever: there is no window" if names else ""
+    return f"rows of {names} never expire: there is no window" if names else ""
 
 
 def stream_side(number: int, stream: StreamColumns) -> Side:
-    """A stream as a side of a term."""
+    """Describes a stream as a side of a term."""
     times = () if stream.time is None else (stream.time,)
     return Side(str(number), stream.keys, times, stream.window_us)

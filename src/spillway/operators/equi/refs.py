@@ -1,4 +1,4 @@
-"""Rows that are carried as positions: which segment, and which row of it, until they are gathered."""
+"""Row references: a segment and a row number in it, resolved to values only when needed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from spillway.state.runs.merging import Segment
 
 @dataclass(frozen=True)
 class Refs:
-    """Rows of one side: which segment, and which row of it."""
+    """Rows of one side: the segment and the row number of each."""
 
     segment: Positions
     row: Positions
 
     def take(self, at: Positions) -> Refs:
-        """Some of the rows."""
+        """Selects some of the rows."""
         return Refs(self.segment[at], self.row[at])
 
 
 def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> list[pa.Array]:
-    """The referenced rows in order, gathered segment by segment."""
+    """Gathers the referenced rows in order, one segment at a time."""
     order = None
     where, row = refs.segment, refs.row
     if len(where) > 1 and np.any(np.diff(where) < 0):
@@ -45,5 +45,5 @@ def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> li
 
 
 def gathered_column(segments: Sequence[Segment], refs: Refs, column: int) -> pa.Array:
-    """One column of the referenced rows."""
+    """Gathers one column of the referenced rows."""
     return gather(segments, refs, [column])[0]

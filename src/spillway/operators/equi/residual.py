@@ -1,8 +1,8 @@
-"""Predicates on rows with equal keys: what is left to decide of the pairs that an equi-join finds.
+"""Predicates on rows with equal keys: they filter the pairs that an equi-join finds.
 
-A pair of an n-way join has equal keys and fitting times; each predicate is evaluated when the last of
-its streams joins the combination, on columns gathered for that, and what it says of two streams when
-both are there.
+A pair of an n-way join has equal keys and fitting times. A predicate runs when the last of its
+streams joins the combination, on columns gathered for it. Conditions on two streams run when both
+are there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spillway.operators.predicates.probing import Measured, in_order, probe_orde
 from spillway.operators.stats import OperatorStats
 
 Positions = NDArray[Any]
-#: Gives a column of a stream, and the rows of it that candidate pairs have; None: one for each pair.
+#: Returns a column of a stream, and which of its rows the candidate pairs use; None: one per pair.
 Column = tuple[Callable[[int], pa.Array], Positions | None]
 
 
@@ -39,7 +39,7 @@ class Residual:
         partners: Mapping[int, float],
         measured: Counts,
     ) -> tuple[int, ...]:
-        """The other streams in the order in which rows of one look for partners."""
+        """Returns the other streams in the order in which rows of one look for partners."""
         names = [stream.name for stream in self._streams]
         known = {names[at]: count for at, count in partners.items()}
         found = probe_order(names[source], names, self._predicates, known, Measured(measured))
@@ -53,9 +53,9 @@ class Residual:
         stats: OperatorStats,
         measured: Counts,
     ) -> Positions | None:
-        """Which of the candidates that a stream has joined pass; None: all do.
+        """Returns the candidates of a new stream that pass; None: all pass.
 
-        `columns` gives those of the streams that are there, for some of the candidates.
+        `columns` returns the columns of the joined streams, for some of the candidates.
         """
         at = np.arange(count)
         for predicate in self._due(target, columns(at[:0]), measured):

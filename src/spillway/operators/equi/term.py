@@ -1,15 +1,15 @@
-"""One term of a join: rows of one side against given rows of all the others.
+"""One term of a join: rows of one side against given rows of all other sides.
 
-A term is a depth-first expansion. A block of partial combinations probes the next side; the pairs
-found, at most a block of them, are the next block, and are expanded to the end before the next pairs
-are made. So memory holds one block per side, however many combinations a hot key has. Rows are carried
-as positions and gathered once, when a combination is complete.
+A term is a depth-first expansion. A block of partial combinations probes the next side. The pairs
+found, at most one block, are the next block, expanded to the end before the next pairs. So memory
+holds one block per side, however many combinations a hot key has. Rows travel as positions; the
+term gathers them once, when a combination is complete.
 
-A side is a stream, or combinations of several that are stored (operators/equi/tree.py).
+A side is a stream, or stored combinations of several streams (operators/equi/tree.py).
 
-Windows (PSP section 2): a combination stands when T - t_i < W_i for all its rows, T being its largest
-time; that is T < min(t_i + W_i). A block carries both sides of this, so each probe also discards partial
-combinations that no further row can save.
+Windows (PSP section 2): a combination is valid when T - t_i < W_i for all its rows, where T is its
+    largest time; that is, T < min(t_i + W_i). A block carries both values, so each probe also
+    discards partial combinations that no further row can complete.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _DRIVE_ROWS = 262_144
 
 @dataclass(frozen=True)
 class Side:
-    """What a term needs to know of the rows of one side."""
+    """What a term needs to know about the rows of one side."""
 
-    #: What it is called where matches are counted.
+    #: Its name in match counts.
     label: str
     #: Positions of the keys among the stored columns.
     keys: tuple[int, ...]
-    #: Positions of the event times of the rows that a row is made of; none without a window.
+    #: Positions of the event times of a row's source rows; empty without a window.
     times: tuple[int, ...] = ()
-    #: How long a row finds partners, from the time by which it expires; None without a window.
+    #: How long a row finds partners, counted from its expiry time; None without a window.
     window_us: int | None = None
 
     def latest(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
-        """The largest event time of some rows."""
+        """Returns the largest event time of each row."""
         latest: NDArray[np.int64] | None = None
         for column in self.times:
             found = as_numpy(data.batch.column(1 + column), np.int64)[at]
@@ -59,7 +59,7 @@ class Side:
         return latest
 
     def deadline(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
-        """The time from which on some rows find no partner: the least t_i + W_i of each."""
+        """Returns when rows stop finding partners: the least t_i + W_i of each."""
         times = data.times
         return None if times is None or self.window_us is None else times[at] + self.window_us
 
@@ -75,7 +75,7 @@ class Block:
     deadline: NDArray[np.int64] | None
 
     def take(self, at: Positions) -> Block:
-        """Some of the combinations."""
+        """Selects some of the combinations."""
         found = {side: refs.take(at) for side, refs in self.found.items()}
         latest = None if self.latest is None else self.latest[at]
         deadline = None if self.deadline is None else self.deadline[at]
@@ -113,16 +113,16 @@ class Term:
         self._source = source
         self._rows = rows
         self._stats = stats
-        #: Pairs made at a time: what is held and what is added are at most twice as many.
+        #: Pairs made at a time: held and added pairs together are at most twice as many.
         self._pair_rows = pair_rows
-        #: What more is asked of pairs; sides are streams then.
+        #: Filters pairs further; sides are then streams.
         self._residual = residual
         self._measured: Counts = {}
         self._known_spans: dict[int, Spans] = {}
         self._keys = [driving.payload.column(at) for at in sides[source].keys]
 
     def blocks(self, selectivity: Counts) -> Iterator[Block]:
-        """All combinations, the sides probed in the order of what was measured of them."""
+        """Yields all combinations; probes the sides in the order of their measured selectivity."""
         self._measured = selectivity
         if all(rows for side, rows in enumerate(self._rows) if side != self._source):
             labels = [side.label for side in self._sides]
@@ -135,7 +135,7 @@ class Term:
             yield from self._expanded(self._first_block(), order)
 
     def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
-        """Columns of the rows that complete combinations have of one side."""
+        """Returns columns of one side, for complete combinations."""
         if side == self._source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
@@ -156,13 +156,13 @@ class Term:
         self._count(target, len(block.source), 0)
 
     def _count(self, target: int, rows: int, matched: int) -> None:
-        """Counts partners by keys and times; what predicates leave of them is counted with those."""
+        """Counts partners by keys and times; what predicates leave is counted with the predicates."""
         self._stats.count_probed(
             self._sides[self._source].label, self._sides[target].label, rows, matched
         )
 
     def _most(self, block: Block, target: Segment) -> int:
-        """Pairs that are made at a time."""
+        """Returns how many pairs to make at a time."""
         if self._residual is None:
             return self._pair_rows
         width = Segment(self.driving, 0, self.driving.rows).row_bytes + target.row_bytes
@@ -171,7 +171,7 @@ class Term:
         return pairs_of(width, self._pair_rows)
 
     def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
-        """The pairs of a block with all segments of a side, collected into full blocks."""
+        """Yields the pairs of a block with all segments of a side, collected into full blocks."""
         held: list[_Pairs] = []
         size = 0
         probe = self.driving.h[block.source]
@@ -201,7 +201,7 @@ class Term:
         segment: Segment,
         most: int,
     ) -> Iterator[_Pairs]:
-        """The pairs of a block with one segment, a bounded number at a time."""
+        """Yields the pairs of a block with one segment, a bounded number at a time."""
         data = segment.data
         which, start, count = candidates(probe, segment)
         at, offset = 0, 0
@@ -223,7 +223,7 @@ class Term:
         left: Positions,
         right: Positions,
     ) -> _Pairs:
-        """The candidates whose keys are really equal and whose times fit together."""
+        """Keeps the candidates whose keys are really equal and whose times fit together."""
         source = block.source[left]
         side = self._sides[target]
         same = np.ones(len(left), np.bool_)
@@ -245,7 +245,7 @@ class Term:
     def _passed(
         self, residual: Residual, block: Block, target: int, data: RunData, pairs: _Pairs
     ) -> _Pairs:
-        """The pairs that satisfy the predicates which the side completes."""
+        """Keeps the pairs that satisfy the predicates which this side completes."""
 
         def columns(some: Positions) -> Mapping[int, Column]:
             left = pairs.left[some]
@@ -264,7 +264,7 @@ class Term:
 
 
 def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
-    """The rows of segments, as many at a time as may drive a term."""
+    """Yields the rows of segments, limited to the number that may drive a term."""
     for segment in segments:
         for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
             yield segment.data.part(begin, min(begin + _DRIVE_ROWS, segment.end))
@@ -273,12 +273,12 @@ def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
 def mixed(
     base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
 ) -> Iterator[list[list[Segment]]]:
-    """The rows that a row of `delta` in side `source` is joined with, as disjoint cases.
+    """Yields what a `delta` row of side `source` joins with, as disjoint cases.
 
-    Together, over all sources, they give the combinations that have rows of both `base` and `delta`:
-    the terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without what `delta` gives alone.
-    Before the last side Equation 1 mixes by itself: the last one is of `base`. For the last, the cases
-    are told apart by the first side that is of `base`.
+    Over all sources, they give the combinations with rows of both `base` and `delta`. These are the
+    terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without the combinations of
+    `delta` alone. For all sources except the last, Equation 1 already mixes: the last side is of
+    `base`. For the last source, the first side that is of `base` separates the cases.
     """
     sides = range(len(base))
     both = [[*base[j], *delta[j]] for j in sides]
@@ -297,10 +297,11 @@ def crossed(
     deltas: Sequence[RunData],
     source: int,
 ) -> Iterator[list[list[Segment]]]:
-    """The rows that a row of delta `source` is joined with where a row of `old` is needed.
+    """Yields what a row of delta `source` joins with, where a row of `old` is required.
 
-    Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old` and
-    `new`, without what `new` and the deltas give alone; told apart by the first side that is of `old`.
+    Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old`
+    and `new`, without the combinations of `new` and the deltas alone. The first side that is of
+    `old` separates the cases.
     """
     sides = range(len(old))
     fresh = [
@@ -318,7 +319,7 @@ def crossed(
 
 
 def partners(source: int, labels: Sequence[str], selectivity: Counts) -> dict[int, float]:
-    """How many rows of each other side a row finds on average, where that was counted.
+    """Returns the average partners of a row in each other side, where counted.
 
     Example:
         >>> partners(0, "012", {Probed("0", "1"): (10.0, 40.0)})
@@ -333,7 +334,7 @@ def partners(source: int, labels: Sequence[str], selectivity: Counts) -> dict[in
 
 
 def probe_order(source: int, sides: int, known: Mapping[int, float]) -> tuple[int, ...]:
-    """The other sides, the one in which a row finds the fewest partners first.
+    """Orders the other sides: fewest partners first.
 
     Example:
         >>> probe_order(0, 3, {1: 4.0, 2: 0.5})
@@ -359,7 +360,7 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
 
 
 def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
-    """The block with one more side found; sorted again where it will be probed with."""
+    """Returns the block with one more side; sorted again if it probes further."""
     if sort:
         pairs = pairs.take(np.argsort(pairs.left, kind="stable").astype(np.int32))
     left = pairs.left

@@ -1,26 +1,25 @@
 """The join tree: joins of joins, with stored intermediate states (PLANS section 1).
 
-A shape (plan/shape.py) says what is joined with what. Each of its inner nodes below the root has a
-state, which is one more stream of runs after the input streams (operators/equi/intermediate.py). Of
-every part of a group (state/layout/generations.py) the state of a node holds
+Each inner node of a shape (plan/shape.py), below the root, has a state: one more stream of runs
+after the input streams (operators/equi/intermediate.py). For every part of a group
+(state/layout/generations.py), it holds
 
-    the combinations of the part's own rows that stand, as long as a row to come can complete them,
+    the valid combinations of the part's own rows, as long as a future row can complete them.
 
-as a stream's state holds its rows. So an intermediate state is spilled, moved and restored with its
-group like any other, and cleanup, which makes parts one, adds the combinations between them to it.
-How combinations are made is in operators/equi/ascent.py.
+So an intermediate state spills, moves and recovers with its group, and cleanup adds the
+combinations between parts. operators/equi/ascent.py makes the combinations.
 
-Where a state is not there (state/layout/gaps.py), because the shape was another before, or was another
-where the groups came from, the tree does without it: the node is dissolved, and its children are joined
-by the node above it. A batch also fills a bounded part of the gaps, from the lowest hash upwards, as
-compaction merges: what PLANS 4.1 recomputes before a plan may go on is made here while it goes on. What
-a shape no longer has is dropped when the state is opened (`arranged` in state/manifest/matching.py).
+A state is missing (state/layout/gaps.py) after a change of shape, or when groups came from a slot
+with another shape. Then the tree dissolves the node, and the parent joins its children. A batch
+also fills a bounded part of the gaps, from the lowest hash upwards. PLANS 4.1 recomputes states
+before a plan may continue; here the plan continues meanwhile. A slot drops states that its shape no
+longer has (`arranged` in state/manifest/matching.py).
 
-In the groups of a parallel track (state/slot/tracks.py) the tree goes on: all rows, old and new, go up
-as ever, and only at the root what is new alone is not given out (PLANS 3.1).
+On a parallel track (state/slot/tracks.py) all rows, old and new, go up as usual; only the root
+omits combinations of only new rows (PLANS 3.1).
 
-Known limitation: while a gap is filled its part of the stream may be joined in a way that neither the
-old plan nor the new one would choose.
+Known limitation: while a gap fills, its hash range may use a join order that neither plan would
+choose.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ from spillway.state.runs.merging import Segment, inside
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
-#: Rows that a batch takes, and combinations of them that it looks at, to have intermediate states that
-#: it lacks (operators/equi/filling.py): 30 to 50 ms.
+#: Rows that a batch reads, plus combinations that it examines, to fill missing intermediate states
+#: (operators/equi/filling.py): 30 to 50 ms.
 FILL_ROWS = 262_144
-#: New rows of a stream whose partners in all other streams are counted, for the choice of a shape.
+#: New rows per stream whose partners in all other streams are counted, to choose a shape.
 SAMPLE_ROWS = 256
 
 
@@ -65,38 +64,38 @@ class TreeOperator:
         number = {stream.name: at for at, stream in enumerate(self.streams)}
         if shape.streams != tuple(sorted(number)):
             raise QueryError(
-                f"the shape {shape} joins {', '.join(shape.streams)}, "
-                f"the streams are {', '.join(sorted(number))}"
+                f"the shape {shape} joins {', '.join(shape.streams)}, but the streams are "
+                f"{', '.join(sorted(number))}"
             )
         inner = [[number[name] for name in node.streams] for node in shape.inner()]
         self.states = (
             *(stream_stored(at, stream) for at, stream in enumerate(self.streams)),
             *(combined_stored(members, self.streams) for members in inner),
         )
-        #: Where the state of each name is among the layouts.
+        #: The position of each named state among the layouts.
         self.place = {state.name: at for at, state in enumerate(self.states)}
         self._by_name = {state.name: state for state in self.states}
-        #: The gaps that were last seen, and how they divide the hash domain.
+        #: The gaps last seen, and how they divide the hash domain.
         self._known: tuple[Gaps, list[tuple[Ranges, frozenset[int]]]] | None = None
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """The streams as they come, then the intermediate states."""
+        """The layouts: the streams as they come, then the intermediate states."""
         return tuple(state.layout for state in self.states)
 
     def stored(self, deltas: Sequence[RunData], _: int) -> tuple[RunData, ...]:
-        """The rows as they are."""
+        """Returns the rows unchanged."""
         return tuple(deltas)
 
     def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """Yields the results that the deltas complete; new combinations are kept as they are made."""
+        """Yields the results that the deltas complete; keeps new combinations."""
         there = [self._segments(state.segments)]
         yield from self._results(there, deltas, work)
 
     def missing(
         self, base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], work: Work
     ) -> Made:
-        """The combinations that have rows of both `base` and `delta`, those that are stored as well."""
+        """Yields the combinations with rows of both `base` and `delta`; keeps intermediate ones."""
         both = {name: [*base[at], *delta[at]] for name, at in self.place.items()}
         older = {name: base[at] for name, at in self.place.items()}
         for ranges, shape in self._patches(work.keeping.gaps):
@@ -107,18 +106,18 @@ class TreeOperator:
 
     @property
     def untracked(self) -> str:
-        """Rows count for ever in a stream without a window."""
+        """Why there is no parallel track: without a window, rows count for ever."""
         return unbounded(self.streams)
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """The results that the deltas complete and that have an old row; what nodes make is kept."""
+        """Yields the results that the deltas complete with an old row; keeps made rows."""
         there = [self._segments(state.segments), self._segments(state.tracker.segments)]
         yield from self._results(there, deltas, work)
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
-        """Makes intermediate states where they are lacking, from the lowest hash upwards.
+        """Makes missing intermediate states, from the lowest hash upwards.
 
-        The work of a batch is `FILL_ROWS` rows and `most_bytes`, or one hash.
+        One batch does `FILL_ROWS` rows and `most_bytes`, or one hash.
         """
         budget, left = Budget(FILL_ROWS, most_bytes), 1.0
         while any(state.gaps) and left > 0.0:
@@ -126,12 +125,12 @@ class TreeOperator:
             left = left - share if share is not None else 0.0
 
     def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
-        """Fills gaps of the same states; returns the part of the budget it took, or None: no room."""
+        """Fills gaps of the same states; returns the budget share it used, or None: no room."""
         lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
         ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
         filling = Filling(tuple(nodes), ranges)
-        # Rows of a track are new, and all others are as old as if there were none.
+        # Rows of a track are new; all others count as old.
         sources = (state.segments, state.tracker.segments)
         there = [{n: opened(self.place[n]) for n in filling.needed} for opened in sources]
         step = filling.step(there, budget, left)
@@ -144,7 +143,7 @@ class TreeOperator:
         keeping = Keeping(state.keep, state.gaps, budget.bytes)
         work = Work(OperatorStats(state.groups), {}, keeping)
         ascent = self._ascent(self.shape, kinds, work)
-        # The larger first: they make the smaller ones that they need.
+        # Larger nodes first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
         state.parts.fill(
@@ -158,7 +157,7 @@ class TreeOperator:
         deltas: Sequence[RunData],
         work: Work,
     ) -> Iterator[pa.RecordBatch]:
-        """The results that deltas complete with what there is of each kind; they are of the last."""
+        """Yields the results of deltas with the existing rows of each kind."""
         self._sample(there, deltas, work.stats)
         keeps = (work.keeping.keep, work.keeping.keep_new)[: len(there)]
         for ranges, shape in self._patches(work.keeping.gaps):
@@ -176,11 +175,11 @@ class TreeOperator:
         return Ascent(self._by_name, shape, kinds, work, self.pair_rows, parts)
 
     def _segments(self, opened: Callable[[int], list[Segment]]) -> Segments:
-        """What there is of each state, by name."""
+        """Returns the existing segments of each state, by name."""
         return {name: opened(at) for name, at in self.place.items()}
 
     def _keeper_of(self, keep: Keep) -> Callable[[str, RunData], Segment]:
-        """What takes rows of a state by its name."""
+        """Returns a function that takes rows of a state by name."""
         return lambda name, rows: keep(self.place[name], rows)
 
     def _sample(
@@ -188,7 +187,7 @@ class TreeOperator:
     ) -> None:
         """Counts partners of a few new rows in every other stream, whatever the shape joins.
 
-        Rows that have the hash are counted, so that this costs a lookup and no more.
+        It counts rows of equal hash, so it costs only a lookup.
         """
         for source, delta in enumerate(deltas):
             few = np.ascontiguousarray(delta.h[:: max(1, delta.rows // SAMPLE_ROWS)])
@@ -200,7 +199,7 @@ class TreeOperator:
                     stats.count_sampled(str(source), str(target), pairs, found)
 
     def _patches(self, gaps: Gaps) -> list[tuple[Ranges, Shape]]:
-        """In which ranges which shape is followed: without the states that are not there."""
+        """Returns which shape applies in which ranges: without the missing states."""
         states = self.states[len(self.streams) :]
         return [
             (ranges, self.shape.dissolved([states[at].name for at in missing]))
@@ -208,7 +207,7 @@ class TreeOperator:
         ]
 
     def _patched(self, gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
-        """The hash domain by what is not there, worked out anew only when that has changed."""
+        """Splits the hash domain by missing states; recomputes only after a change."""
         if self._known is None or self._known[0] != gaps:
             self._known = (gaps, patched(gaps))
         return self._known[1]
@@ -219,6 +218,6 @@ def _whole(rows: RunData | None) -> list[Segment]:
 
 
 def _inside(segments: Sequence[Segment], ranges: Ranges) -> list[Segment]:
-    """The rows of segments whose hashes are in the ranges."""
+    """Returns the rows of segments with hashes in the ranges."""
     found = (inside(one, ranges) for one in segments)
     return [segment for segment in found if segment.rows]

@@ -1,1 +1,1 @@
-"""Group-by, windowed group-by, dedup."""
+"""Group-by, windowed group-by and dedup."""

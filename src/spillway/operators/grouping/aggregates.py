@@ -1,8 +1,8 @@
-"""Aggregate functions: which partials each needs, and what its result is.
+"""Aggregate functions: the partials that each needs, and its result.
 
-Results follow Spark's: NULLs are left out (`first` and `last` take them), a group without values
-gives NULL (and a count of 0), `stddev` and `variance` are those of a sample, NaN is above all numbers, a
-sum of integers is a bigint and refused if it does not fit, those of decimals are decimals.
+Results follow Spark. NULLs are ignored (`first` and `last` take them). A group without values gives
+NULL, and a count of 0. `stddev` and `variance` are those of a sample. NaN is above all numbers. A
+sum of integers is a bigint, and an overflow is an error; sums of decimals are decimals.
 `approx_quantile` is a double, one of the values.
 """
 
@@ -50,38 +50,42 @@ Columns = Sequence[pa.Array]
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of a group-by: the function, what it is taken of, and what it is called."""
+    """One aggregate of a group-by: its function, its column and its name."""
 
     name: str
     function: str
     #: Position of the column among the stored ones, and its type; None: count rows.
     column: int | None = None
     type: pa.DataType | None = None
-    #: What `first` and `last` go by inside a batch: position of the column; None: the value.
+    #: Position of the column that orders `first` and `last` inside a batch; None: the value orders
+    #: them.
     order: int | None = None
-    #: The quantile that is asked for.
+    #: The requested quantile.
     fraction: float | None = None
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
             raise PlanError(
-                f"aggregate {self.name}: there is no function {self.function!r}",
+                f"aggregate {self.name}: {self.function!r} is not an aggregate function",
                 hint=f"use one of {', '.join(FUNCTIONS)}",
             )
         if self.column is None and self.function != "count":
             raise PlanError(
                 f"aggregate {self.name}: {self.function} needs a column",
-                hint=f'name it: {self.function}("price")',
+                hint=f'pass a column, for example {self.function}("price")',
             )
         if self.function in _OF_NUMBERS and not _is_number(self.type):
             raise PlanError(
-                f"aggregate {self.name}: {self.function} needs numbers, not {self.type}",
+                (
+                    f"aggregate {self.name}: {self.function} needs a numeric column, but its type "
+                    f"is {self.type}"
+                ),
                 hint="cast the column, or use count, min, max, first or last",
             )
         if self.function == "approx_quantile" and not 0 <= (self.fraction or 0.0) <= 1:
             raise PlanError(
-                f"aggregate {self.name}: a quantile is between 0 and 1, not {self.fraction}",
-                hint="the median is 0.5",
+                f"aggregate {self.name}: a quantile must be between 0 and 1, not {self.fraction}",
+                hint="use for example 0.5 for the median",
             )
 
     @property
@@ -97,7 +101,7 @@ class Aggregate:
         return pa.int64() if whole else pa.float64()
 
     def partials(self) -> tuple[Partial, ...]:
-        """What is kept for it."""
+        """Returns the partials that it needs."""
         column = self.column
         if column is None or self.function == "count":
             return (Count(column),)
@@ -119,7 +123,7 @@ class Aggregate:
         return FloatSum(column)
 
     def result(self, found: Sequence[Columns]) -> pa.Array:
-        """The results, from the columns of each of its partials."""
+        """Returns the results, from the columns of each of its partials."""
         first = found[0]
         if self.function in ("count", "min", "max", "first", "last"):
             return first[0]
@@ -166,14 +170,14 @@ def _sum_type(kind: pa.DataType) -> pa.DataType:
 
 def _avg_type(kind: pa.DataType) -> pa.DataType:
     digits, scale = kind.precision + 4, kind.scale + 4
-    # Spark gives up digits of the fraction first, but not below six of them.
+    # Spark drops digits of the fraction first, but keeps at least six.
     if digits > _MAX_DIGITS:
         scale = max(_MAX_DIGITS - (digits - scale), min(scale, 6))
     return pa.decimal128(min(digits, _MAX_DIGITS), scale)
 
 
 def _quotient(total: pa.Array, count: np.ndarray, scale: int) -> pa.Array:
-    """Exact quotients, rounded half up."""
+    """Returns exact quotients, rounded half up."""
     wide = total.cast(pa.decimal256(48, total.type.scale))
     quotient = pc.divide(wide, pa.array(count).cast(pa.decimal256(19, 0)))
     return pc.round(quotient, scale, round_mode="half_towards_infinity")

@@ -1,27 +1,24 @@
-"""dedup: a row the first time its key is seen.
+"""Dedup: emits a row the first time its key appears.
 
-The rows of a key are taken in the order (batch, time, content), whatever order they come in
-(kernels/ordering.py). Without a range, the first row of a key is emitted and no other. With a range,
-a row is emitted if its time is at least the range away, to either side, from that of every row of its
-key that was emitted before it. So of rows that come again and again one is let through per range, and a
-row that comes late, but no later than the watermark allows, is compared with those that overtook it.
-Spark's `dropDuplicatesWithinWatermark` forgets a key when the watermark has passed it, so what it lets
-through depends on when batches were cut; here the times of the rows decide.
+The operator takes the rows of a key in the order (batch, time, content), whatever order they arrive
+in (kernels/ordering.py). Without a range, it emits the first row of a key. With a range, it emits a
+row if its time is at least the range away, before or after, from every emitted row of its key. So
+repeated rows pass once per range. Spark's `dropDuplicatesWithinWatermark` forgets a key when the
+watermark passes it, so its output depends on when batches were cut. Here only the times of the rows
+decide.
 
-As a batch query, for rows that come in the order of their time: for each key, take the first row, then
-the first row at least a range after it, and so on.
+As a batch query, for rows in the order of their time: for each key, take the first row, then the
+first row at least a range after it, and so on.
 
-*Tumbling*, time is cut into stretches of one length, which begin at the epoch, as those of Spark's
-`window` do; the first row of each key and stretch is emitted. As a batch query: the first row by key and
-`window(time, length)`.
+*Tumbling*: windows of one length start at the epoch, as in Spark's `window`. The operator emits the
+first row of each key and window. As a batch query: the first row by key and `window(time, length)`.
 
-State is the keys that were emitted, with their times; tumbling, with the beginnings of their stretches.
-A beginning is over when the watermark is a length past it, which is when no row of the stretch can come
-any more: what expires, and when a parallel track ends (state/slot/tracks.py), follows from that alone.
-Rows are late, and in order, by their own times.
+State is the emitted keys with their times, or with their window starts. A start expires when the
+watermark is a length past it, when no row of the window can come any more. Expiry and the end of a
+parallel track (state/slot/tracks.py) follow from that alone.
 
-Rows of groups that have a part on disk cannot be answered yet (operators/cumulative.py): they are kept
-whole, in a list of one row, which is empty for keys whose row was emitted and then takes no room.
+Rows of groups with a part on disk have no answer yet (operators/cumulative.py). The state keeps
+them whole, in a list of one row, which is empty for emitted keys.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ Positions = NDArray[np.int32]
 
 
 class DedupOperator(Cumulative):
-    """Lets one row of each key through; with a window, one per range or stretch of time."""
+    """Emits one row of each key; with a window, one per range or tumbling window."""
 
     def __init__(
         self,
@@ -60,33 +57,33 @@ class DedupOperator(Cumulative):
         tumbling: bool = False,
     ) -> None:
         self.stream = stream
-        #: Whether the window of the stream is the length of stretches that begin at the epoch.
+        #: Whether the stream's window is the length of tumbling windows that start at the epoch.
         self.tumbling = tumbling
-        #: The column that orders the rows of a batch: that of the window, or another, or none.
+        #: The column that orders the rows of a batch: the window's time, another column, or none.
         self.order = order if stream.time is None else stream.time
         self.block_rows = block_rows
         self._key_at = tuple(range(len(stream.keys)))
 
     @property
     def untracked(self) -> str:
-        """Of a key with rows in every range, no decision is ever free of the first one.
+        """Why there is no parallel track: each decision depends on the one before.
 
-        Tumbling, a decision is about rows of one stretch, and that ends.
+        In tumbling windows a decision concerns only rows of one window, which ends.
         """
         if self.stream.window_us is None:
-            return "a key is known for ever: there is no window"
+            return "a key is remembered for ever: there is no window"
         if self.tumbling:
             return ""
-        return "whether a row is let through depends on those let through before it, and so on"
+        return "a row passes or not because of the rows that passed before it, without end"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Keys, the time or beginning where there is a window, and the row as long as it waits."""
+        """The layout: keys, the time or window start if any, and the row while it waits."""
         time = None if self.stream.time is None else len(self._key_at)
         return (StreamLayout(self.stream.name, time, self.stream.window_us),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The rows as they wait."""
+        """Returns the rows in the form in which they wait."""
         [delta] = deltas
         if delta.rows == 0:
             return (delta,)
@@ -103,7 +100,7 @@ class DedupOperator(Cumulative):
         return (self._run(delta.h, keys, whole),)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
-        """The rows whose keys are new; their keys are kept."""
+        """Yields the rows whose keys are new; keeps their keys."""
         if delta.rows == 0:
             return (delta,)
         at = self._new(old, delta)
@@ -112,11 +109,11 @@ class DedupOperator(Cumulative):
         return (self._kept(delta, at),)
 
     def shadow(self, old: Sequence[Segment], delta: RunData) -> RunData:
-        """The keys and their stretches, once each: whoever was let through, no other row is."""
+        """Returns each key and window once: no other row of it can pass."""
         return self._kept(delta, self._new(old, delta)) if delta.rows else delta
 
     def _new(self, old: Sequence[Segment], delta: RunData) -> Positions:
-        """The rows that are emitted, ascending."""
+        """Returns the emitted rows, ascending."""
         keys = delta.payload.columns[: len(self._key_at)]
         groups = grouped(delta.h, keys)
         first = groups.first
@@ -134,21 +131,21 @@ class DedupOperator(Cumulative):
         sort_each(seen, known.starts)
         ordered = self._sorted(delta, groups)
         mine_times = _times(delta)[ordered.order]
-        # Beginnings that are apart at all are of different stretches.
+        # Different window starts are different windows.
         least = 1 if self.tumbling else self.stream.window_us
         far = apart(seen, known.starts, mine_times, ordered.starts, least)
         return np.sort(ordered.order[far])
 
     def _compared(self, times: pa.Array) -> pa.Array:
-        """What is kept of times to compare rows by: they themselves, or where their stretches begin."""
+        """Returns what rows are compared by: their times, or their window starts."""
         if not self.tumbling:
             return times
-        # The remainder is never negative, so times before the epoch are cut in the same places.
+        # The remainder is never negative, so times before the epoch use the same grid.
         micros = as_numpy(times, np.int64)
         return pa.array(micros - micros % self.stream.window_us).view(times.type)
 
     def _sorted(self, delta: RunData, groups: Grouping) -> Grouping:
-        """The groups with the rows of each in the order (batch, time, content)."""
+        """Sorts the rows of each group by (batch, time, content)."""
         if groups.alone:
             return groups
         batches, *visible = delta.payload.column(-1).flatten().flatten()
@@ -181,7 +178,7 @@ class DedupOperator(Cumulative):
 
 
 def _only(groups: Grouping, chosen: NDArray[np.bool_]) -> Grouping:
-    """Some of the groups."""
+    """Selects some of the groups."""
     if chosen.all():
         return groups
     sizes = np.diff(groups.starts)

@@ -1,11 +1,11 @@
-"""Group-by over everything that came: one row of partials per key.
+"""Group-by over all rows that ever came: one row of partials per key.
 
-State is not rows but partials (operators/grouping/partials.py). The rows of a piece of a batch are
-reduced to one row per key before anything else happens to them; merging runs combines the rows of equal
-keys, so a key has one row, and one more in each of a few young layers. A batch looks its keys up in all
-of these, and gives one result for each key that it touched ("update" mode).
+State is not rows but partials (operators/grouping/partials.py). The operator first reduces a piece
+of a batch to one row per key. Merging runs combines rows of equal keys, so a key has one row, plus
+one in each of a few young layers. A batch looks its keys up in all of these, and gives one result
+for each key that it touched ("update" mode).
 
-A key whose columns are NULL is a key like any other.
+NULL is a valid key.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment, together
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
-#: Keys that are looked up at a time.
+#: Keys looked up at a time.
 STEP_KEYS = 131_072
 
 
 class GroupByOperator(Cumulative):
-    """Aggregates of one stream by key, over all its rows."""
+    """Aggregates one stream by key, over all its rows."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class GroupByOperator(Cumulative):
         self.key_names = tuple(key_names)
         self.aggregates = tuple(aggregates)
         self.block_rows = block_rows
-        #: Every partial once, though several aggregates need it.
+        #: Every partial once, even if several aggregates need it.
         self.partials: tuple[Partial, ...] = tuple(
             dict.fromkeys(one for aggregate in aggregates for one in aggregate.partials())
         )
@@ -55,16 +55,16 @@ class GroupByOperator(Cumulative):
 
     @property
     def untracked(self) -> str:
-        """A result is of all rows."""
-        return "a result is of all rows that ever came: there is no window"
+        """Why there is no parallel track: a result covers all rows."""
+        return "a result covers all rows that ever came: there is no window"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Keys and partials."""
+        """The layout: keys and partials."""
         return (StreamLayout(self.stream.name, combine=self.combine),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The rows of each key as partials."""
+        """Reduces the rows of each key to partials."""
         [delta] = deltas
         if delta.rows == 0:
             return (delta,)
@@ -78,7 +78,7 @@ class GroupByOperator(Cumulative):
     def combine(
         self, rows: pa.RecordBatch, order: NDArray[np.int32], _: NDArray[np.bool_] | None
     ) -> pa.RecordBatch:
-        """Partials of equal keys as one, whether their results are made or not."""
+        """Combines partials of equal keys, whether they wait for results or not."""
         h = as_numpy(rows.column(0), np.uint32)
         keys = [rows.column(1 + at) for at in self._key_at]
         groups = grouped(h, keys, order)
@@ -92,11 +92,11 @@ class GroupByOperator(Cumulative):
         return _batch(h, keys, columns, groups)
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Partials of several segments, one row per key."""
+        """Combines partials of several segments, one row per key."""
         return self.combine(*together(parts), None)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
-        """One result for each key of the delta."""
+        """Yields one result for each key of the delta."""
         for begin in range(0, delta.rows, STEP_KEYS):
             step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
             whole = self._with_state(old, step)
@@ -106,7 +106,7 @@ class GroupByOperator(Cumulative):
         return (delta,)
 
     def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
-        """The results of the keys of a delta, with all that the state has of them."""
+        """Returns the results for the keys of a delta, including their state."""
         keys = delta.payload.columns[: len(self._key_at)]
         parts = _Gathered(self.partials, delta.payload.columns[len(keys) :])
         for segment in old:
@@ -120,11 +120,11 @@ class GroupByOperator(Cumulative):
 
 
 class _Gathered:
-    """The partials of some keys, one row for each, and what is added to them from the state."""
+    """The partials of some keys, one row each, and the state added to them."""
 
     def __init__(self, partials: Sequence[Partial], columns: Sequence[pa.Array]) -> None:
         self._own = list(columns)
-        #: Totals are added to at once; of other partials everything is collected first.
+        #: Totals are added at once; other partials are collected first.
         self._totals: list[tuple[Total, int, NDArray[Any]]] = []
         self._others: list[tuple[Partial, int]] = []
         at = 0
@@ -151,7 +151,7 @@ class _Gathered:
             )
 
     def whole(self) -> dict[Partial, list[pa.Array]]:
-        """The columns of each partial, one row for each key."""
+        """Returns the columns of each partial, one row for each key."""
         found: dict[Partial, list[pa.Array]] = {
             total: [pa.array(sums)] for total, _, sums in self._totals
         }
@@ -177,7 +177,7 @@ def _batch(
     columns: Sequence[pa.Array],
     groups: Grouping,
 ) -> pa.RecordBatch:
-    """One row per group: its hash, its keys, and the given columns."""
+    """Builds one row per group: its hash, its keys, and the given columns."""
     if not groups.alone:
         first = groups.first
         at = pa.array(first)

@@ -1,11 +1,10 @@
-"""Partials: what is kept of values, so that sets of values can be put together.
+"""Partials: summaries of values that can be combined.
 
-A partial is a few columns, one row per key. It is made of rows (`of_rows`), and several rows of it
-become one (`combined`), in any order and in any grouping: that is what lets state be merged, spilled
-and moved as partials. Aggregates (operators/grouping/aggregates.py) say which partials they need, and
-share them.
+A partial is a few columns, one row per key. `of_rows` makes it from rows; `combined` merges several
+rows of it, in any order and grouping. So state can merge, spill and move as partials. Aggregates
+(operators/grouping/aggregates.py) say which partials they need, and share them.
 
-Columns have no NULL, except where a value that was chosen is kept as it was.
+Columns have no NULLs, except where a partial keeps a chosen value as it was.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _ALL_VALID = np.zeros(0, np.bool_)
 
 
 class Rows:
-    """Rows to be reduced: their columns, and the batch that each came with.
+    """Rows to reduce: their columns, and the batch of each.
 
-    With an order, they are these rows of the payload; only columns that are asked for are gathered.
+    With an order, they are these rows of the payload; only requested columns are gathered.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Rows:
         self._gathered: dict[int, pa.Array] = {}
 
     def column(self, at: int) -> pa.Array:
-        """One column."""
+        """Returns one column."""
         if self._order is None:
             return self._payload.column(at)
         if at not in self._gathered:
@@ -59,21 +58,21 @@ class Partial(Protocol):
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
+        """Its number of columns."""
         ...
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """The partial of each group of rows."""
+        """Returns the partial of each group of rows."""
         ...
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """The partial of each group of partials."""
+        """Returns the partial of each group of partials."""
         ...
 
 
 @runtime_checkable
 class Total(Partial, Protocol):
-    """A partial of one column of numbers that add up: rows of state are added where they lie."""
+    """A partial of one numeric column that adds up: state rows are added in place."""
 
     def add(
         self,
@@ -88,34 +87,34 @@ class Total(Partial, Protocol):
 
 @runtime_checkable
 class Sliding(Partial, Protocol):
-    """A partial that is made of sliding windows without going through all rows of each."""
+    """A partial for sliding windows that does not read all rows of each window."""
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
-        """The partial of the rows [begin, end) of each window; None: not of these values."""
+        """Returns the partial of rows [begin, end) of each window; None: not for these values."""
         ...
 
 
 def validity(column: pa.Array) -> NDArray[np.bool_]:
-    """Which values are not NULL; empty if all are."""
+    """Marks the values that are not NULL; empty if none is NULL."""
     return is_valid(column) if column.null_count else _ALL_VALID
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many values are not NULL; without a column, how many rows there are."""
+    """Counts values that are not NULL; without a column, counts rows."""
 
     column: int | None
     width = 1
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """Values by group."""
+        """Counts values by group."""
         valid = _ALL_VALID if self.column is None else validity(rows.column(self.column))
         if len(valid) == 0:
             return [pa.array(np.diff(groups.starts))]
         return [pa.array(reduce.count_valid(valid, groups.order, groups.starts))]
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
-        """Counts are whole numbers: differences of sums are exact."""
+        """Counts values by window: counts are integers, so differences of sums are exact."""
         valid = _ALL_VALID if self.column is None else validity(rows.column(self.column))
         if len(valid) == 0:
             return [pa.array(end - begin)]
@@ -123,7 +122,7 @@ class Count:
         return [pa.array(before[end] - before[begin])]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """Counts add up."""
+        """Adds counts."""
         counts = numbers(columns[0], np.int64)
         return [pa.array(reduce.sum_ints(counts, _ALL_VALID, groups.order, groups.starts)[0])]
 
@@ -134,25 +133,25 @@ class Count:
         column: pa.Array,
         rows: NDArray[np.int32],
     ) -> None:
-        """Counts add up."""
+        """Adds counts."""
         reduce.add_ints(totals, at, numbers(column, np.int64), rows)
 
 
 @dataclass(frozen=True)
 class IntSum:
-    """An exact sum of integers in 64 bits; what leaves them is refused, as Spark does by default."""
+    """An exact sum of integers in 64 bits; an overflow is an error, as in Spark by default."""
 
     column: int
     name: str
     width = 1
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """Sums by group, 0 where all values are NULL."""
+        """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         return self._summed(numbers(column, np.int64), validity(column), groups)
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
-        """Sums of windows, if none can leave 64 bits."""
+        """Sums by window, if no sum can overflow 64 bits."""
         values = numbers(rows.column(self.column), np.int64)
         largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
         if largest * int((end - begin).max(initial=0)) >= 1 << 63:
@@ -160,7 +159,7 @@ class IntSum:
         return [pa.array(sliding.slide_sum(values, begin, end, np.int64(0)))]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """Sums add up."""
+        """Adds sums."""
         return self._summed(numbers(columns[0], np.int64), _ALL_VALID, groups)
 
     def add(
@@ -170,7 +169,7 @@ class IntSum:
         column: pa.Array,
         rows: NDArray[np.int32],
     ) -> None:
-        """Sums add up."""
+        """Adds sums."""
         if reduce.add_ints(totals, at, numbers(column, np.int64), rows) >= 0:
             raise overflow(self.name, "bigint", "decimal(38,0) or double")
 
@@ -191,18 +190,18 @@ class FloatSum:
     width = 1
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """Sums by group, 0 where all values are NULL."""
+        """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         return [pa.array(reduce.sum_floats(values, validity(column), groups.order, groups.starts))]
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
-        """Sums of windows."""
+        """Sums by window."""
         values = numbers(rows.column(self.column), np.float64)
         return [pa.array(sliding.slide_sum(values, begin, end, 0.0))]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """Sums add up."""
+        """Adds sums."""
         values = numbers(columns[0], np.float64)
         return [pa.array(reduce.sum_floats(values, _ALL_VALID, groups.order, groups.starts))]
 
@@ -213,7 +212,7 @@ class FloatSum:
         column: pa.Array,
         rows: NDArray[np.int32],
     ) -> None:
-        """Sums add up."""
+        """Adds sums."""
         reduce.add_floats(totals, at, numbers(column, np.float64), rows)
 
 
@@ -227,12 +226,12 @@ class DecimalSum:
     width = 1
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """Sums by group, 0 where all values are NULL."""
+        """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         return self._summed(column, validity(column), groups)
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """Sums add up."""
+        """Adds sums."""
         return self._summed(columns[0], _ALL_VALID, groups)
 
     def _summed(
@@ -248,18 +247,18 @@ class DecimalSum:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The least or the largest value; NULL where there is none. NaN is above all numbers."""
+    """The least or the largest value; NULL if there is none. NaN is above all numbers."""
 
     column: int
     largest: bool
     width = 1
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """The extremes of groups of values."""
+        """Returns the extreme of each group of values."""
         return self.combined([rows.column(self.column)], groups)
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
-        """The extremes of windows."""
+        """Returns the extreme of each window."""
         column = rows.column(self.column)
         keys = sort_keys(column)
         keys = ~keys if self.largest else keys
@@ -267,7 +266,7 @@ class Extreme:
         return [column.take(pa.array(at, mask=at < 0))]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """The extreme of extremes."""
+        """Returns the extreme of extremes."""
         [column] = columns
         keys = sort_keys(column)
         keys = ~keys if self.largest else keys
@@ -280,13 +279,13 @@ class End:
     """The first or the last value, NULL or not, by (batch, order column, value)."""
 
     column: int
-    #: The column that orders the rows of a batch; without one, their values do.
+    #: The column that orders the rows of a batch; None: their values do.
     order: int | None
     last: bool
     width = 3
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """The first or last value of each group of rows."""
+        """Returns the first or last value of each group of rows."""
         values = rows.column(self.column)
         times = np.zeros(len(values), np.int64)
         if self.order is not None:
@@ -294,7 +293,7 @@ class End:
         return self.combined([values, pa.array(rows.batches), pa.array(times)], groups)
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """The first of the firsts, or the last of the lasts."""
+        """Returns the first of the firsts, or the last of the lasts."""
         keys = [numbers(column, np.int64) for column in columns[1:]] + [sort_keys(columns[0])]
         batch, time, value = (~one for one in keys) if self.last else keys
         at = reduce.first_of_three(batch, time, value, groups.order, groups.starts)
@@ -303,27 +302,27 @@ class End:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean, squared distances from the mean: sound where sums of squares cancel out."""
+    """Count, mean and squared distances from the mean: stable where sums of squares cancel out."""
 
     column: int
     width = 3
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """The moments of groups of values."""
+        """Returns the moments of groups of values."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         found = reduce.moments(values, validity(column), groups.order, groups.starts)
         return [pa.array(one) for one in found]
 
     def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
-        """The moments of windows."""
+        """Returns the moments of windows."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         found = sliding.slide_moments(values, validity(column), begin, end)
         return [pa.array(one) for one in found]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """The moments of unions."""
+        """Combines moments."""
         count = numbers(columns[0], np.int64)
         mean, m2 = (numbers(column, np.float64) for column in columns[1:])
         found = reduce.combine_moments(count, mean, m2, groups.order, groups.starts)
@@ -331,9 +330,9 @@ class Moments:
 
 
 def overflow(name: str, kind: str, other: str) -> QueryError:
-    """The error for a sum that does not fit its type."""
+    """Returns the error for a sum that overflows its type."""
     return QueryError(
-        f"the sum {name} does not fit {kind}",
-        detail="a group's values add up to more than the type of the result can hold",
-        hint=f"cast the column to {other} before it is summed",
+        f"the sum {name} does not fit into {kind}",
+        detail="the values of a group add up to more than the result type can hold",
+        hint=f"cast the column to {other} before the sum",
     )

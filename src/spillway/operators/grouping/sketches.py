@@ -1,4 +1,4 @@
-"""The partial of approximate quantiles."""
+"""The partial for approximate quantiles."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from spillway.operators.grouping.partials import Rows
 
 @dataclass(frozen=True)
 class Sketch:
-    """How many values there are, and a few of them that tell quantiles (kernels/sketch.py)."""
+    """The number of values, and a few of them that represent quantiles (kernels/sketch.py)."""
 
     column: int
     width = 3
 
     def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
-        """All values, sorted: pieces of a batch give the same sketch, however they were cut."""
+        """Sorts all values: pieces of a batch give the same sketch, however they were cut."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)[groups.order]
         sizes = np.diff(groups.starts)
@@ -44,7 +44,7 @@ class Sketch:
         ]
 
     def combined(self, columns: Sequence[pa.Array], groups: Grouping) -> list[pa.Array]:
-        """The sketches of unions."""
+        """Combines sketches."""
         counts, values, value_at, sizes, size_at = combine_sketches(
             *sketch_arrays(columns), groups.order, groups.starts
         )
@@ -61,7 +61,7 @@ _Array = NDArray[Any]
 def sketch_arrays(
     columns: Sequence[pa.Array],
 ) -> tuple[_Array, _Array, _Array, _Array, _Array]:
-    """The columns of sketches as the kernels take them."""
+    """Returns the columns of sketches as the kernels take them."""
     counts, values, sizes = columns
     return (
         numbers(counts, np.int64),

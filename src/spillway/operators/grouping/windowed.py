@@ -1,18 +1,18 @@
 """Windowed group-by: a statistic over the recent rows of each key (FLUX section 3).
 
-The rows of a key are in the order (batch, time, content), whatever order they come in
-(kernels/ordering.py). A row sees itself and, of the rows before it in that order,
+The rows of a key have the order (batch, time, content), whatever order they arrive in
+(kernels/ordering.py). A row sees itself and, of the earlier rows in that order,
 
     LastRows(k)   the last k - 1
-    Within        those with a time in (t - range, t], t being its own time
+    Within        those with a time in (t - range, t], where t is its own time
 
-and its statistic is over what it sees. In per-row mode every row gives one result, as in FLUX. In update
-mode a batch gives one result per key that it touched: that of the key's last row in the batch.
+and its statistic covers what it sees. In per-row mode every row gives one result, as in FLUX. In
+update mode a batch gives one result per key: that of the key's last row in the batch.
 
-State is rows, with the batch they came in. Rows that no later row can see go when runs are merged (last
+State is rows with their batch number. Rows that no later row can see go when runs merge (last
 rows), or when the watermark has passed them (range).
 
-Known limitation: all rows that one key has in state are held at a time when a row comes for it.
+Known limitation: when a row comes for a key, all stored rows of that key are in memory at once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
-#: Rows of new and old that are put in order together; a key with more is alone.
+#: Old and new rows that are ordered together; a key with more rows is ordered alone.
 BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
 class LastRows:
-    """The last rows of a key."""
+    """A window of the last rows of a key."""
 
     rows: int
     #: Position of the column that orders the rows of a batch; None: their content does.
@@ -54,11 +54,11 @@ class LastRows:
 
 @dataclass(frozen=True)
 class Within:
-    """The rows of a key in the range of time that the stream's columns name."""
+    """A window of a key's rows in a range of time, which the stream's columns name."""
 
 
 class WindowedOperator(Cumulative):
-    """Aggregates of one stream by key, over a window of each key's rows."""
+    """Aggregates one stream by key, over a window of each key's rows."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class WindowedOperator(Cumulative):
         per_row: bool,
         block_rows: int = 65_536,
     ) -> None:
-        """`emitted` are the columns that a result has of its row: names and positions."""
+        """`emitted` are the columns that a result takes from its row: names and positions."""
         self.stream = stream
         self.emitted = tuple(emitted)
         self.aggregates = tuple(aggregates)
@@ -78,25 +78,25 @@ class WindowedOperator(Cumulative):
         self.per_row = per_row
         self.block_rows = block_rows
         self._order = window.order if isinstance(window, LastRows) else stream.time
-        #: What decides between rows of one batch and time: everything but the keys.
+        #: Orders rows of one batch and time: all columns except the keys.
         self._content = [at for at in range(len(stream.lanes)) if at not in stream.keys]
 
     @property
     def untracked(self) -> str:
-        """The last rows of a key stay until others come."""
+        """Why there is no parallel track: the last rows stay until others come."""
         if isinstance(self.window, Within):
             return ""
-        return "the last rows of a key stay until others come, however long that is"
+        return "the last rows of a key stay until newer ones come, however long that takes"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """The columns of the stream, and the batch."""
+        """The layout: the columns of the stream, and the batch."""
         combine = self.combine if isinstance(self.window, LastRows) else None
         stream = self.stream
         return (StreamLayout(stream.name, stream.time, stream.window_us, combine),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The rows, with the batch they came in."""
+        """Returns the rows with their batch number."""
         [delta] = deltas
         if delta.rows == 0:
             return (delta,)
@@ -107,7 +107,7 @@ class WindowedOperator(Cumulative):
     def combine(
         self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
     ) -> pa.RecordBatch:
-        """The last rows of each key, and all that wait for their results."""
+        """Returns the last rows of each key, and all rows that wait for their results."""
         assert isinstance(self.window, LastRows)
         payload = rows.select(rows.schema.names[1:])
         groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload), order)
@@ -121,7 +121,7 @@ class WindowedOperator(Cumulative):
         return rows.take(pa.array(order))
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
-        """A result for each row of the delta, or for each of its keys."""
+        """Yields a result for each row of the delta, or for each of its keys."""
         if delta.rows == 0:
             return (delta,)
         groups = grouped(delta.h, self._keys(delta.payload))
@@ -135,13 +135,13 @@ class WindowedOperator(Cumulative):
         return (delta,)
 
     def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
-        """All rows: later ones see them."""
+        """Returns all rows: later ones see them."""
         return delta
 
     def _of_keys(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
     ) -> tuple[pa.RecordBatch, NDArray[np.uint32]]:
-        """The results of some keys of the delta, and the hash of each."""
+        """Returns the results of some keys of the delta, and the hash of each."""
         rows, number, new = self._gathered(old, delta, groups)
         ordered = self._in_order(rows, by_group(number, len(groups)))
         block = Rows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
@@ -156,9 +156,9 @@ class WindowedOperator(Cumulative):
     def _gathered(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
     ) -> tuple[pa.RecordBatch, Positions, NDArray[np.bool_]]:
-        """The rows of some keys; for each, the number of its key, and whether it is of the delta.
+        """Gathers the rows of some keys, with the key number, and whether it is from the delta.
 
-        Those of the delta come last, so that the rows of a key are nearly in order.
+        Rows of the delta come last, so the rows of a key are nearly in order.
         """
         first = pa.array(groups.first)
         keys = [key.take(first) for key in self._keys(delta.payload)]
@@ -175,10 +175,10 @@ class WindowedOperator(Cumulative):
         return whole, np.concatenate(number), new
 
     def _in_order(self, rows: pa.RecordBatch, groups: Grouping) -> Grouping:
-        """The rows of each key in an order in which windows are made of neighbours.
+        """Orders the rows of each key so that windows are contiguous.
 
-        For a range of time it goes by time first. That is the order of the rows as long as none is
-        overtaken by a row of a later batch; the windows of those are seen to apart.
+        For a range of time it orders by time first. That is the order of the rows, unless a row of
+        a later batch overtakes one; those windows are handled separately.
         """
         batches = numbers(rows.column(-1), np.int64)
         times = batches if self._order is None else sort_keys(rows.column(self._order))
@@ -190,7 +190,7 @@ class WindowedOperator(Cumulative):
     def _due(
         self, batches: NDArray[np.int32], new: NDArray[np.bool_], starts: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The rows that give a result: all new ones, or of each key the last of the newest batch."""
+        """Marks the rows that give a result: all new ones, or the last one of each key."""
         if self.per_row:
             return np.flatnonzero(new)
         newest = np.maximum.reduceat(batches, starts[:-1])
@@ -215,7 +215,7 @@ class WindowedOperator(Cumulative):
 
 
 def _blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[tuple[int, int]]:
-    """The keys of a delta in blocks, each with a bounded number of rows in delta and state."""
+    """Splits the keys of a delta into blocks with a bounded number of rows."""
     sizes = np.diff(groups.starts)
     h = delta.h[groups.first]
     for segment in old:

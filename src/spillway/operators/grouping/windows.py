@@ -1,8 +1,8 @@
-"""Aggregates of windows: each row of a group, or the last one, with the rows it sees.
+"""Aggregates of windows: for each row of a group, or its last one, over the rows it sees.
 
-The windows of a group slide over its rows, so most aggregates are made in two steps per window
-(kernels/sliding.py). Where there is no such way, as for a function of the user, the rows of windows are
-spelled out, a bounded number of them at a time.
+The windows of a group slide over its rows, so most aggregates take two steps per window
+(kernels/sliding.py). For the others, such as a user's function, the rows of the windows are written
+out, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from spillway.kernels.sliding import spelled_out
 from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.partials import Bounds, Partial, Rows, Sliding
 
-#: Rows of windows that are spelled out at a time; a larger window is alone.
+#: Rows of windows written out at a time; a larger window is alone.
 SPELLED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
 class PythonAggregate:
-    """A function of the user as an aggregate of windows.
+    """A user's function as an aggregate of windows.
 
-    The function is given columns by name, as Arrow arrays, and the offsets of windows in them: window
-    w is the rows from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window, as anything
-    that Arrow makes an array of.
+    The function gets columns by name, as Arrow arrays, and the offsets of the windows: window w has
+    the rows from `offsets[w]` up to `offsets[w + 1]`. It returns one value per window, in any form
+    that Arrow can convert to an array.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PythonAggregate:
     result_type: pa.DataType
 
     def of_rows(self, rows: Rows, windows: Grouping) -> pa.Array:
-        """The value of each window."""
+        """Returns the value of each window."""
         order = pa.array(windows.order)
         given = {name: rows.column(at).take(order) for name, at in self.columns}
         values = self.function(given, windows.starts)
@@ -50,32 +50,32 @@ class PythonAggregate:
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as problem:
             raise self._wrong(str(problem)) from problem
         if len(found) != len(windows):
-            raise self._wrong(f"{len(windows)} windows were given, {len(found)} values came back")
+            raise self._wrong(f"it got {len(windows)} windows and returned {len(found)} values")
         return found
 
     def _wrong(self, detail: str) -> QueryError:
         return QueryError(
             f"the function of aggregate {self.name} did not return one {self.result_type} per window",
             detail=detail,
-            hint="return one value for each window offsets[w]:offsets[w + 1], in their order",
+            hint="return one value for each window offsets[w]:offsets[w + 1], in the same order",
         )
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows over rows in order: window w ends with row `end[w] - 1`, which it is the window of."""
+    """Windows over ordered rows: window w belongs to its last row, `end[w] - 1`."""
 
     begin: Bounds
     end: Bounds
-    #: Windows with rows that came later than their last, which these must not see.
+    #: Windows that contain rows which came after their last row, and must not see them.
     tangled: NDArray[np.bool_]
 
     def take(self, chosen: NDArray[np.bool_]) -> Windows:
-        """Some of the windows."""
+        """Selects some of the windows."""
         return Windows(self.begin[chosen], self.end[chosen], self.tangled[chosen])
 
     def blocks(self) -> Iterator[slice]:
-        """The windows in blocks whose rows are few enough to be spelled out."""
+        """Yields the windows in blocks with few enough rows to write out."""
         sizes = np.cumsum(self.end - self.begin)
         at, done = 0, 0
         while at < len(sizes):
@@ -91,7 +91,7 @@ AnyAggregate = Aggregate | PythonAggregate
 def over_windows(
     aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows
 ) -> list[pa.Array]:
-    """One column per aggregate, one row per window."""
+    """Returns one column per aggregate, one row per window."""
     if not windows.tangled.any():
         return _of_plain(aggregates, rows, windows)
     plain = ~windows.tangled
@@ -122,7 +122,7 @@ def _spelled(
     windows: Windows,
     known: Mapping[Partial, list[pa.Array]] | None = None,
 ) -> list[pa.Array]:
-    """The aggregates, with the rows of windows spelled out where partials are not known."""
+    """Computes the aggregates; writes out the rows of windows where partials are unknown."""
     known = known or {}
     ready: dict[int, pa.Array] = {}
     for at, one in enumerate(aggregates):

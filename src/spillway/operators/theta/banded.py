@@ -1,10 +1,9 @@
-"""Rows of a run that a band leaves (plan/sql/bands.py), found in the order of a column.
+"""Finds the rows of a run inside a band (plan/sql/bands.py), by the order of a column.
 
-The order of a run's rows is made in the process that has the run open, at twelve bytes a row and column.
-`Orders` keeps them as long as the run is open, up to `ORDER_BYTES` in a process, in whatever tier it is;
-of runs that have no room there, an order is made again for every visit. Orders that are there stay:
-a batch visits all runs in turn, so if new ones took the place of those that were used longest ago, no
-order would be there when its run's turn comes.
+The process that has the run open sorts its rows, at twelve bytes per row and column. `Orders` keeps
+the orders while the run is open, up to `ORDER_BYTES` per process, whatever the tier. For runs that
+do not fit, each visit sorts again. Orders in the cache stay. A batch visits all runs in turn, so if
+new orders replaced the least recently used, no order would be there when its run's turn comes.
 """
 
 from __future__ import annotations
@@ -24,34 +23,34 @@ from spillway.plan.sql.bands import Band
 from spillway.plan.sql.linear import Span
 from spillway.state.runs.run import RunData
 
-#: Orders that a process keeps: those of five million rows, which takes half a second to sort.
+#: Bytes of orders that a process keeps: five million rows, which take half a second to sort.
 ORDER_BYTES = 64 << 20
 
 Positions = NDArray[np.int64]
-#: Beginnings and ends of ranges of an order.
+#: Begins and ends of ranges of an order.
 Ends = tuple[Positions, Positions]
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """The rows of a column in the order of their numbers, in which they are found fastest."""
+    """The rows of a column, sorted by value for fast search."""
 
     kind: pa.DataType
-    #: The rows that are not NULL, those of NaN last.
+    #: The rows that are not NULL; rows with NaN come last.
     which: NDArray[np.int32]
-    #: Numbers, ascending; none is NaN.
+    #: Numbers, ascending, without NaN.
     numbers: NDArray[np.float64]
-    #: The least and the largest that is finite.
+    #: The least and the largest finite number.
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """What it takes: a position and a number for each row, NaN or not."""
+        """Its bytes: a position and a number for each row, including NaN."""
         return 12 * len(self.which)
 
 
 def ordered(column: pa.Array) -> Ordered | None:
-    """A column in its order; None if it is neither of numbers nor of times."""
+    """Sorts a column; returns None unless it holds numbers or times."""
     kind = column.type
     if not _is_number(kind):
         return None
@@ -71,21 +70,21 @@ def ordered(column: pa.Array) -> Ordered | None:
 
 
 class Orders:
-    """The orders of columns of open runs, up to a budget and one more; each goes with its run."""
+    """The orders of columns of open runs, up to a budget plus one; each goes with its run."""
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self._kept: WeakKeyDictionary[RunData, dict[int, Ordered]] = WeakKeyDictionary()
-        #: Where the one is that has no room; several bands of a predicate may ask for it.
+        #: The one order beyond the budget; several bands of a predicate may ask for it.
         self._spare: tuple[dict[int, Ordered], int] = ({}, 0)
 
     @property
     def size_bytes(self) -> int:
-        """What is kept."""
+        """The bytes kept."""
         return sum(one.size_bytes for some in self._kept.values() for one in some.values())
 
     def of(self, data: RunData, at: int) -> Ordered | None:
-        """The order of a column of a run; None if it is neither of numbers nor of times."""
+        """Returns the order of a column of a run; None unless it holds numbers or times."""
         mine = self._kept.setdefault(data, {})
         if at not in mine:
             if (found := ordered(data.payload.column(at))) is None:
@@ -97,28 +96,28 @@ class Orders:
         return mine[at]
 
 
-#: Those of this process, which works for one slot at a time.
+#: The orders of this process, which works for one slot at a time.
 ORDERS = Orders(ORDER_BYTES)
 
 
 @dataclass(frozen=True)
 class InBand:
-    """For each of some rows, rows of a run in the band: ranges of their order."""
+    """For each probing row, the rows of a run in the band: ranges of their order."""
 
     which: NDArray[np.int32]
     order: NDArray[np.int32]
     #: The rows that may be in the band: begin and end.
     wide: Ends
-    #: Those among them that are, whatever rounding does.
+    #: Those that certainly are, whatever rounding does.
     sure: Ends
-    #: Where the rows begin in the order that have NaN, and may be in the band, too.
+    #: Where rows with NaN begin in the order; they may be in the band, too.
     unordered: int
 
 
 def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
-    """For each row of a column, the rows of a run whose values at `at` are in the band.
+    """Returns, for each row of a column, the rows of a run with values at `at` in the band.
 
-    None where these are no numbers, or so large that the condition may fail on them.
+    Returns None if these are not numbers, or so large that the condition may fail on them.
     """
     theirs = ORDERS.of(data, at)
     if theirs is None or band.overflows(mine.span, theirs.span):
@@ -127,7 +126,7 @@ def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
     ends = band.ranges(mine.numbers, single=any(map(pa.types.is_float32, kinds)))
     wide = _between(theirs.numbers, *ends[0])
     sure = narrowed(theirs.numbers, *wide, *ends[1])
-    # For NaN all may be in the band, and none is sure to be.
+    # With NaN, all rows may be in the band, and none certainly is.
     more, all_of = len(mine.which) - len(mine.numbers), len(theirs.numbers)
     last = 0 if band.ordered else all_of
     wide, sure = _and_more(wide, more, last), _and_more(sure, more, 0)
@@ -136,7 +135,7 @@ def in_band(data: RunData, at: int, mine: Ordered, band: Band) -> InBand | None:
 
 
 def in_all(found: Sequence[InBand], count: int) -> InBand:
-    """For each of `count` rows, those in all of some bands in the same order."""
+    """Returns, for each of `count` rows, the rows in all bands of the same order."""
     if len(found) == 1:
         return found[0]
     which = reduce(np.intersect1d, [one.which for one in found]).astype(np.int32)
@@ -148,7 +147,7 @@ def in_all(found: Sequence[InBand], count: int) -> InBand:
 def _shared(
     ranges: Sequence[tuple[NDArray[np.int32], Ends]], which: NDArray[np.int32], count: int
 ) -> Ends:
-    """What ranges of the same rows have in common."""
+    """Intersects ranges of the same rows."""
     begin = np.zeros(len(which), np.int64)
     end = np.full(len(which), np.iinfo(np.int64).max)
     place = np.zeros(count, np.int64)

@@ -1,15 +1,14 @@
-"""Partial combinations of a time-sliced join: rows of some of its streams that fit together so far.
+"""Partial combinations of a time-sliced join: rows of some streams that match so far.
 
 They travel from slot to slot between visits (slot/visits.py), as rows of one schema:
 
     _slot int, _source tinyint, _manifest string, then one struct per stream
 
-A struct is NULL where the stream is not in the combination yet. `_source` is the stream whose new row
-the combination began with. `_slot` is where a row goes; NULL is to every slot that has slices to be
-probed.
+A struct is NULL while its stream is not in the combination. `_source` is the stream whose new row
+began the combination. `_slot` is the destination; NULL means every slot with slices to probe.
 
-A row with a `_manifest` is not a combination: the slot sends it to itself, and reads in the next
-visit what it stored in the first.
+A row with a `_manifest` is not a combination: the slot sends it to itself, and in the next visit
+reads what it stored in the first.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ _BEFORE = 3
 
 @dataclass(frozen=True)
 class Combinations:
-    """Rows of the same streams, begun by the same one."""
+    """Rows of the same streams, begun by the same stream."""
 
     source: int
     count: int
-    #: For each stream that is in, its columns.
+    #: For each joined stream, its columns.
     columns: Mapping[int, Sequence[pa.Array]]
     #: The largest time so far, and the least t_i + W_i.
     latest: NDArray[np.int64]
     deadline: NDArray[np.int64]
 
     def slice(self, begin: int, count: int) -> Combinations:
-        """Some of them."""
+        """Returns some of them."""
         columns = {
             stream: [column.slice(begin, count) for column in mine]
             for stream, mine in self.columns.items()
@@ -53,7 +52,7 @@ class Combinations:
 
     @property
     def row_bytes(self) -> int:
-        """About how much one of them takes."""
+        """Estimates the bytes of one combination."""
         sizes = (column.nbytes for mine in self.columns.values() for column in mine)
         return int(sum(sizes)) // max(self.count, 1)
 
@@ -61,7 +60,7 @@ class Combinations:
 def combinations(
     source: int, columns: Mapping[int, Sequence[pa.Array]], streams: Sequence[StreamColumns]
 ) -> Combinations:
-    """Combinations of given columns, with what their times say."""
+    """Builds combinations from columns, with their times."""
     latest = deadline = None
     for stream, mine in columns.items():
         at, window = streams[stream].time, streams[stream].window_us
@@ -77,19 +76,19 @@ def combinations(
 
 
 def of_rows(source: int, rows: RunData, streams: Sequence[StreamColumns]) -> Combinations:
-    """New rows of one stream, as combinations of one."""
+    """Returns new rows of one stream as combinations of one."""
     columns = rows.payload.columns[: len(streams[source].visible)]
     return combinations(source, {source: columns}, streams)
 
 
 def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterator[Combinations]:
-    """Rows as they travel, by the stream that began them; the one that names a manifest left out."""
+    """Reads travelling rows, by the stream that began them; skips the row that names a manifest."""
     sources = as_numpy(batch.column(1), np.int8)
     for source in np.unique(sources).tolist():
         if source < 0:
             continue
         mine = batch if (sources == source).all() else batch.filter(pa.array(sources == source))
-        # All that one stream began and that are in one visit have rows of the same streams.
+        # In one visit, all combinations that one stream began have rows of the same streams.
         columns = {
             at: mine.column(_BEFORE + at).flatten()
             for at in range(len(streams))
@@ -99,7 +98,7 @@ def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterato
 
 
 def schema(streams: Sequence[StreamColumns], types: Sequence[Sequence[pa.DataType]]) -> pa.Schema:
-    """The schema of rows that travel between visits."""
+    """Returns the schema of rows that travel between visits."""
     fields = [(SLOT, pa.int32()), (SOURCE, pa.int8()), (MANIFEST, pa.string())]
     return pa.schema(
         [*fields, *((s.name, _struct(s, t)) for s, t in zip(streams, types, strict=True))]
@@ -113,7 +112,7 @@ def travelling(
     streams: Sequence[StreamColumns],
     types: Sequence[Sequence[pa.DataType]],
 ) -> pa.RecordBatch:
-    """Combinations that are not complete, as they go to all slots."""
+    """Returns incomplete combinations as rows that travel to all slots."""
     kinds = schema(streams, types)
     arrays = [
         pa.nulls(count, pa.int32()),
@@ -133,7 +132,7 @@ def travelling(
 def complete(
     columns: Mapping[int, Sequence[pa.Array]], streams: Sequence[StreamColumns]
 ) -> pa.RecordBatch:
-    """Complete combinations as results: one struct per stream."""
+    """Returns complete combinations as results: one struct per stream."""
     arrays = [stream.struct(columns[at]) for at, stream in enumerate(streams)]
     return pa.RecordBatch.from_arrays(arrays, names=[stream.name for stream in streams])
 
@@ -144,7 +143,7 @@ def control_row(
     streams: Sequence[StreamColumns],
     types: Sequence[Sequence[pa.DataType]],
 ) -> pa.RecordBatch:
-    """What a slot tells itself of the first visit."""
+    """Builds the row by which a slot sends itself the name of its manifest."""
     kinds = schema(streams, types)
     arrays = [pa.array([slot], pa.int32()), pa.array([-1], pa.int8()), pa.array([manifest])]
     arrays += [pa.nulls(1, one.type) for one in list(kinds)[_BEFORE:]]
@@ -152,7 +151,7 @@ def control_row(
 
 
 def manifest_in(batch: pa.RecordBatch) -> str | None:
-    """The manifest that a batch names, if it does."""
+    """Returns the manifest that a batch names, if any."""
     names = batch.column(2)
     if names.null_count == len(names):
         return None

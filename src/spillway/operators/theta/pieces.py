@@ -1,8 +1,8 @@
 """Pieces of a run: what moves, spills and the choice of copies leave of it for a visit.
 
-A run that was cut is still one sorted order, of places and of every column. So candidates are looked
-for in the run once, however many pieces there are of it: in the order of a column the rows between
-pieces are passed over, and ranges of places are cut to the pieces.
+A run with parts cut out is still sorted, by place and by every column. So a visit searches the run
+once, however many pieces it has. In the order of a column it skips rows between pieces; ranges of
+places it cuts to the pieces.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pieces:
-    """Ranges of rows of one run that are looked into, ascending; no row is in two of them."""
+    """Ranges of rows of one run to search, ascending and disjoint."""
 
     data: RunData
     begins: Positions
     ends: Positions
-    #: About how much one row takes.
+    #: Estimated bytes of one row.
     row_bytes: int
 
     @property
     def rows(self) -> int:
-        """The rows of all pieces."""
+        """The number of rows of all pieces."""
         return int((self.ends - self.begins).sum())
 
     @property
     def whole(self) -> bool:
-        """Whether no row of the run is left out."""
+        """Whether the pieces cover the whole run."""
         return self.rows == self.data.rows
 
     def within(self, start: Positions, end: Positions) -> int:
-        """How many rows some ranges of the run have in the pieces.
+        """Counts the rows of some ranges that are in the pieces.
 
         Example:
             >>> ends = np.array([2, 6]), np.array([4, 9])
@@ -53,7 +53,7 @@ class Pieces:
         return int((self._before(end) - self._before(start)).sum())
 
     def by_plane(self, slicing: Slicing) -> Iterator[tuple[int, Pieces]]:
-        """The pieces of each plane of a slicing; none is in two."""
+        """Splits the pieces by plane of a slicing."""
         planes = group_of(self.data.h[self.begins], slicing.groups) // slicing.slices
         for plane in np.unique(planes).tolist():
             mine = planes == plane
@@ -61,18 +61,18 @@ class Pieces:
 
     @cached_property
     def _held(self) -> Positions:
-        """The rows in all pieces before each, and in all of them."""
+        """The rows in all pieces before each, and the total."""
         return np.concatenate([[0], np.cumsum(self.ends - self.begins)])
 
     def _before(self, rows: Positions) -> Positions:
-        """The rows of pieces that are before given rows."""
+        """Counts the rows of pieces before given rows."""
         at = np.searchsorted(self.begins, rows, side="right")
         beyond = np.maximum(self.ends[at - 1] - rows, 0)
         return np.where(at > 0, self._held[at] - beyond, 0)
 
 
 def pieces_of(segments: Sequence[Segment]) -> list[Pieces]:
-    """Segments by the run they are of."""
+    """Groups segments by their run."""
     by_run: dict[int, list[Segment]] = {}
     for segment in segments:
         by_run.setdefault(id(segment.data), []).append(segment)
@@ -88,7 +88,7 @@ def pieces_of(segments: Sequence[Segment]) -> list[Pieces]:
 
 @dataclass(frozen=True)
 class Placed:
-    """Ranges of rows by their places in one plane: which row looks there, from where to where."""
+    """Row ranges by place in one plane: which row searches there, from where to where."""
 
     pieces: Pieces
     which: Positions
@@ -97,23 +97,23 @@ class Placed:
 
     @property
     def pairs(self) -> int:
-        """How many rows they have in the pieces."""
+        """Counts their rows in the pieces."""
         return self.pieces.within(self.start, self.end)
 
     def cut(self) -> Iterator[tuple[Positions, Positions, Positions]]:
-        """For each piece what is in it: which, start and count, some of them zero or below."""
+        """Yields the ranges of each piece: which, start and count; counts may be zero or below."""
         for begin, end in zip(self.pieces.begins, self.pieces.ends, strict=True):
             start = np.maximum(self.start, begin)
             yield self.which, start, np.minimum(self.end, end) - start
 
 
 def placed(pieces: Pieces, ranges: PlaceRanges, some: NDArray[np.bool_]) -> Placed:
-    """The rows in ranges of places of a plane, where these are not empty."""
+    """Finds the rows in ranges of places of a plane, for ranges that are not empty."""
     h = pieces.data.h
     start = np.searchsorted(h, ranges.first.astype(np.uint32), side="left")
     end = np.searchsorted(h, ranges.last.astype(np.uint32), side="right")
     start[ranges.everywhere], end[ranges.everywhere] = 0, len(h)
-    # Round the end: from the beginning to `end`, and from `start` on.
+    # The range wraps around: from the beginning to `end`, and from `start` on.
     split = np.flatnonzero((ranges.first > ranges.last) & ~ranges.everywhere)
     which = np.concatenate([np.arange(len(start)), split])
     start, end = np.concatenate([start, start[split]]), np.concatenate([end, end[split]])

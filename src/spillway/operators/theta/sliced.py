@@ -1,25 +1,23 @@
 """The time-sliced join (PSP): any number of streams, any predicate, within windows.
 
-There is no key, so nothing says where partners are but their times. The state of every stream is cut
-into slices of time, each in one slot (routing/slices.py), and every new row visits every slot. With
-S_j the rows of stream j before the batch and D_j its new rows, a new row of stream i meets
+There is no key, so only time tells where partners are. The state of every stream is cut into slices
+of time, each in one slot (routing/slices.py), and every new row visits every slot. With S_j the
+rows of stream j before the batch and D_j its new rows, a new row of stream i meets
 
     S_j + D_j for every j < i    and    S_j for every j > i
 
-which is Equation 1 of DCAPE-TR: every combination has exactly one last stream whose row is new. A row
-is stored once, together with the number of its batch: that tells D from S, wherever rows have been
-merged, spilled or moved to since.
+This is Equation 1 of DCAPE-TR: every combination has exactly one last stream with a new row. The
+state stores a row once, with its batch number, which tells D from S even after merges, spills and
+moves.
 
-PSP-I marks the start and end of the states for each row on the ring (4.4), since rows that came after it
-change them while it is on its way. Here a batch is stored whole before any of its rows looks for
-partners, what leaves the state is behind the windows of all rows that are not late, and the formula says
-which of two new rows meets the other. So no marks are needed, and any number of rows may visit at a
-time: `interleave` bounds what is held of their candidates, and not what is found.
+PSP-I marks the start and end of the states for each row on the ring (4.4), because later rows
+change them. Here a slot stores a whole batch before its rows look for partners, and expired rows
+are outside the windows of all rows that are not late. So no marks are needed, and any number of
+rows may visit at once: `interleave` limits the candidates in memory, not the results.
 
-This is what a slot stores, as an `Operator` that is neither additive nor cumulative: rows are only
-stored. What rows do when they visit is a step (operators/theta/visit.py), and a step follows another in
-the next visit (slot/visits.py). Since visitors look into all that a slot names, on disk too, no result
-is ever missing, and cleanup has nothing to make.
+This `Operator` is neither additive nor cumulative: it only stores rows. A visit is a step
+(operators/theta/visit.py), and the next visit makes the next step (slot/visits.py). Visitors search
+everything in a slot, including disk. So no result is ever missing, and cleanup has nothing to do.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
-#: Combinations that are on a visit at a time.
+#: Combinations that visit at a time.
 VISITING_ROWS = 65_536
 
 
@@ -55,22 +53,22 @@ VISITING_ROWS = 65_536
 class Probing:
     """How the new rows of one batch look for partners: the same for all its slots and visits."""
 
-    #: For each stream that begins, the others in the order in which they are visited.
+    #: For each starting stream, the order in which it visits the others.
     orders: tuple[tuple[int, ...], ...]
-    #: For each stream that begins, the groups that are looked into, where slices are stored more than
-    #: once, and the slots that have them (policies/ring/covering.py); None: all.
+    #: For each starting stream, the groups to search when slices have copies, and the slots that
+    #: have them (policies/ring/covering.py); None: all.
     chosen: tuple[tuple[int, ...], ...] | None = None
     visits: tuple[tuple[int, ...], ...] | None = None
-    #: What all slots have counted of predicates in all visits; a manifest knows of the first alone.
+    #: Predicate counts of all slots in all visits; a manifest knows only those of the first.
     measured: Counts = field(default_factory=dict)
 
     @property
     def visit_count(self) -> int:
-        """How many times slots are visited in a batch."""
+        """The number of visits to each slot in a batch."""
         return len(self.orders) - 1
 
     def sources_at(self, slot: int) -> tuple[int, ...]:
-        """The streams whose rows look for partners in a slot."""
+        """Returns the streams whose rows look for partners in a slot."""
         if self.visits is None:
             return tuple(range(len(self.orders)))
         return tuple(at for at, slots in enumerate(self.visits) if slot in slots)
@@ -92,8 +90,10 @@ class SlicedJoin:
         for stream in streams:
             if stream.window_us is None:
                 raise PlanError(
-                    f"stream {stream.name} has no window, and a join without equal keys needs one",
-                    detail="every row would have to be compared with all rows of all time",
+                    f"stream {stream.name} has no window, but a join without equal keys needs one",
+                    detail=(
+                        "without a window, every row must be compared with all rows that ever came"
+                    ),
                     hint='add .within("10 minutes", time="..."), or .on(...) for equal keys',
                 )
         self.streams = tuple(streams)
@@ -101,12 +101,12 @@ class SlicedJoin:
         self.predicates = with_implied(predicates)
         self.slicing = slicing
         self.interleave = interleave
-        #: Pairs made at a time: what is held and what is added are at most a block together.
+        #: Pairs made at a time: held and added pairs together are at most one block.
         self.pair_rows = max(1, block_rows // 2)
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """Rows are stored as they come, with the number of their batch after them."""
+        """The layouts: rows as they come, followed by their batch number."""
         return tuple(
             StreamLayout(
                 s.name, s.time, s.window_us, over=partial(self.slicing.over, at), visited=True
@@ -115,12 +115,12 @@ class SlicedJoin:
         )
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """The rows with the number of their batch."""
+        """Returns the rows with their batch number."""
         return tuple(delta if delta.rows == 0 else _marked(delta, batch) for delta in deltas)
 
     @property
     def untracked(self) -> str:
-        """Rows find a slice where it is while it moves, so there is nothing to wait for."""
+        """Why there is no parallel track: rows find a slice even while it moves."""
         return "rows visit all slots, and find a slice wherever it is"
 
     def step(
@@ -130,7 +130,7 @@ class SlicedJoin:
         probing: Probing,
         stats: OperatorStats,
     ) -> Iterator[pa.RecordBatch]:
-        """Combinations visit the next stream: yields those that found partners, as they go on."""
+        """Lets combinations visit the next stream; yields those that found partners."""
         done = len(left.columns)
         target = probing.orders[left.source][done - 1]
         chosen = None if probing.chosen is None else probing.chosen[left.source]
@@ -153,9 +153,10 @@ class SlicedJoin:
                     yield self._sent(left.source, columns, wanted)
 
     def _going_on(self, there: Sequence[str], last: bool) -> list[list[int]]:
-        """For each stream the columns that are still needed when some streams are in a combination.
+        """Returns, for each stream, the columns needed after some streams have joined.
 
-        Those are what results have, times, and what predicates read that a later stream completes.
+        These are the columns in results, times, and columns of predicates that a later stream
+        completes.
         """
         if last:
             return [list(stream.shown) for stream in self.streams]
@@ -173,7 +174,7 @@ class SlicedJoin:
         columns: Mapping[int, Sequence[pa.Array]],
         wanted: Sequence[Sequence[int]],
     ) -> pa.RecordBatch:
-        """Combinations that go on, with NULL for the columns that nothing reads any more."""
+        """Returns combinations that go on, with NULL for columns that nothing reads later."""
         count = len(next(iter(columns.values()))[0])
         whole = {}
         for at, some in columns.items():
@@ -187,10 +188,10 @@ class SlicedJoin:
     def _looked_into(
         self, segments: Sequence[Segment], chosen: tuple[int, ...] | None
     ) -> Iterator[Segment]:
-        """What of some segments is probed: those of one plane at a time, and chosen groups alone.
+        """Selects the segments to probe: one plane at a time, and only chosen groups.
 
-        Groups that are neighbours in a run, because it has no row of those between them, are probed
-        together: every part is searched for bands of the whole run.
+        Groups that are neighbours in a run, with no row between them, are probed together: each
+        part searches the bands of the whole run.
         """
         if chosen is None:
             yield from segments
@@ -218,7 +219,7 @@ class SlicedJoin:
 
 
 def _runs_of(chosen: Sequence[int], slices: int) -> list[tuple[int, int]]:
-    """Neighbouring groups of one plane, as first and last."""
+    """Returns neighbouring groups of one plane, as first and last."""
     found: list[tuple[int, int]] = []
     for group in sorted(chosen):
         if found and found[-1][1] == group - 1 and group % slices:

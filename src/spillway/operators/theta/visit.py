@@ -1,16 +1,16 @@
-"""One step of a time-sliced join: partial combinations look for partners in the slices of one stream.
+"""One step of a time-sliced join: combinations look for partners in the slices of one stream.
 
-Partners of a combination are rows whose time is in a range (PSP section 2): with T the largest time so
-far and E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are
-sorted by place in time (routing/slices.py), so candidates are ranges of rows, found by binary search.
-Where a predicate has bands (plan/sql/bands.py) and fewer rows are in them, candidates are ranges in the
-order of a column instead, which is made once for each run: those that are in all bands of the column.
-A run is searched once, however many pieces of it are looked into (operators/theta/pieces.py).
+Partners of a combination have times in a range (PSP section 2). With T the largest time so far and
+E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are sorted
+by place in time (routing/slices.py), so candidates are ranges of rows. If the bands of a predicate
+(plan/sql/bands.py) hold fewer rows, candidates are ranges in the order of a column instead, which
+is made once per run. A visit searches a run once, however many pieces it has
+(operators/theta/pieces.py).
 
-Candidates become pairs, a bounded number at a time, of which those out of time are left out, if their
-ranges were wide; then come the predicates that the stream completes, the cheapest first. One that a
-band has answered is not evaluated again, but at the ends of the band. Rows are carried as positions,
-and those columns that go on are gathered when they have passed.
+Candidates become pairs, a bounded number at a time. The step drops pairs out of time, then applies
+the predicates that the stream completes, the cheapest first. It skips a predicate that a band has
+answered, except at the ends of the band. Rows travel as positions; the step gathers columns only of
+pairs that pass.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from spillway.routing.slices import Slicing
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
-#: Numpy takes rows fastest by 64 bit positions.
+#: NumPy takes rows fastest with 64-bit positions.
 Positions = NDArray[np.int64]
-#: Candidates in a run up to which no better way to find fewer is looked for.
+#: Candidates in a run up to which the step does not try to find fewer.
 FEW_PAIRS = 256
-#: What is not looked at.
+#: Marks what is not examined.
 _NOTHING = np.empty(0, np.int32)
 _NO_ROWS = np.empty(0, np.int64)
 
@@ -58,7 +58,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Ranges of rows, or of an order of rows: which combination, first, how many."""
+    """Ranges of rows, or of an order of rows: which combination, first, count."""
 
     which: Positions
     start: Positions
@@ -74,15 +74,15 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _ByTime:
-    """Candidates in the pieces of a run by their places, a part for each plane."""
+    """Candidates in the pieces of a run by place, one part for each plane."""
 
     parts: Sequence[Placed]
     pairs: int
-    #: Whether some may be out of their times.
+    #: Whether some may be outside their time range.
     wide: bool
 
     def candidates(self) -> Iterator[_Candidates]:
-        """Those of each piece; they are many, as all that visit look into every piece."""
+        """Yields the candidates of each piece; there are many, as all visitors search every piece."""
         for part in self.parts:
             for which, start, count in part.cut():
                 yield _some(which, start, count)
@@ -90,7 +90,7 @@ class _ByTime:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What is looked at of candidates, each empty where it need not be."""
+    """What to check of candidates; an empty array means no check."""
 
     begins: Positions
     ends: Positions
@@ -102,20 +102,20 @@ class _Limits:
 
 @dataclass(frozen=True)
 class Step:
-    """What combinations look into, and for what: the same for all that visit a stream in a slot."""
+    """What combinations look for: the same for all that visit a stream in a slot."""
 
     streams: Sequence[StreamColumns]
     slicing: Slicing
     #: In the order of their use.
     predicates: Sequence[Predicate]
-    #: The stream that is visited, and its rows.
+    #: The visited stream, and its rows.
     target: int
     segments: Sequence[Segment]
-    #: Pairs that are made at a time.
+    #: Pairs made at a time.
     pair_rows: int
     #: For each stream, the columns that go on.
     wanted: Sequence[Sequence[int]]
-    #: Rows of this batch and later ones are left out; None: all rows count.
+    #: Skips rows of this batch and later; None: all rows count.
     before: int | None = None
 
 
@@ -132,16 +132,16 @@ class Visit:
         self._stats = stats
         self._pair_rows = step.pair_rows
         self._wanted = step.wanted
-        #: Columns of the combinations by which partners are found in bands.
+        #: Columns of the combinations that search bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
         self._before = step.before
         window = step.streams[step.target].window_us
         assert window is not None
-        #: The times between which partners are, both included.
+        #: The times between which partners are, both inclusive.
         self._first, self._last = left.latest - window + 1, left.deadline - 1
 
     def blocks(self) -> Iterator[dict[int, list[pa.Array]]]:
-        """The columns of the combinations that found partners, a bounded number at a time."""
+        """Yields the columns of combinations that found partners, a bounded number at a time."""
         if not self._left.count or not self._runs:
             return
         matched = 0
@@ -168,7 +168,7 @@ class Visit:
             return
         by_time = self._by_time(pieces)
         banded = self._fewest(data, by_time.pairs)
-        # Where all rows are in all ranges of time, those in a band are, too.
+        # If all rows are in all time ranges, those in a band are, too.
         whole = by_time.pairs == self._left.count * pieces.rows
         timed = by_time.wide or (banded is not None and not whole)
         cut = banded is not None and not pieces.whole
@@ -185,7 +185,7 @@ class Visit:
     def _among(
         self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
     ) -> Iterator[Found]:
-        """What candidates of a run become."""
+        """Turns candidates of a run into matches."""
         ranges = (some.which, some.start, some.count)
         wanted = (
             some.order, limits.begins, limits.ends, limits.times, self._first, self._last,
@@ -203,19 +203,19 @@ class Visit:
                 yield Found(left, number, right)
 
     def _unsure(self, data: RunData) -> bool | None:
-        """Whether some rows are to be left out; None: all are."""
+        """Whether some rows must be left out by their batch; None: all of them."""
         if self._before is None:
             return False
         marks = _marks(data, self._streams[self._target])
         least, most = data.derived("marks", lambda: (int(marks.min()), int(marks.max())))
         return None if least >= self._before else most >= self._before
 
-    # Where candidates are
+    # Candidates
 
     def _by_time(self, pieces: Pieces) -> _ByTime:
-        """Candidates by their place."""
+        """Returns candidates by place."""
         slicing = self._slicing
-        # Of times that no row has, nothing needs to be looked for.
+        # Skip times that no row has.
         least, most = pieces.data.time_span
         first, last = np.maximum(self._first, least), np.minimum(self._last, most)
         parts = [
@@ -226,7 +226,7 @@ class Visit:
         return _ByTime(parts, sum(part.pairs for part in parts), wide)
 
     def _fewest(self, data: RunData, least: int) -> Sequence[_Candidates] | None:
-        """The fewest candidates that a band leaves; None where they are not fewer than `least`."""
+        """Returns the fewest candidates of any band; None unless they are fewer than `least`."""
         best: Sequence[_Candidates] | None = None
         if least <= FEW_PAIRS:
             return best
@@ -237,9 +237,9 @@ class Visit:
         return best
 
     def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[_Candidates, ...]]:
-        """Candidates that the bands of a predicate leave, for each column of the target.
+        """Yields the candidates in the bands of a predicate, for each column of the target.
 
-        Where one of them has numbers that are too large, none is used, so that the predicate fails.
+        If one column has numbers that are too large, it uses none, so that the predicate fails.
         """
         target = self._streams[self._target].name
         inside: dict[str, list[InBand]] = {}
@@ -257,10 +257,10 @@ class Visit:
     def _in_bands(
         self, found: Sequence[InBand], answered: Predicate | None
     ) -> tuple[_Candidates, ...]:
-        """Candidates in all of some bands, apart those for which a predicate is answered by them."""
+        """Returns candidates in all bands, separated by whether the bands answer the predicate."""
         shared = in_all(found, self._left.count)
         which, order, (begin, end) = shared.which, shared.order, shared.wide
-        # What has NaN comes last in the order.
+        # Rows with NaN come last in the order.
         rest = np.full(len(which), shared.unordered, np.int64)
         unordered = _some(which, rest, len(order) - rest, order)
         if answered is None:
@@ -287,7 +287,7 @@ class Visit:
         stream = next(one for one in self._streams if one.name == column.stream)
         return stream.visible.index(column.name)
 
-    # What passes
+    # Matches
 
     def _passed(
         self,
@@ -335,7 +335,7 @@ class Visit:
         return some
 
     def _gathered(self, held: Sequence[Found]) -> dict[int, list[pa.Array]]:
-        """The columns that go on of combinations and their partners."""
+        """Gathers the columns that go on, of combinations and their partners."""
         left = pa.array(_together([one.left for one in held]))
         found = {
             at: [columns[place].take(left) for place in self._wanted[at]]
@@ -367,5 +367,5 @@ def _some(
 
 
 def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:
-    """The batch in which each row came, which is stored after its columns."""
+    """Returns the batch of each row, which is stored after its columns."""
     return as_numpy(data.payload.column(len(stream.lanes)), np.int32)

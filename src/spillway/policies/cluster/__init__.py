@@ -1,1 +1,1 @@
-"""What the coordinator decides over all slots: how much."""
+"""What the coordinator decides over all slots: how much moves or spills."""

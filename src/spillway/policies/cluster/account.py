@@ -1,24 +1,26 @@
-"""What moving groups has won so far, and what it has cost.
+"""The account of moving groups: what moves have gained and cost so far.
 
-The unit is a second of the query's work in the state in which moving began. There the busiest slot took
-`base_s` for each row of all slots; where it takes half of that, a second does the work of two, and one
-is won. While groups move, less is done than just before: that is the cost. A balance that is good for
-one load and bad for the next wins and loses in turn, and the sum says whether it was worth following.
+The unit is a second of the query's work at the time when moving began, when the busiest slot took
+`base_s` per row of all slots. If it now takes half of that, one second does the work of two, and
+one second is gained. While groups move, the query does less than just before: that is the cost. The
+sum says whether following the load was worth it.
 
-Older times count less: half after a minute. A base that was taken while slots were still slowing down
-is raised as long as moves go one way, since such moves make no slot busier.
+Older gains decay, with a half-life of a minute. If the base was measured while slots were still
+slowing down, it rises as long as moves go one way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-#: What was won counts half after so long.
+#: Half-life of gains, in seconds.
 _HALF_S = 60.0
-#: Part of the time that has to be won. Buffers are emptied faster for a moment after each change of
-#: load, which no move has won: it is a twelfth where FLUX's skew buffer meets a change every 5 s.
+#: Fraction of the time that moves must gain. After each change of load, buffers drain faster for a
+#: moment, which is not a gain of any move: about 1/12 when FLUX's skew buffer meets a change every
+#: 5 s.
 _LEAST = 0.1
-#: A second counts for two at most: a stop of all slots at the beginning would outweigh all that follows.
+#: A second counts as at most two: a pause of all slots at the start would outweigh all that
+#: follows.
 _MOST_GAIN = 1.0
 
 
@@ -32,39 +34,39 @@ class Account:
         (True, False)
     """
 
-    #: Seconds of the busiest slot for a row when moving began; 0: it has not.
+    #: Seconds of the busiest slot per row when moving began; 0: it has not begun.
     base_s: float = 0.0
-    #: Seconds of work won less those lost, and the seconds that were looked at.
+    #: Seconds of work gained minus seconds lost, and the seconds observed.
     won_s: float = 0.0
     seen_s: float = 0.0
-    #: What a second of the last collection has won.
+    #: Gain per second in the last collection.
     gain: float = 0.0
     #: Whether moves have been reversed since it began.
     turned: bool = False
 
     @property
     def pays(self) -> bool:
-        """Whether moving has won something."""
+        """Whether moving has gained enough."""
         return self.won_s > _LEAST * self.seen_s
 
     def begun(self, peak_s: float) -> Account:
-        """When groups begin to move, or go on as they went; the busiest slot takes so long for a row."""
+        """Returns the account when moves begin or go on; `peak_s` is per row of the busiest slot."""
         if self.base_s <= 0:
             return Account(peak_s)
         if self.turned:
             return self
-        # Half of the way, since a short collection says it badly.
+        # Go half of the way, since a short collection is not accurate.
         return replace(self, base_s=(self.base_s + max(self.base_s, peak_s)) / 2)
 
     def collected(self, span_s: float, peak_s: float) -> Account:
-        """After a collection, in which the busiest slot took so long for a row."""
+        """Returns the account after a collection; `peak_s` is per row of the busiest slot."""
         if self.base_s <= 0:
             return self
         gain = min(_MOST_GAIN, self.base_s / peak_s - 1)
         return replace(self, gain=gain)._after(span_s, span_s * gain)
 
     def moved(self, moving_s: float, lost_s: float) -> Account:
-        """After moves, in which so many seconds of the work just before them were not done."""
+        """Returns the account after moves that cost `lost_s` seconds of work."""
         return self._after(moving_s, moving_s * self.gain - lost_s * (1 + self.gain))
 
     def _after(self, span_s: float, won_s: float) -> Account:

@@ -1,6 +1,6 @@
-"""What a strategy may decide: that state moves between slots, or that a slot spills.
+"""Decisions of a strategy: move state between slots, or make a slot spill.
 
-A decision says how much and why; which groups go is for the controller of the slot.
+A decision says how much and why; the slot's controller chooses the groups.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from spillway.slot.orders import Pick
 
 @dataclass(frozen=True)
 class Move:
-    """State is to move from one slot to another."""
+    """Moves state from one slot to another."""
 
     sender: int
     receiver: int
     bytes: int
     reason: str
-    #: At least so many groups, whatever they have.
+    #: The least number of groups, whatever their size.
     groups: int = 0
-    #: Not an amount, but all groups of the sender.
+    #: All groups of the sender instead of an amount.
     everything: bool = False
-    #: Not an amount, but one group.
+    #: One group instead of an amount.
     pick: Pick | None = None
-    #: How: see `policies.protocols`.
+    #: The protocol: see `policies.protocols`.
     protocol: str = MSLB
 
 
 @dataclass(frozen=True)
 class ForceSpill:
-    """A slot is to spill, though it is below its limit."""
+    """Makes a slot spill although it is below its limit."""
 
     slot: int
     bytes: int
     reason: str
-    #: Only groups up to this class of productivity; None: of any.
+    #: Only groups up to this productivity class; None: any.
     below: int | None = None
 
 
@@ -44,5 +44,5 @@ Decision = Move | ForceSpill
 
 
 def megabytes(amount: float) -> str:
-    """Bytes, in words for people."""
+    """Formats bytes for people."""
     return f"{round(amount / 1e6, 1):g} MB"

@@ -1,7 +1,7 @@
-"""A strategy for tests: state moves all the time, whatever the slots hold.
+"""A strategy for tests: it moves state all the time, whatever the slots hold.
 
-`Faults(always_move=True)` puts it in the place of the strategy of the settings, so that faults at steps
-of moves have moves to happen in.
+`Faults(always_move=True)` replaces the configured strategy with it, so that faults at steps of
+moves have moves to hit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spillway.policies.cluster.strategy import Strategy
 
 @dataclass(frozen=True)
 class Restless(Strategy):
-    """Moves a third of the fullest slot's state to the emptiest slot, whenever all slots are free.
+    """Moves a third of the fullest slot's state to the emptiest slot, when all slots are free.
 
     Example:
         >>> from spillway.metrics.view import SlotView
@@ -28,7 +28,7 @@ class Restless(Strategy):
     name: str = "relocate-only"
 
     def decide(self, view: ClusterView) -> tuple[Move, ...]:
-        """From the fullest slot to the emptiest, one group at least."""
+        """Decides on a move from the fullest slot to the emptiest, of at least one group."""
         if any(slot.mode != NORMAL for slot in view.slots):
             return ()
         ordered = sorted(view.slots, key=lambda slot: (slot.memory_bytes, slot.slot))

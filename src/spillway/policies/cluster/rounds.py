@@ -1,9 +1,9 @@
-"""The rounds of FLUX's strategies: collect, decide, move; with the times and thresholds tuned or not.
+"""The rounds of FLUX's strategies: collect, decide, move; with tuned or given thresholds.
 
-`Rounds` is what the settings say, `Progress` is where a query stands; both are values. A driver, be it
-the coordinator or the simulator, asks `due`, then `decided`, and says `ended` when no move is under way
-any more. In between it tells what it sees of the moves with `seen`. After `decided` and after `ended` it
-begins to measure anew.
+`Rounds` holds the settings, `Progress` the current position; both are values. A driver (the
+coordinator or the simulator) calls `due`, then `decided`, and `ended` when no move is running. In
+between it reports the moves with `seen`. After `decided` and after `ended` it starts a new
+measurement.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from spillway.policies.cluster.tuning import Tuner
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the rounds stand, and what was learned of moves."""
+    """The position in the rounds, and what was learned about moves."""
 
     collection: Collection = Collection()
     tuner: Tuner = Tuner()
 
     def seen(self, *, groups: bool) -> Progress:
-        """While moves are under way: whether groups were chosen for one of them."""
+        """Returns the progress while moves run: whether one of them has groups."""
         return replace(self, collection=self.collection.seen(groups=groups))
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """How rounds go.
+    """The settings of rounds.
 
     Example:
         >>> rounds = Rounds(Strategy("flux-load"), delta_min_s=2.0)
@@ -40,23 +40,23 @@ class Rounds:
     """
 
     strategy: Strategy
-    #: The least seconds that statistics are collected for; None: it is tuned.
+    #: Minimum seconds of a collection; None: tuned.
     delta_min_s: float | None = 1.0
-    #: Whether the imbalance from which on groups move is tuned, and not what the strategy says.
+    #: Whether to tune the imbalance at which groups move, instead of the strategy's value.
     tunes_imbalance: bool = False
 
     def least_s(self, progress: Progress) -> float:
-        """The least seconds that statistics are collected for now."""
+        """Returns the current minimum seconds of a collection."""
         return progress.tuner.delta_min_s if self.delta_min_s is None else self.delta_min_s
 
     def due(self, progress: Progress, elapsed_s: float) -> bool:
-        """Whether slots are to be compared, so long after collecting began."""
+        """Whether an evaluation is due, `elapsed_s` after the collection began."""
         return progress.collection.due(elapsed_s, self.least_s(progress))
 
     def decided(
         self, progress: Progress, view: ClusterView, now_s: float
     ) -> tuple[Progress, tuple[Decision, ...]]:
-        """An evaluation: what is to be done now."""
+        """Evaluates: returns what to do now."""
         strategy, tuner = self.strategy, progress.tuner
         if not self._tunes:
             decisions = strategy.decide(view)
@@ -71,12 +71,12 @@ class Rounds:
         return Progress(collection, tuner), decisions
 
     def ended(self, progress: Progress, moving_s: float, rows: int) -> Progress:
-        """The moves are over: they took so long, and so many rows were processed meanwhile."""
+        """Returns the progress after moves that took `moving_s` and let `rows` rows through."""
         tuner = progress.tuner
         if self._tunes:
-            # Where no sender had a group to give, it has cost nothing.
+            # If no sender had a group to give, the moves cost nothing.
             tuner = tuner.moved(moving_s, rows) if progress.collection.moved else tuner
-        # What is known exactly needs no time to be measured in, however long the moves took.
+        # Exact measurements need no time, however long the moves took.
         waits_s = 0.0 if self.delta_min_s is None and tuner.exact else moving_s
         return Progress(progress.collection.ended(waits_s, self.least_s(progress)), tuner)
 

@@ -1,13 +1,13 @@
-"""How a running query comes to another number of slots: by moves, a few at a time.
+"""How a running query changes its slot count: by moves, a few at a time.
 
-Slots that are to go are drained into the remaining ones; new slots are filled from the fullest. Each
-call gives moves between disjoint pairs of slots in normal mode; applied and called again, they lead
-to a state in which every slot has its share of the bytes in memory. A query without bytes to give
-shares its groups instead, so that rows to come are spread.
+Retiring slots drain into the remaining ones; new slots fill from the fullest. Each call returns
+moves between disjoint pairs of slots in normal mode. Repeated calls give every slot its share of
+the bytes in memory. If there are no bytes to give, the query shares its groups, so that future rows
+are spread.
 
-It comes to an end: a slot that is drained loses a group with every move, and a new slot gets at most
-as many moves as there are slots. Hence a slot with rows on disk is drained at once: its groups only
-move all together, see `movers`.
+It terminates: a draining slot loses a group with every move, and a new slot gets at most as many
+moves as there are slots. So a slot with rows on disk drains at once: its groups only move all
+together, see `movers`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from spillway.metrics.view import NORMAL, ClusterView, SlotView
 from spillway.policies.cluster.decision import Move
 
-#: A new slot is filled with so much of its share: the last bit is not worth a move.
+#: Fraction of its share that fills a new slot: the rest is not worth a move.
 _FILLED = 0.8
 #: A slot that would give nearly all it has gives everything.
 _NEARLY_ALL = 0.9
@@ -26,13 +26,13 @@ _NEARLY_ALL = 0.9
 
 @dataclass(frozen=True)
 class _Share:
-    """What is shared out, and how much of it a slot has on average."""
+    """What is shared, and how much of it a slot has on average."""
 
     unit: str
     mean: int
 
     def of(self, slot: SlotView) -> int:
-        """What a slot has."""
+        """Returns what a slot has."""
         return slot.memory_bytes if self.unit == "bytes" else slot.groups
 
     def full(self, slot: SlotView) -> bool:
@@ -40,19 +40,19 @@ class _Share:
         return slot.groups > 0 and self.of(slot) >= _FILLED * self.mean
 
     def move(self, sender: SlotView, receiver: SlotView, amount: int, why: str) -> Move:
-        """A move of an amount; one group goes in any case, so that every move is a step."""
+        """Returns a move of an amount and at least one group, so that every move is progress."""
         size, groups = (amount, 1) if self.unit == "bytes" else (0, amount)
         reason = f"{why}: {amount} {self.unit} towards a mean of {self.mean}"
         return Move(sender.slot, receiver.slot, size, reason, groups)
 
 
 def scaling_moves(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tuple[Move, ...]:
-    """The next moves on the way to so many slots; none when it is reached or slots are busy.
+    """Returns the next moves towards a slot count; none when it is reached or slots are busy.
 
     Args:
-        view: All slots that there are or will be.
-        slots: How many there will be.
-        tries: The new slots, and how many moves into each were asked for since scaling began.
+        view: All current and future slots.
+        slots: The target number of slots.
+        tries: The new slots, and the moves into each since scaling began.
 
     Example:
         >>> full, empty = SlotView(0, 100, 0, None, 8, 0), SlotView(1, 0, 0, None, 0, 0)
@@ -64,12 +64,12 @@ def scaling_moves(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tu
 
 
 def drained(view: ClusterView, slots: int) -> bool:
-    """Whether no slot that is to go has groups."""
+    """Whether no retiring slot has groups."""
     return not _leaving(view, slots)
 
 
 def filled(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tuple[int, ...]:
-    """The new slots that need no more moves."""
+    """Returns the new slots that need no more moves."""
     wanting = {slot.slot for slot in _wanting(view, slots, tries)}
     return tuple(slot for slot in sorted(tries) if slot not in wanting)
 
@@ -79,7 +79,7 @@ def _leaving(view: ClusterView, slots: int) -> list[SlotView]:
 
 
 def _drains(view: ClusterView, slots: int) -> tuple[Move, ...]:
-    """Moves from the slots that are to go, the fullest into the emptiest."""
+    """Returns moves out of retiring slots: the fullest into the emptiest."""
     share, leaving = _share(view, slots), _leaving(view, slots)
     remaining = [slot for slot in view.slots if slot.slot < slots]
     crowded = len(leaving) >= slots
@@ -89,7 +89,7 @@ def _drains(view: ClusterView, slots: int) -> tuple[Move, ...]:
 
 def _drain(share: _Share, sender: SlotView, receiver: SlotView, crowded: bool) -> Move:
     amount = max(1, share.mean - share.of(receiver))
-    why = f"slot {sender.slot} is to go"
+    why = f"slot {sender.slot} retires"
     nearly_all = amount >= _NEARLY_ALL * share.of(sender)
     if crowded or nearly_all or sender.groups == 1 or sender.disk_bytes:
         whole = sender.memory_bytes, f"{why}: everything", sender.groups
@@ -98,7 +98,7 @@ def _drain(share: _Share, sender: SlotView, receiver: SlotView, crowded: bool) -
 
 
 def _fills(view: ClusterView, slots: int, tries: Mapping[int, int]) -> tuple[Move, ...]:
-    """Moves into the new slots, from the fullest into the emptiest."""
+    """Returns moves into new slots: from the fullest into the emptiest."""
     share = _fillable(view, slots)
     givers = [slot for slot in view.slots if _gives(share, slot)]
     pairs = _pairs(share, givers, _wanting(view, slots, tries))
@@ -113,7 +113,7 @@ def _fill(share: _Share, sender: SlotView, receiver: SlotView) -> Move:
 def _pairs(
     share: _Share, senders: Iterable[SlotView], receivers: Iterable[SlotView]
 ) -> Iterator[tuple[SlotView, SlotView]]:
-    """The fullest sender with the emptiest receiver, and so on; slots that are busy wait."""
+    """Pairs the fullest sender with the emptiest receiver, and so on; busy slots wait."""
     full = sorted(_normal(senders), key=lambda slot: (-share.of(slot), slot.slot))
     empty = sorted(_normal(receivers), key=lambda slot: (share.of(slot), slot.slot))
     return zip(full, empty, strict=False)
@@ -124,7 +124,7 @@ def _normal(slots: Iterable[SlotView]) -> list[SlotView]:
 
 
 def _wanting(view: ClusterView, slots: int, tries: Mapping[int, int]) -> list[SlotView]:
-    """The new slots that need more moves."""
+    """Returns the new slots that need more moves."""
     by_bytes, fillable = _share(view, slots), _fillable(view, slots)
     most = len(view.slots)
     new = [slot for slot in view.slots if slot.slot < slots and tries.get(slot.slot, most) < most]
@@ -132,13 +132,13 @@ def _wanting(view: ClusterView, slots: int, tries: Mapping[int, int]) -> list[Sl
 
 
 def _share(view: ClusterView, slots: int) -> _Share:
-    """Bytes in memory are shared out; where there are none, groups."""
+    """Shares bytes in memory; if there are none, groups."""
     mean = view.memory_bytes // slots
     return _Share("bytes", mean) if mean else _by_groups(view, slots)
 
 
 def _fillable(view: ClusterView, slots: int) -> _Share:
-    """The same, but groups also where no slot has bytes to give, such as with all in one group."""
+    """The same, but shares groups also if no slot has bytes to give, such as all in one group."""
     share = _share(view, slots)
     return share if any(_gives(share, slot) for slot in view.slots) else _by_groups(view, slots)
 

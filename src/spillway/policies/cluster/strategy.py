@@ -1,22 +1,22 @@
-"""When the coordinator moves or spills state: the strategies that combine the two.
+"""When the coordinator moves or spills state: strategies that combine the two.
 
     none            never
     spill-only      slots spill at their limits, nothing moves
     relocate-only   state moves from full slots to empty ones, nothing spills
-    lazy-disk       both: it moves while slots differ, and spills where that was not enough
+    lazy-disk       both: state moves while slots differ, and slots spill if that is not enough
                     (DCAPE Algorithm 1)
-    active-disk     and where slots are alike, the least productive one is told to spill (Algorithm 2)
-    global-disk     and where slots are alike and all of them are about to be full, the least
-                    productive groups of all slots spill
+    active-disk     also: if slots are alike, the least productive one must spill (Algorithm 2)
+    global-disk     also: if slots are alike and all of them are almost full, the least productive
+                    groups of all slots spill
     flux-load       groups move from busy slots to idle ones, one at a time (FLUX 5.3)
-    flux-memory     they move from slots that have too little memory to those that have most (6.2)
-    flux-hybrid     the second while something is on disk, else the first (6.4)
+    flux-memory     groups move from slots short of memory to those with the most (6.2)
+    flux-hybrid     flux-memory while something is on disk, else flux-load (6.4)
 
-A strategy says how much; which groups go is for the controller of the slot. One decision names a
-slot at most once, and only slots in normal mode. Where the paper has one pair of sender and
-receiver, here every slot may be in one: with two or three slots that is the same.
+A strategy says how much; the slot's controller chooses the groups. One evaluation names a slot at
+most once, and only slots in normal mode. The paper has one pair of sender and receiver; here every
+slot may be in a pair.
 
-Known limitation: a pair that differs goes first even if the sender has no group that it can move.
+Known limitation: a pair that differs goes first, even if the sender has no group that can move.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ class Strategy:
     name: str
     #: State moves if M_least/M_max is below it: theta_r of DCAPE section 4.
     threshold: float = 0.8
-    #: A slot is told to spill if R_max/R_min is above it: lambda of DCAPE section 5.3.
+    #: A slot is forced to spill if R_max/R_min is above it: lambda of DCAPE section 5.3.
     productivity_ratio: float = 2.0
-    #: Part of the state in memory that spills at a time.
+    #: Fraction of the state in memory that leaves in one spill.
     spill_fraction: float = 0.3
-    #: Bytes that slots are told to spill in all; None: M_query - M_cluster.
+    #: Total bytes of forced spills; None: M_query - M_cluster.
     max_forced_spill: int | None = None
     #: When slots differ enough for the strategies of FLUX.
     flux: Thresholds = Thresholds()
 
     @property
     def collects(self) -> bool:
-        """Whether it goes in rounds of collecting statistics and of moving (FLUX 5.3)."""
+        """Whether it alternates between collecting statistics and moving (FLUX 5.3)."""
         return self.name.startswith("flux-")
 
     def counts(self, view: ClusterView) -> bool:
-        """Whether a strategy of FLUX decides by counts of rows now, and not by bytes of state."""
+        """Whether a FLUX strategy now decides by row counts, and not by bytes of state."""
         on_disk = any(slot.disk_bytes for slot in view.slots)
         return self.name == "flux-load" or (self.name == "flux-hybrid" and not on_disk)
 
@@ -77,7 +77,7 @@ class Strategy:
         return self.name not in ("none", "relocate-only")
 
     def decide(self, view: ClusterView) -> tuple[Decision, ...]:
-        """What is to be done now; called once per evaluation."""
+        """Decides what to do now; called once per evaluation."""
         return _DECIDE[self.name](self, view)
 
 
@@ -108,10 +108,10 @@ def _lazy_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
 
 
 def _filled(slot: SlotView) -> int:
-    """Memory that is taken, or will be soon: a slot that spilled had none left, and fills it again.
+    """Returns memory in use, now or soon: a slot that spilled was full, and fills again.
 
-    Otherwise the slot that has just spilled would be the emptiest one, get the state of another, and be
-    the next to spill: what is on disk would gather in few slots, and so would its cleanup.
+    Otherwise the slot that has just spilled would look emptiest, get state from another, and spill
+    again. Spilled state and its cleanup would gather in few slots.
     """
     room = slot.memory_bytes if slot.limit_bytes is None else slot.limit_bytes
     return max(slot.memory_bytes, min(room, slot.memory_bytes + slot.disk_bytes))
@@ -137,7 +137,7 @@ def _spill_least_slot(strategy: Strategy, view: ClusterView) -> tuple[Decision, 
 
 
 def _rate(slot: SlotView) -> float:
-    """The average productivity rate R of DCAPE section 5.3: results per group."""
+    """Returns the average productivity rate R of DCAPE section 5.3: results per group."""
     return slot.rows_out / slot.groups
 
 
@@ -154,7 +154,7 @@ def _global_disk(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
 def _spill_least_groups(strategy: Strategy, view: ClusterView) -> tuple[Decision, ...]:
     slots = [slot for slot in view.normal if slot.profile]
     held = [sum(column) for column in zip(*(slot.profile for slot in slots), strict=True)]
-    # Bytes below each class, and at the end those of all classes.
+    # Bytes below each class; the last entry is the total.
     below = list(accumulate(held, initial=0))
     wanted = int(view.memory_bytes * strategy.spill_fraction)
     wanted = min(wanted, _allowed(strategy, view), below[-1])
@@ -170,30 +170,30 @@ def _spill_least_groups(strategy: Strategy, view: ClusterView) -> tuple[Decision
 
 
 def _shared(amount: int, weights: Sequence[int]) -> list[int]:
-    """The amount in proportion to the weights; rounding neither loses nor adds a byte."""
+    """Splits the amount in proportion to the weights; rounding neither loses nor adds a byte."""
     total = sum(weights)
     edges = (amount * weight // total for weight in accumulate(weights, initial=0))
     return [hi - lo for lo, hi in pairwise(edges)]
 
 
 def _short(view: ClusterView) -> bool:
-    """Whether memory will be short one interval from now, if nothing leaves it."""
+    """Whether memory will be short one interval from now, if nothing spills."""
     room = view.cluster_bytes
     return room is not None and view.memory_bytes + view.growth_bytes > room
 
 
 def _cap(strategy: Strategy, view: ClusterView) -> int:
-    """Bytes that may be forced out of memory in all: what will not fit one interval from now."""
+    """Returns the total bytes to force out: what will not fit one interval from now."""
     given, room = strategy.max_forced_spill, view.cluster_bytes
     if room is None:
         return given or 0
     lacking = max(0, view.state_bytes + view.growth_bytes - room)
-    # What is given counts only once memory is needed at all (DCAPE 5.4).
+    # The setting counts only when memory is short at all (DCAPE 5.4).
     return given if given is not None and lacking else lacking
 
 
 def _allowed(strategy: Strategy, view: ClusterView) -> int:
-    """Bytes that may still be forced out of memory."""
+    """Returns the bytes that may still be forced out."""
     return _cap(strategy, view) - view.forced_bytes
 
 

@@ -1,1 +1,1 @@
-"""What the controller of one slot decides: which groups."""
+"""What the controller of one slot decides: which groups move or spill."""

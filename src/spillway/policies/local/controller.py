@@ -1,14 +1,14 @@
-"""The local controller of a slot, and its victim policies: which groups leave memory first.
+"""The local controller of a slot, and its victim policies: which groups spill first.
 
     least-productive   fewest outputs per byte first (DCAPE section 3)
-    most-productive    the other end, to compare with
-    largest            most bytes first, as XJoin does
+    most-productive    the opposite, for comparison
+    largest            most bytes first, like XJoin
     random             a seeded draw
-    inactive           without a row for the longest time first, if that is long enough; then the
-                       least productive (DCAPE-TR 4.3)
+    inactive           longest without a row first, if that is long enough; then the least productive
+                       (DCAPE-TR 4.3)
 
-A policy puts the groups in order; how many of them go is not its business. All are pure: the same
-statistics give the same order, also in a replayed batch.
+A policy only orders the groups; it does not decide how many go. All are pure: the same statistics
+give the same order, also in a replayed batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LocalController:
     def victims(
         self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
     ) -> Choice:
-        """Groups in memory in the policy's order, until they have the bytes."""
+        """Chooses groups in memory in the policy's order, until they have the bytes."""
         order = self._order(table, batch)
         order = order[table.size[order] > 0]
         if below is not None:
@@ -52,7 +52,7 @@ class LocalController:
         return Choice(_until(order, table.size, wanted_bytes), self.name)
 
     def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
-        """Groups on disk, the last to leave first, as long as they fit."""
+        """Chooses groups on disk, the last to spill first, as long as they fit."""
         order = self._order(table, batch)[::-1]
         order = order[table.disk_bytes[order] > 0]
         fits = np.cumsum(table.disk_bytes[order]) <= room_bytes
@@ -66,11 +66,11 @@ class LocalController:
         budget_rows: int | None,
         buffer_rows: float,
     ) -> NDArray[np.bool_]:
-        """Groups whose rows fit into a budget: see `policies.local.skew`."""
+        """Chooses groups whose rows fit into a budget: see `policies.local.skew`."""
         return open_groups(expected_rows, waiting_rows, since_s, budget_rows, buffer_rows)
 
     def turn(self, waiting: Waiting, limit_bytes: int, now_s: float, t_gap_s: float) -> Turn:
-        """The next turn in memory: see `policies.local.rotation`."""
+        """Chooses the next turn in memory: see `policies.local.rotation`."""
         return Rotation(t_gap_s).turn(waiting, limit_bytes, now_s)
 
     def movers(
@@ -83,7 +83,7 @@ class LocalController:
         everything: bool,
         pick: Pick | None = None,
     ) -> Choice:
-        """Groups to send: see `policies.local.relocation` and `policies.local.picking`."""
+        """Chooses groups to send: see `policies.local.relocation` and `policies.local.picking`."""
         if pick is not None:
             return picked(table, owned, wanted_bytes, pick)
         return movers(
@@ -96,14 +96,14 @@ class LocalController:
         )
 
     def _order(self, table: GroupTable, batch: int) -> Ints:
-        """All groups, the first to leave memory first."""
+        """Orders all groups, the first to spill first."""
         return np.lexsort(_KEYS[self.name](self, table, batch)[::-1]).astype(np.int64)
 
 
 def _least_productive(
     policy: LocalController, table: GroupTable, _: int
 ) -> tuple[Floats | Ints, ...]:
-    # Of groups that produced equally little, the larger ones free memory sooner.
+    # Of groups with equal productivity, the larger ones free memory sooner.
     return table.productivity(amortised=policy.amortised), -table.size
 
 
@@ -137,7 +137,7 @@ _KEYS: dict[str, Callable[[LocalController, GroupTable, int], tuple[Floats | Int
 
 
 def _until(order: Ints, sizes: Ints, wanted_bytes: int) -> tuple[int, ...]:
-    """The first groups in the order that together have the bytes, at least one."""
+    """Returns the first groups in the order that together have the bytes, at least one."""
     total = np.cumsum(sizes[order])
     count = int(np.searchsorted(total, wanted_bytes)) + 1
     return tuple(order[:count].tolist())

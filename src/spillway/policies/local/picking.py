@@ -1,19 +1,18 @@
-"""Which one group moves to another slot, where the coordinator asks for one (FLUX 5.3, 6.2).
+"""Picks the one group to move, when the coordinator asks for one (FLUX 5.3, 6.2).
 
-    load   the group that leaves the busier of both least busy: the busiest that has at most the share
-           that would level them, or the idlest that has more, if the receiver does not become nearly as
-           busy with it as the sender is now
-    size   the largest group with at most the bytes asked for; where none is that small, the smallest
-           that the receiver has room for
+    load   the group that makes the busier of both least busy: the busiest group with at most the
+           share that would level them, or the idlest with more, if the receiver then stays clearly
+           less busy than the sender is now
+    size   the largest group with at most the bytes asked for; if none is that small, the smallest
+           that fits at the receiver
 
-FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may turn
-it round. Here a pair is turned round by load only where the receiver ends clearly below what the sender
-was: such as by a hot group that leaves a slow slot. It cannot go back then, since the sender would have
-to end clearly below what it was with it before. By size a pair is turned round only where a group that
-has no room in memory at the sender has room at the receiver.
+FLUX takes the first group of a sorted list that makes the difference of a pair smaller, which may
+reverse the pair. Here a pick by load reverses a pair only if the receiver ends clearly below what
+the sender was, so the group cannot return. A pick by size reverses a pair only if a group fits into
+the receiver's memory and not into the sender's.
 
-A group with rows on disk goes only if no other will do, since it is dearer to move. A slot keeps at
-least one group. Only the groups of the slot are looked at, however many the query has.
+A group with rows on disk goes only if no other qualifies, since it costs more to move. A slot keeps
+at least one group.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from spillway.metrics.groups import Floats, GroupTable, Ints
 from spillway.slot.controller import Choice
 from spillway.slot.orders import LOAD, Pick
 
-#: Shares are quotients, and what is asked for is one too.
+#: Tolerance for rounding: shares, and the share asked for, are quotients.
 _ROUNDING = 1e-9
 
 
@@ -45,17 +44,17 @@ class _Owned:
 def picked(
     table: GroupTable, owned: Collection[int] | Ints, wanted_bytes: int, pick: Pick
 ) -> Choice:
-    """The group to move, or none.
+    """Returns the group to move, or none.
 
     Args:
-        table: The statistics of the slot's groups; without a group for a slot that has no state.
-        owned: The groups that are routed to the slot.
+        table: The statistics of the slot's groups; empty for a slot without state.
+        owned: The groups routed to the slot.
         wanted_bytes: Bytes that would level sender and receiver, for a pick by size.
-        pick: What is asked for.
+        pick: The request.
 
     Example:
         >>> picked(GroupTable.empty(8), range(8), 0, Pick(LOAD, share=0.5)).reason
-        'no group by load: none with at most 0.500 of it'
+        'no group by load: none has at most 0.500 of the load'
     """
     own = _owned(table, owned)
     if pick.by == LOAD:
@@ -65,7 +64,7 @@ def picked(
 
 def _owned(table: GroupTable, owned: Collection[int] | Ints) -> _Owned:
     numbers = owned if isinstance(owned, np.ndarray) else np.fromiter(owned, np.int64, len(owned))
-    # Of a single group none goes; of a slot without state none is known to be worth it.
+    # A slot never gives its only group; without state, no group is known to be worth a move.
     groups = np.unique(numbers) if len(table) and len(numbers) > 1 else numbers[:0]
     load = table.load[groups]
     size = table.bytes[:, groups].sum(axis=0) + table.disk_bytes[groups]
@@ -77,16 +76,19 @@ def _by_load(own: _Owned, pick: Pick) -> Choice:
     there = (own.share > 0) & _roomy(own, pick)
     below = own.share <= pick.share + _ROUNDING
     at, how = _first(own, there & below, (own.size, -own.share)), ""
-    # Of both, how busy the busier one ends, over what the sender is now.
+    # How busy the busier of the two ends, relative to the sender now.
     least = 1.0 if at is None else 1.0 - float(own.share[at])
     ends = 1.0 - pick.share + (own.share - pick.share) * pick.cost
     turning = ~below & (ends <= pick.ceiling) & (ends < least)
     beyond = _first(own, there & turning, (own.size, own.share))
     if beyond is not None:
-        at, how = beyond, f", the receiver ends at {ends[beyond]:.2f} of what the sender is"
+        at, how = (
+            beyond,
+            (f", the receiver ends at {ends[beyond]:.2f} of the sender's present load"),
+        )
     if at is None:
         return Choice(
-            (), f"no group by load: none with at most {pick.share:.3f} of it{_room(pick)}"
+            (), f"no group by load: none has at most {pick.share:.3f} of the load{_room(pick)}"
         )
     limit = "" if how else f", at most {pick.share:.3f}"
     has = f"{own.share[at]:.3f} of the load{limit}{how}"
@@ -98,9 +100,9 @@ def _by_size(own: _Owned, wanted_bytes: int, pick: Pick) -> Choice:
     at = _first(own, there & (own.size <= wanted_bytes), (-own.size,))
     how = "largest that fits"
     if at is None and pick.most_bytes is not None:
-        at, how = _first(own, there, (own.size,)), "the smallest, as none fits"
+        at, how = _first(own, there, (own.size,)), "smallest, because none fits"
     if at is None:
-        return Choice((), f"no group by size: none of at most {wanted_bytes} bytes")
+        return Choice((), f"no group by size: none has at most {wanted_bytes} bytes")
     return Choice((int(own.groups[at]),), f"{how}: 1 group, {own.size[at]} of {wanted_bytes} bytes")
 
 
@@ -111,11 +113,11 @@ def _roomy(own: _Owned, pick: Pick) -> NDArray[np.bool_]:
 
 
 def _room(pick: Pick) -> str:
-    return "" if pick.most_bytes is None else f", and of at most {pick.most_bytes} bytes"
+    return "" if pick.most_bytes is None else f", and at most {pick.most_bytes} bytes"
 
 
 def _first(own: _Owned, able: NDArray[np.bool_], keys: tuple[Ints | Floats, ...]) -> int | None:
-    """The place of the first able group: not on disk, then by the keys, the last one first."""
+    """Returns the first eligible group: in memory first, then by the keys, the last one first."""
     places = np.flatnonzero(able)
     if not len(places):
         return None

@@ -1,11 +1,12 @@
 """Which groups move to another slot: the answer of the sender's local controller.
 
-The coordinator says how many bytes; the most productive groups go, since they gain most from staying
-in memory (DCAPE section 5.1). Groups with rows on disk stay where their parts are (DCAPE-TR section
-6), unless the whole slot is given up.
+The coordinator says how many bytes. The most productive groups go, since they gain most from
+staying in memory (DCAPE section 5.1). Groups with rows on disk stay with their parts (DCAPE-TR
+section 6), unless the whole slot retires.
 
-Invariant: a sender keeps at least one of its groups, unless everything is asked for, and gives
-little more than was asked for: a slot that gave far too much would have to get it back.
+Invariant: a sender keeps at least one of its groups, unless everything is asked for. It gives
+    little more than was asked for, because a slot that gives far too much would have to get it
+    back.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 from spillway.metrics.groups import GroupTable, Ints
 from spillway.slot.controller import Choice
 
-#: Groups go as long as they have at most `_SLACK` times the bytes asked for; and if none is as small
-#: as that, one group may have `_LAST_RESORT` times as much. Beyond it sender and receiver would only
-#: change places, since a balancing move asks for half of what they differ by.
+#: Groups go while they have at most `_SLACK` times the bytes asked for. If no group is that small,
+#: one group may have `_LAST_RESORT` times as much. Beyond that, sender and receiver would only swap
+#: roles, since a balancing move asks for half of their difference.
 _SLACK = 1.1
 _LAST_RESORT = 1.5
-#: Below this a group's productivity is none.
+#: Below this, a group's productivity counts as zero.
 _LEAST = 2.0**-40
 
 
@@ -53,13 +54,13 @@ def movers(
     everything: bool = False,
     amortised: bool = False,
 ) -> Choice:
-    """Groups to move, with about `wanted_bytes` together, the most productive first.
+    """Returns groups to move, about `wanted_bytes` together, the most productive first.
 
     Args:
-        table: The statistics of the slot's groups; without a group for a slot that has no state.
-        owned: The groups that are routed to the slot.
-        wanted_bytes: Bytes in memory that are to move.
-        least_groups: The least number of groups that go, even without a row; the smallest are added.
+        table: The statistics of the slot's groups; empty for a slot without state.
+        owned: The groups routed to the slot.
+        wanted_bytes: Bytes in memory to move.
+        least_groups: The least number of groups that go, even without rows; the smallest are added.
         everything: All owned groups go.
         amortised: Whether recent batches weigh more in the productivity of a group.
 
@@ -74,16 +75,17 @@ def movers(
     taken = taken[: max(len(own.groups) - 1, 0)]
     added = _smallest(own, taken, min(least_groups, len(own.groups) - 1) - len(taken))
     if len(added):
-        how = f"{how}, and the smallest to make {least_groups} in all"
+        how = f"{how}, plus the smallest to make {least_groups} in all"
     return own.choice(np.concatenate([taken, added]), how, wanted_bytes)
 
 
 def _ranked(table: GroupTable, owned: Collection[int] | Ints, *, amortised: bool) -> _Owned:
-    """The owned groups by productivity; of those that are alike the lower number first.
+    """Ranks the owned groups by productivity; the lower number first within a class.
 
-    Alike are those that have more than half of the productivity of the best, more than a quarter, and
-    so on. Neighbours have neighbouring rows: moved together they are one range of
-    every run, and what is left is cut into few pieces, each of which costs every later probe a little.
+    A class holds groups with more than half of the best productivity, the next those with more than
+    a quarter, and so on. Neighbouring groups have neighbouring rows: moved together, they are one
+    range of every run. What remains then has few pieces; each piece costs every later probe a
+    little.
     """
     numbers = owned if isinstance(owned, np.ndarray) else np.fromiter(owned, np.int64, len(owned))
     if not len(table):
@@ -102,23 +104,23 @@ def _ranked(table: GroupTable, owned: Collection[int] | Ints, *, amortised: bool
 
 
 def _by_bytes(own: _Owned, wanted_bytes: int) -> tuple[str, Ints]:
-    """The places of the groups that have the bytes, and how they were found."""
+    """Returns the positions of groups with the bytes, and how they were found."""
     able = np.flatnonzero(~own.on_disk & (own.size > 0))
     taken = able[_fitting(own.size[able], int(wanted_bytes * _SLACK))]
     if len(taken) or not len(able):
         return "most productive first", taken
     smallest = able[np.argmin(own.size[able])]
     if own.size[smallest] <= wanted_bytes * _LAST_RESORT:
-        return "the smallest, as none fits", np.array([smallest])
+        return "smallest, because none fits", np.array([smallest])
     return "none fits", taken
 
 
 def _fitting(sizes: Ints, room_bytes: int) -> Ints:
-    """The places that are taken if each is that still fits; one that does not is passed over."""
+    """Returns the positions taken greedily while they fit; one that does not fit is skipped."""
     head = int(np.searchsorted(np.cumsum(sizes), room_bytes, side="right"))
     room_bytes -= int(sizes[:head].sum())
     taken = list(range(head))
-    # Whether one fits depends on all before it; only those that could fit at all are looked at.
+    # Whether one fits depends on all before it; check only those that could fit at all.
     tail = head + np.flatnonzero(sizes[head:] <= room_bytes)
     for place, size in zip(tail.tolist(), sizes[tail].tolist(), strict=True):
         if size <= room_bytes:
@@ -128,7 +130,7 @@ def _fitting(sizes: Ints, room_bytes: int) -> Ints:
 
 
 def _smallest(own: _Owned, taken: Ints, count: int) -> Ints:
-    """The places of some groups that are not taken yet, those without a row in memory first."""
+    """Returns positions not taken yet, groups without rows in memory first."""
     if count <= 0:
         return taken[:0]
     free = ~own.on_disk

@@ -1,16 +1,14 @@
-"""Groups take turns in memory: the local policy of FLUX section 6.1.
+"""Rotation: groups take turns in memory, the local policy of FLUX section 6.1.
 
-Where state has no room, some groups are on disk, and their input waits there. Groups in memory and
-groups on disk are two queues. When the group that came last has been in memory for t_gap, the one whose
-input waits longest comes in, and those that have been in memory longest leave, as many as it takes to
-make room. What waits is processed when its group comes in.
+Groups in memory and groups on disk, with their waiting input, form two queues. When the newest
+group in memory has been there for t_gap, the group whose input has waited longest enters. The
+groups longest in memory leave, as many as needed to make room.
 
-Beyond the paper: a group on disk without input keeps still, since it would come in for nothing; where
-turns are decided on only now and then, as between two batches, all turns that have become due are given
-at once, as far as they fit.
+Beyond the paper: a group on disk without input stays there. If turns are decided only between
+batches, all due turns start at once, as far as they fit.
 
-Invariant: what is in memory afterwards fits into it, unless a group alone has more than that: it has
-memory to itself for its turn.
+Invariant: afterwards the groups in memory fit, unless a single group exceeds memory: it is alone
+    for its turn.
 """
 
 from __future__ import annotations
@@ -31,13 +29,14 @@ from spillway.slot.controller import Turn, Waiting
 class Rotation:
     """The policy and its settings."""
 
-    #: Seconds from one turn to the next; the paper's rule is the time to read a group.
+    #: Seconds between turns; the paper's rule is the time to read a group.
     t_gap_s: float
-    #: Part of memory up to which groups come back unasked: state grows, and would have to go again.
+    #: Fraction of memory up to which groups return without a turn: state grows, and they would
+    #: spill again.
     fill: float = 0.9
 
     def turn(self, table: Waiting, limit_bytes: int, now_s: float) -> Turn:
-        """Who leaves and who comes now.
+        """Decides which groups leave and enter now.
 
         Example:
             >>> two = Waiting(np.array([4, 7]), np.array([60, 60]), np.array([True, False]),
@@ -62,7 +61,7 @@ class Rotation:
     def _back(
         self, table: Waiting, due: Ints, outside: Ints, held: int, limit_bytes: int
     ) -> Turn | None:
-        """Groups that memory has room for, those with input first; they need no turn."""
+        """Loads groups that fit into memory, those with input first; they need no turn."""
         idle = outside[table.spooled_bytes[outside] == 0]
         order = np.concatenate([due, idle])
         room = int(limit_bytes * self.fill) - held
@@ -74,12 +73,12 @@ class Rotation:
     def _turns(
         self, table: Waiting, inside: Ints, due: Ints, limit_bytes: int, now_s: float
     ) -> Turn:
-        """The turns that have become due since a group last came in."""
+        """Returns the turns that are due since a group last entered."""
         if not len(due):
             return Turn((), (), "no input waits for a group on disk")
         turns = self._due(table, inside, len(due), now_s)
         if not turns:
-            return Turn((), (), f"the last turn is not {self.t_gap_s:g} s ago")
+            return Turn((), (), f"the last turn was less than {self.t_gap_s:g} s ago")
         enter = due[:turns]
         fits = int(np.searchsorted(np.cumsum(table.state_bytes[enter]), limit_bytes, side="right"))
         enter = enter[: max(fits, 1)]
@@ -91,7 +90,7 @@ class Rotation:
         noun = "turn" if len(enter) == 1 else "turns"
         reason = f"{len(enter)} {noun} of {self.t_gap_s:g} s: input has waited {waited:g} s"
         if more > limit_bytes:
-            reason += f"; the group has {more} bytes, more than the memory of {limit_bytes}"
+            reason += f"; the group has {more} bytes, which exceeds the memory of {limit_bytes}"
         return Turn(_named(table, leave), _named(table, enter), reason)
 
     def _due(self, table: Waiting, inside: Ints, most: int, now_s: float) -> int:
@@ -103,20 +102,20 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Gaps:
-    """t_gap of each slot: given, or found from the input that waits (policies/cluster/tuning.py)."""
+    """t_gap of each slot: given, or tuned from the backlog (policies/cluster/tuning.py)."""
 
-    #: Seconds; None: found for each slot.
+    #: Seconds; None: tuned for each slot.
     given_s: float | None = None
     tuners: Mapping[int, GapTuner] = field(default_factory=dict)
 
     def seconds(self, slots: int) -> dict[int, float]:
-        """From one turn to the next in each slot; before any group was read, turns are given at once."""
+        """Returns the seconds between turns in each slot; before any read, turns start at once."""
         if self.given_s is not None:
             return dict.fromkeys(range(slots), self.given_s)
         return {slot: self.tuners.get(slot, GapTuner()).t_gap_s for slot in range(slots)}
 
     def observed(self, records: Mapping[int, SlotRecord], batch_s: float) -> Gaps:
-        """After a batch that took so long."""
+        """Returns the gaps after a batch that took `batch_s`."""
         tuners = dict(self.tuners)
         for slot, record in records.items():
             turns = [event for event in record.events if isinstance(event, Reloaded)]
@@ -129,7 +128,7 @@ class Gaps:
 
 
 def _cut(table: Waiting, inside: Ints, held: int, limit_bytes: int) -> Turn:
-    """Memory has become less, or state more: the first to have come leave until the rest fits."""
+    """Memory has shrunk or state has grown: the first to enter leave until the rest fits."""
     after = held - np.cumsum(table.state_bytes[inside])
     count = min(int(np.argmax(after <= limit_bytes)) + 1, len(inside) - 1)
     reason = f"{held} bytes in memory, limit {limit_bytes}"

@@ -1,15 +1,13 @@
-"""Which groups a slot serves in a batch that is too much for it: the transient skew buffer of FLUX.
+"""Which groups a slot serves in a batch that exceeds its capacity: FLUX's transient skew buffer.
 
-In the paper (section 4) a producer keeps the rows of a slow consumer in a buffer, and goes on with those
-of the others. Here a batch is over when its slowest slot is. So a slot has a budget of rows, and the
-rows of groups that do not fit into it wait in the slot, on disk, for a later batch: the other slots and
-the next batches need not wait for them.
+In the paper (section 4) a producer buffers the rows of a slow consumer. Here a batch ends when its
+slowest slot ends. So a slot has a budget of rows, and rows of groups that exceed it wait in the
+slot, on disk, for a later batch. The other slots need not wait for them.
 
-Groups are served in the order in which their rows have come: those that wait longest first, each
-with all its rows; one that is too large for what is left of the budget lets smaller ones by, and is the
-first of a later batch. So none waits for ever, and the order of a group's rows is kept. When the buffer
-is full, groups are served beyond the budget: the batch takes longer, which is how the input is slowed
-down, and nothing is lost.
+The slot serves groups in the arrival order of their rows, each with all its rows. A group too large
+for the rest of the budget lets smaller ones pass, and is the first of a later batch. So no group
+waits for ever, and its rows keep their order. When the buffer is full, the slot serves groups
+beyond the budget: that slows the input down, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,28 +22,27 @@ from spillway.metrics.groups import Floats, Ints
 from spillway.metrics.record import SlotRecord
 from spillway.slot.limits import Budget
 
-#: Weight of the newest batch in what is known of a slot: a slot that has become slow is known to be
-#: slow after a batch or two, as is one that is fast again.
+#: Weight of the newest batch in the average: a change of speed shows after one or two batches.
 _NEWEST = 0.5
-#: The most that a slot may take beyond what most others take, where no time is given.
+#: Limit of a slot's time relative to the median slot, if no time is given.
 _BEYOND_OTHERS = 1.5
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What is known of one slot, on average over recent batches."""
+    """Averages of one slot over recent batches."""
 
-    #: Rows that it processes in a second, and rows that a batch brings.
+    #: Rows that it processes per second, and rows per batch.
     rows_per_s: float
     brought_rows: float
 
     @property
     def seconds(self) -> float:
-        """How long it works for what a batch brings."""
+        """Its work time for the rows of a batch."""
         return self.brought_rows / self.rows_per_s
 
     def blended(self, newer: Pace) -> Pace:
-        """The average with a newer batch."""
+        """Returns the average with a newer batch."""
         return Pace(
             self.rows_per_s * (1 - _NEWEST) + newer.rows_per_s * _NEWEST,
             self.brought_rows * (1 - _NEWEST) + newer.brought_rows * _NEWEST,
@@ -54,18 +51,18 @@ class Pace:
 
 @dataclass(frozen=True)
 class Skew:
-    """How much each slot may process in a batch, from what the batches before have shown."""
+    """How much each slot may process in a batch, from earlier batches."""
 
     #: Bytes of rows that may wait in each slot.
     buffer_bytes: int
-    #: Seconds that a slot may work in a batch; None: half as long again as most others.
+    #: Seconds that a slot may work in a batch; None: 1.5 × the median slot.
     target_s: float | None = None
-    #: The slots that have processed rows, and what waits in each slot.
+    #: The slots that have processed rows, and the backlog of each slot.
     paces: Mapping[int, Pace] = field(default_factory=dict)
     waiting_rows: Mapping[int, int] = field(default_factory=dict)
 
     def observed(self, records: Mapping[int, SlotRecord], *, is_round: bool = False) -> Skew:
-        """After a batch or a round, which brings no rows and so tells nothing of the pace."""
+        """Returns it after a batch, or after a round, which does not change the pace."""
         waiting = {slot: record.spooled_rows for slot, record in records.items()}
         if is_round:
             return replace(self, waiting_rows=waiting)
@@ -78,7 +75,7 @@ class Skew:
         return replace(self, paces=paces, waiting_rows=waiting)
 
     def budgets(self) -> dict[int, Budget]:
-        """The slots with more rows than they can process in the time, and how many they can.
+        """Returns the slots with more rows than they can process in time, and their budgets.
 
         Example:
             >>> slow, fast = Pace(100.0, 900.0), Pace(1000.0, 900.0)
@@ -96,7 +93,7 @@ class Skew:
     def _target_s(self) -> float:
         if self.target_s is not None or not self.paces:
             return self.target_s or 0.0
-        # The lower median: of two slots, the slower one is not the measure.
+        # The lower median: of two slots, the slower one does not set the limit.
         seconds = sorted(pace.seconds for pace in self.paces.values())
         return _BEYOND_OTHERS * seconds[(len(seconds) - 1) // 2]
 
@@ -108,13 +105,13 @@ def open_groups(
     budget_rows: int | None,
     buffer_rows: float,
 ) -> NDArray[np.bool_]:
-    """For each group, whether its rows are processed in this batch, those that wait and new ones.
+    """Marks the groups whose rows, waiting and new, the slot processes in this batch.
 
     Args:
-        expected_rows: Rows that the batch will bring of each group, as far as one can know.
+        expected_rows: Estimated rows of each group in the batch.
         waiting_rows: Rows of each group that wait.
-        since_s: Since when they do.
-        budget_rows: Rows that the batch may process; None: as many as there are.
+        since_s: Since when they wait.
+        budget_rows: Rows that the batch may process; None: no limit.
         buffer_rows: Rows that may wait afterwards.
 
     Example:
@@ -124,20 +121,20 @@ def open_groups(
     if budget_rows is None:
         return np.ones(len(expected_rows), np.bool_)
     waits = waiting_rows > 0
-    # Of groups without waiting rows the smallest are served first, so that most groups are.
+    # Among groups without waiting rows, serve the smallest first, so that most groups are served.
     first_come = np.where(waits, since_s, np.inf)
     order = np.lexsort((np.where(waits, 0.0, expected_rows), first_come))
     rows = (waiting_rows + expected_rows)[order]
     served = np.cumsum(rows)
     within = int(np.searchsorted(served, budget_rows, side="right"))
     left_over = served[-1] - served if len(served) else served
-    # The first place from which on what is left fits into the buffer.
+    # The first position from which the rest fits into the buffer.
     fitting = int(np.searchsorted(-left_over, -buffer_rows, side="left")) + 1
     count = max(within, int(waits.any()), fitting if served[-1:].sum() > buffer_rows else 0)
     opened = np.zeros(len(rows), np.bool_)
     opened[order[:count]] = True
-    # A group that is too large for what is left of the budget does not keep smaller ones out: it is
-    # among the first of the next batch.
+    # A group too large for the rest of the budget does not block smaller ones: it is among the
+    # first of the next batch.
     room = budget_rows - float(rows[:count].sum())
     for place in (count + np.flatnonzero(rows[count:] <= room)).tolist():
         if rows[place] <= room:

@@ -1,1 +1,1 @@
-"""Joins on predicates over a ring of slots: costs, length, slices, probe orders (PSP)."""
+"""Joins on predicates over a ring of slots: costs, length, slices and probe orders (PSP)."""

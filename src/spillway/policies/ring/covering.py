@@ -1,20 +1,18 @@
-"""Which copy of each slice is probed, where slices are stored several times (CTR).
+"""Which copy of each slice rows probe, when slices have several copies (CTR).
 
-A probing row must meet every slice once, in one of its copies. The fewer slots have all the chosen
-copies, the fewer it visits: a minimum set cover, which is approached greedily as in the paper that CTR
-is from (PSP section 7, its reference [9]). The choice is made for a whole batch, from its number and
-the routing alone, so all slots and rounds of a batch agree on it, and so does a batch that is repeated:
-that is the synchronisation between hops which PSP finds missing there.
+A probing row must meet every slice once, in one of its copies. The fewer slots hold the chosen
+copies, the fewer it visits: a minimum set cover, solved greedily as in the paper that CTR comes
+from (PSP section 7, its reference [9]). The choice follows from the batch number and the routing
+alone, so all slots, rounds and replays of a batch agree. PSP finds this synchronisation between
+hops missing there.
 
-One cover for all rows would let the same few slots do all the work for ever. So the rows of each stream
-have a cover of their own, which prefers slots that the covers of the streams before it have left idle,
-and each batch begins with another slot. A row has the cover of the stream that it came in, and what is
-found with it keeps that: nothing has to travel with a row to say which copies it has met. Slices could
-be shared out among all their copies instead, but then every row would visit every slot, as it does
-where slices are stored once.
+With one cover for all rows, the same few slots would do all the work. So the rows of each stream
+have their own cover, which prefers slots that earlier covers leave idle, and each batch starts with
+another slot. Combinations keep the cover of their first row's stream. Splitting slices among all
+their copies would make every row visit every slot.
 
-Known limitation: with more copies than streams a batch leaves slots idle, which others use; and streams
-are taken to bring the same work.
+Known limitation: with more copies than streams, a batch leaves some slots idle. All streams count
+as equal work.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-#: For each slice, the group of the copy that is probed.
+#: For each slice, the group of the probed copy.
 Cover = tuple[int, ...]
 
 
 def covers(table: Sequence[int], copies: int, streams: int, batch: int) -> tuple[Cover, ...]:
-    """The copies that the rows of each stream probe in a batch; `table` is from group to slot.
+    """Returns the copies that each stream's rows probe in a batch; `table` maps group to slot.
 
     Example:
         >>> covers((0, 1, 0, 1, 1, 0, 1, 0), copies=2, streams=2, batch=0)
@@ -39,7 +37,7 @@ def covers(table: Sequence[int], copies: int, streams: int, batch: int) -> tuple
     having: dict[int, dict[int, int]] = {}
     for group, slot in enumerate(table):
         having.setdefault(slot, {}).setdefault(group % slices, group)
-    #: The slots in the order in which they are taken where nothing else tells.
+    #: The order of slots that breaks ties.
     turn = sorted(having)
     first = batch % len(turn)
     turn = turn[first:] + turn[:first]
@@ -58,11 +56,11 @@ def _cover(
     uses: Counter[int],
     work: Counter[int],
 ) -> Cover:
-    """One cover; `uses` counts the covers that a slot is in already, `work` its slices in them.
+    """Returns one cover; `uses` counts a slot's covers so far, `work` its slices in them.
 
-    A slot that is in the fewest begins, whatever it has: of slots that have nearly the same number of
-    slices the largest would begin every time. Then comes the one that has the most slices which are not
-    chosen yet, and of equals the one with the least work.
+    A slot in the fewest covers starts, whatever it has: otherwise, among slots with almost equal
+    numbers of slices, the largest would always start. Then comes the slot with the most slices not
+    chosen yet; of equals, the one with the least work.
     """
     chosen: dict[int, int] = {}
     best = min(turn, key=uses.__getitem__)
@@ -77,10 +75,10 @@ def _cover(
 def visited(
     table: Sequence[int], chosen: Collection[int], taking_part: Mapping[int, Collection[int]]
 ) -> tuple[int, ...]:
-    """The slots that probing rows go to: those with chosen groups, now or until they have moved.
+    """Returns the slots that probing rows visit: those with chosen groups, now or until they move.
 
-    `taking_part` are slots that groups are leaving or coming to, with these groups: until they have
-    arrived, their rows are where they were.
+    `taking_part` maps slots that groups leave or enter to these groups: until a group arrives, its
+    rows are where they were.
 
     Example:
         >>> visited((0, 1, 2, 0), chosen=(0, 3), taking_part={1: (3,)})

@@ -1,21 +1,21 @@
-"""What a join of time slices costs on a ring of slots, and how long the ring should be (PSP 5.1 to 5.4).
+"""Cost model of a time-sliced join on a ring of slots, and the best ring length (PSP 5.1 to 5.4).
 
-A row of a source stream probes the other streams one after the other. ProbeStep k of its order meets
-rows_k = λW rows of the next stream; of these pairs the part `selectivity` matches, and each takes T_j.
-So coming_k partial combinations come to step k, coming_1 = 1 being the row itself, and
+A row of a source stream probes the other streams one after the other. ProbeStep k of its order
+meets rows_k = λW rows of the next stream. Each pair takes T_j, and the fraction `selectivity` of
+them matches. So coming_k partial combinations reach step k (coming_1 = 1 is the row itself), and
 
     probing     Σ coming_k rows_k T_j                                              in L_C of Equation 1
-    passing on  T_s N Σ coming_k: all that comes to a step goes round the ring     in L_PSP of Equation 1
+    passing on  T_s N Σ coming_k: all that reaches a step goes round the ring      in L_PSP of Equation 1
 
-The paper prints Equation 1 with the selectivity of step k in its own term, so with matches in the place
-of pairs. Its Equation 2 follows only from pairs, and every pair is compared: so pairs it is, and
-Equation 2 is then exact for any mixture of steps. `Source` is a stream with its order; what is said of a
-join is the mean over its sources, by their rates.
+The paper prints Equation 1 with the selectivity of step k in its own term, so with matches instead
+of pairs. Its Equation 2 follows only from pairs, and every pair is compared. So the model uses
+pairs, and Equation 2 is exact for any mixture of steps. `Source` is a stream with its order; values
+of a join are means over its sources, weighted by their rates.
 
-All is pure: measured costs in, seconds and lengths out. Time decides on speed here, never on results.
+All functions are pure. Time affects speed here, never results.
 
-Known limitation: Equation 5 knows no queues. It is the response of a ring that has time for all that
-comes; `utilisation` says whether it has.
+Known limitation: Equation 5 has no queues. It assumes enough capacity; `utilisation` says whether
+there is.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-#: Lengths that are compared at most, where no limit is given.
+#: Maximum length compared, if no limit is given.
 MOST_SLOTS = 1024
-#: No work is less than this, so that parts of it can be told.
+#: Least work, so that fractions of it are defined.
 _LEAST_S = 1e-9
 
 
 @dataclass(frozen=True)
 class HopCosts:
-    """What a row costs beside comparing it: T_s, T_n, T_i and T_p of Table 1."""
+    """The cost of a row besides comparing it: T_s, T_n, T_i and T_p of Table 1."""
 
-    #: Processor time of receiving a row or partial combination and passing it on.
+    #: CPU time to receive a row or partial combination and pass it on.
     send_s: float
-    #: Time that it is on its way to the next slot.
+    #: Time in transit to the next slot.
     hop_s: float
     insert_s: float = 0.0
     purge_s: float = 0.0
@@ -53,12 +53,12 @@ class ProbeStep:
 
     @property
     def found(self) -> float:
-        """Matches of one row or partial combination."""
+        """The matches of one row or partial combination."""
         return self.rows * self.selectivity
 
     @property
     def work_s(self) -> float:
-        """Processor time of comparing it with all rows."""
+        """The CPU time to compare it with all rows."""
         return self.rows * self.pair_s
 
 
@@ -67,13 +67,13 @@ class Source:
     """A stream whose rows probe the others in an order."""
 
     name: str
-    #: Rows a second.
+    #: Rows per second.
     rate: float
     steps: tuple[ProbeStep, ...]
 
     @property
     def coming(self) -> tuple[float, ...]:
-        """What comes to each step for one row; the last number is its results.
+        """What reaches each step for one row; the last number is its results.
 
         Example:
             >>> Source("a", 1.0, (ProbeStep("b", 10, 0.2, 1.0), ProbeStep("c", 10, 0.3, 1.0))).coming
@@ -86,45 +86,45 @@ class Source:
 
     @property
     def probing_s(self) -> float:
-        """Processor time of all comparisons of one row: the third part of L_C."""
+        """The CPU time of all comparisons of one row: the third part of L_C."""
         return sum(n * step.work_s for n, step in zip(self.coming, self.steps, strict=False))
 
     @property
     def passed(self) -> float:
-        """What goes round the ring for one row, itself included."""
+        """What goes round the ring for one row, including itself."""
         return sum(self.coming[:-1])
 
 
 def central_s(source: Source, costs: HopCosts) -> float:
-    """Equation 1, L_C: the work of one row where all state is in one place."""
+    """Equation 1, L_C: the work of one row if all state is in one place."""
     return costs.insert_s + costs.purge_s + source.probing_s
 
 
 def ring_s(source: Source, costs: HopCosts, slots: int) -> float:
-    """Equation 1, L_PSP: the work of one row on a ring, of all slots together."""
+    """Equation 1, L_PSP: the work of one row on a ring, over all slots."""
     return central_s(source, costs) + costs.send_s * slots * source.passed
 
 
 def overhead(source: Source, costs: HopCosts, slots: int) -> float:
-    """Equation 2: what passing on adds, as a part of the probing; T_s N / (λ W T_j) for equal steps."""
+    """Equation 2: overhead of passing on, relative to probing; T_s N / (λ W T_j) for equal steps."""
     return costs.send_s * slots * source.passed / source.probing_s
 
 
 def service_rate(source: Source, costs: HopCosts, slots: int) -> float:
-    """Equation 3, μ: rows a second of a ring whose slots have one row at a time among them."""
+    """Equation 3, μ: rows per second of a ring that holds one row at a time."""
     return 1.0 / ring_s(source, costs, slots)
 
 
 def output_rate(source: Source, costs: HopCosts, slots: int, alone: float = 1.0) -> float:
-    """Equation 4: results a second of a ring that is always busy; one slot alone has `alone`."""
+    """Equation 4: results per second of a ring that is always busy; one slot alone has `alone`."""
     return alone * slots / (1.0 + overhead(source, costs, slots))
 
 
 def response_s(source: Source, costs: HopCosts, lengths: int | Mapping[str, int]) -> float:
-    """Equation 5: how long a result takes on average, on a ring that has time for all that comes.
+    """Equation 5: mean time to a result, on a ring with enough capacity.
 
-    With a ring of its own for every stream (5.4), a step has the length of the ring it goes round: M N
-    hops are one way round each ring, and the result is made on the last one.
+    With a separate ring for every stream (5.4), a step uses the length of the ring it goes round: M
+    N hops are one way round each ring, and the last ring produces the result.
     """
     rings = [_length(lengths, step.stream) for step in source.steps]
     steps = zip(source.coming, source.steps, rings, strict=False)
@@ -138,10 +138,10 @@ def _length(lengths: int | Mapping[str, int], stream: str) -> int:
 
 
 def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
-    """N_1 and N_2 of 5.2: where hops take as long as work, and where waiting for them does.
+    """Returns N_1 and N_2 of 5.2: where hops take as long as work, and where waiting for them does.
 
-    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and N_2
-    (N - 1) T_n / 2 = L_C/N; both are where a parabola is 0.
+    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and
+    N_2 (N - 1) T_n / 2 = L_C/N; each is the root of a parabola.
     """
     streams, sent_s = len(source.steps) + 1, costs.send_s * source.passed
     work_s, hop_s = source.probing_s, costs.hop_s
@@ -152,13 +152,13 @@ def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
 
 
 def over_sources(sources: Sequence[Source], of: Callable[[Source], float]) -> float:
-    """The mean of something over the rows of all sources."""
+    """Returns the mean of a value over the rows of all sources."""
     rate = sum(source.rate for source in sources)
     return sum(source.rate * of(source) for source in sources) / rate
 
 
 def best_length(sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLOTS) -> int:
-    """The length with the least response by Equation 5; of equal ones the shortest.
+    """Returns the length with the least response by Equation 5; of equal ones the shortest.
 
     Example:
         >>> step = ProbeStep("b", 500, 0.0002, 30e-6)
@@ -173,33 +173,33 @@ def best_length(sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLO
 
 
 def utilisation(sources: Sequence[Source], costs: HopCosts, slots: int) -> float:
-    """The part of its time that a slot of the ring works; above 1 it falls behind."""
+    """Returns the fraction of time that a slot of the ring works; above 1 it falls behind."""
     return sum(source.rate * ring_s(source, costs, slots) for source in sources) / slots
 
 
 def least_length(
     sources: Sequence[Source], costs: HopCosts, busy: float = 0.8, most: int = MOST_SLOTS
 ) -> int:
-    """The shortest ring that is no busier than that; the longest one where none is."""
+    """Returns the shortest ring that is at most `busy`; the longest if there is none."""
     fits = (n for n in range(1, most + 1) if utilisation(sources, costs, n) <= busy)
     return next(fits, most)
 
 
 def bandwidth(source: Source, slots: int, row_bytes: float) -> float:
-    """Equation 6: bytes a second of a link on which no slot waits for the next row."""
+    """Equation 6: bytes per second of a link on which no slot waits for the next row."""
     return row_bytes / min(step.work_s / slots for step in source.steps)
 
 
 def ring_lengths(
     sources: Sequence[Source], costs: HopCosts, most: int = MOST_SLOTS
 ) -> dict[str, int]:
-    """The heuristic of 5.4: a length for each stream's ring, where rates and windows are unequal.
+    """The heuristic of 5.4: a length for each stream's ring, for unequal rates and windows.
 
-    A query tells these lengths, and uses one for all: a group has a slice of every stream.
+    A query reports these lengths, and uses one for all: a group has a slice of every stream.
 
-    Streams are taken by their rows times their mean selectivity, the least first, since later ones
-    matter more and know more of the others. A stream whose length is not known yet has that of the
-    stream in question.
+    It takes streams by rows times mean selectivity, smallest first, since later ones matter more
+    and know more about the others. A stream without a known length takes that of the current
+    stream.
     """
     known: dict[str, int] = {}
     names = [source.name for source in sources]
@@ -221,21 +221,21 @@ def _weight(sources: Sequence[Source], name: str) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model says of one length."""
+    """What the model says about one length."""
 
     slots: int
     response_s: float
-    #: Results a second at most, over those of a single slot.
+    #: Maximum results per second, relative to a single slot.
     output: float
     utilisation: float
-    #: What a link must carry, in bytes a second.
+    #: Required bandwidth of a link, in bytes per second.
     bandwidth: float
 
 
 def forecast(
     sources: Sequence[Source], costs: HopCosts, slots: int, row_bytes: float = 0.0
 ) -> Forecast:
-    """All that the model says of a length."""
+    """Returns everything that the model says about a length."""
     return Forecast(
         slots,
         over_sources(sources, lambda source: response_s(source, costs, slots)),
@@ -252,10 +252,10 @@ def explained(
     row_bytes: float = 0.0,
     most_rate: float | None = None,
 ) -> str:
-    """The model as a table for `query.explain()`: lengths around the one in use, and the best one.
+    """Formats the model for `query.explain()`: lengths around the current one, and the best one.
 
-    `most_rate` are the results a second that the slots in use make while they are busy, where that is
-    measured: then Equation 4 says how many it would be with other lengths.
+    `most_rate` is the measured results per second of the current slots while they are busy, if
+    known. Then Equation 4 predicts it for other lengths.
     """
     best = best_length(sources, costs)
     lengths = sorted({1, max(1, slots // 2), slots, 2 * slots, best})
@@ -276,7 +276,7 @@ def explained(
 
 
 def told_orders(sources: Sequence[Source]) -> str:
-    """In which order the rows of each stream visit the others, for people."""
+    """Describes the order in which the rows of each stream visit the others."""
     orders = (" -> ".join((s.name, *(step.stream for step in s.steps))) for s in sources)
     return f"probe orders: {'; '.join(orders)}"
 
@@ -284,10 +284,10 @@ def told_orders(sources: Sequence[Source]) -> str:
 def in_batches(
     sources: Sequence[Source], costs: HopCosts, rows: float
 ) -> tuple[tuple[Source, ...], HopCosts]:
-    """The same join where so many rows go round together: what a row took, a batch takes.
+    """Returns the same join with `rows` rows that go round together: a batch replaces a row.
 
-    A hop takes a batch as long as it takes a row, so the more rows go together the longer the ring may
-    be; and the response is that of the batch.
+    A hop takes a batch as long as a row. So the more rows go together, the longer the ring may be;
+    the response is that of the batch.
 
     Example:
         >>> one = Source("a", 100.0, (ProbeStep("b", 500, 0.01, 1e-6),))
@@ -305,9 +305,9 @@ def in_batches(
 def fitted(
     sources: Sequence[Source], costs: HopCosts, slots: int, work_s: float
 ) -> tuple[Source, ...]:
-    """The same join with pairs that cost so much that a row is as much work as was measured.
+    """Returns the same join with pair costs fitted to the measured work of a row.
 
-    The model compares all rows; a query finds those in the window, or in a band, and compares these.
+    The model compares all rows; a query compares only those in the window or in a band.
 
     Example:
         >>> one = Source("a", 1.0, (ProbeStep("b", 100, 0.01, 1.0),))
@@ -320,7 +320,7 @@ def fitted(
 
 
 def _slower(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
-    """The same join with pairs that take so many times as long."""
+    """Returns the same join with pairs that take `times` times as long."""
     return tuple(
         replace(one, steps=tuple(replace(step, pair_s=step.pair_s * times) for step in one.steps))
         for one in sources
@@ -328,7 +328,7 @@ def _slower(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
 
 
 def at_rate(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
-    """The same join with so many times the rows: more come, and each meets more."""
+    """Returns the same join at `times` times the rate: more rows come, and each meets more."""
     return tuple(
         replace(
             source,

@@ -1,13 +1,12 @@
-"""In which order a row of each stream probes the others, by measured selectivity and cost of predicates.
+"""Probe orders of each stream's rows, from the measured selectivity and cost of predicates.
 
-A step from a set of streams to the next one meets rows_j rows for each partial combination. Predicates
-between the set and the stream apply together; they are evaluated from the lowest rank on, rank being
-(selectivity - 1) / cost, so that each further one sees the pairs that those before it let pass. The work
-of a step so depends on the set alone, not on the order in it, and dynamic programming over sets finds
-the cheapest order. Where steps are independent it is the order by rank, (found - 1) / work.
+A step from a set of streams to the next one meets rows_j rows for each partial combination. All
+predicates between the set and the stream apply, lowest rank first, where rank is (selectivity - 1)
+/ cost. The work of a step depends only on the set, so dynamic programming over sets finds the
+cheapest order. If steps are independent, it is the order by rank, (found - 1) / work.
 
-A stream that no predicate connects with the set is a cross product: it comes only where no other is
-left. Equal costs keep the streams in the order given, so the same measurements give the same orders.
+A stream that no predicate connects with the set is a cross product: it comes last. Equal costs keep
+the given order, so the same measurements give the same orders.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from spillway.operators.predicates.predicate import Predicate as Asked
 from spillway.operators.predicates.probing import PAIRED_US, Measured
 from spillway.policies.ring.model import ProbeStep, Source
 
-#: Streams up to which all orders are compared; beyond it the best next step is taken. Orders are made
-#: anew in every batch: those of a star of 8 take 20 ms, of 12 it were 1.5 s.
+#: Streams up to which all orders are compared; beyond it, each step takes the best next stream.
+#: Every batch computes orders anew: a star of 8 takes 20 ms, 12 would take 1.5 s.
 MOST_STREAMS = 8
-#: A pair that nothing compares is still made.
+#: Even without a comparison, making a pair has a cost.
 _CROSS_S = PAIRED_US * 1e-6
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What is measured of a stream."""
+    """Measurements of a stream."""
 
     name: str
     rate: float
@@ -38,9 +37,9 @@ class Stream:
 
     @classmethod
     def sampled(cls, name: str, rows: int, span_us: int, window_us: int) -> Stream:
-        """A stream of which some rows are known, and how far the times of the first and last are apart.
+        """Returns a stream from sampled rows, and the time between the first and the last.
 
-        Rows of one time say nothing of how many come a second; they are taken for those of a window.
+        Rows of a single time tell no rate; they count as the rows of one window.
 
         Example:
             >>> Stream.sampled("a", rows=11, span_us=5_000_000, window_us=60_000_000)
@@ -53,7 +52,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Predicate:
-    """What is measured of a predicate between two streams, or more."""
+    """Measurements of a predicate between two or more streams."""
 
     left: str
     right: str
@@ -63,7 +62,7 @@ class Predicate:
 
     @property
     def rank(self) -> float:
-        """Those with a low one go first: they drop many pairs at little cost."""
+        """The rank; low ranks go first: they drop many pairs at little cost."""
         return (self.selectivity - 1.0) / max(self.pair_s, 1e-12)
 
     def joins(self, streams: frozenset[str], other: str) -> bool:
@@ -75,7 +74,7 @@ class Predicate:
 def next_step(
     streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str], name: str
 ) -> ProbeStep:
-    """The step from some streams to the next one.
+    """Returns the step from some streams to the next one.
 
     Example:
         >>> a, b = Stream("a", 1, 10), Stream("b", 1, 10)
@@ -94,7 +93,7 @@ def next_step(
 
 
 def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> tuple[Source, ...]:
-    """The cheapest order for each stream's rows, as the sources of the cost model."""
+    """Returns the cheapest order for each stream's rows, as sources of the cost model."""
     find = _cheapest if len(streams) <= MOST_STREAMS else _by_rank
     return tuple(Source(one.name, one.rate, find(streams, predicates, one.name)) for one in streams)
 
@@ -102,7 +101,7 @@ def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> 
 def sources_of(
     streams: Sequence[Stream], asked: Sequence[Asked], measured: Measured
 ) -> tuple[Source, ...]:
-    """The cheapest orders of a running join, by what was measured of its predicates."""
+    """Returns the cheapest orders of a running join, from its predicate measurements."""
     known = [
         Predicate(
             one.streams[0],
@@ -117,7 +116,7 @@ def sources_of(
 
 
 def orders_of(sources: Sequence[Source]) -> tuple[tuple[int, ...], ...]:
-    """The orders alone, streams by their numbers.
+    """Returns only the orders, with streams as numbers.
 
     Example:
         >>> a, b, c = (Stream(name, 1.0, 10.0) for name in "abc")
@@ -131,7 +130,7 @@ def orders_of(sources: Sequence[Source]) -> tuple[tuple[int, ...], ...]:
 def _nexts(
     streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str]
 ) -> list[str]:
-    """The streams that may come next: connected ones, or any where none is."""
+    """Returns the streams that may come next: connected ones, or any if there are none."""
     others = [one.name for one in streams if one.name not in there]
     joined = [name for name in others if any(one.joins(there, name) for one in predicates)]
     return joined or others
@@ -140,8 +139,8 @@ def _nexts(
 def _cheapest(
     streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
 ) -> tuple[ProbeStep, ...]:
-    """Dynamic programming over the sets that contain the source, by size."""
-    #: Of a set: the least work to come to it, the combinations there, and the steps taken.
+    """Runs dynamic programming over the sets that contain the source, by size."""
+    #: Per set: the least work to reach it, the combinations there, and the steps taken.
     best: dict[frozenset[str], tuple[float, float, tuple[ProbeStep, ...]]] = {
         frozenset([source]): (0.0, 1.0, ())
     }
@@ -160,7 +159,7 @@ def _cheapest(
 def _by_rank(
     streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
 ) -> tuple[ProbeStep, ...]:
-    """The step with the lowest rank, again and again."""
+    """Takes the step with the lowest rank, repeatedly."""
     there, steps = frozenset([source]), []
     while len(there) < len(streams):
         ready = [

@@ -1,19 +1,19 @@
-"""Where time slices go, and how a join without equal keys is distributed (PSP sections 6 and 7).
+"""Where time slices go, and how to distribute a join without equal keys (PSP sections 6 and 7).
 
-A slice is a group: it is built where the routing says, stays there, and is gone when its window is over.
+A slice is a group: it is built where the routing says, stays there, and expires with its window.
 
-    smoothing    slices to come, which are still empty, go to the slots with the least work
-    passive      the same over another number of slots: a new slot gets slices to come, one that is to
-                 go gets none, and after a window it has none; nothing is moved
-    aggressive   slices move at once, by the moves that any change of the number of slots makes
-                 (policies/cluster/scaling.py); the paper stops the ring for them, here rows of the
-                 slices that move wait, and others do not
+    smoothing    future slices, which are still empty, go to the slots with the least work
+    passive      the same over another slot count: a new slot gets future slices, a retiring one gets
+                 none and is empty after a window; nothing moves
+    aggressive   slices move at once, like groups at any change of the slot count
+                 (policies/cluster/scaling.py); the paper stops the ring for them, here only rows of
+                 the moving slices wait
 
-The paper's slots are neighbours on a ring: slices shift from each to the next, and a count bounds what a
-slot keeps before it shifts. Here a slice need not be beside the one before, so the same is reached by
-count when a slice is placed, and between any two slots when it is moved.
+The paper's slots are neighbours on a ring: slices shift from each to the next, and a count limits
+what a slot keeps. Here the policy uses the count when it places a slice, and moves a slice between
+any two slots.
 
-Known limitation: a group has a slice of every stream, and is empty only where all of them are.
+Known limitation: a group has a slice of every stream, and is empty only if all of them are.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from spillway.policies.ring.model import (
     utilisation,
 )
 
-#: A group stays where it is routed if that slot has at most so much of a slice more than the least.
+#: A group keeps its route if that slot has at most this fraction of a slice more than the least.
 _SLACK = 0.5
 
 
 @dataclass(frozen=True)
 class Reroute:
-    """Groups without a row are to be built in other slots."""
+    """Groups without rows that will be built in other slots."""
 
     to: Mapping[int, int]
     reason: str
@@ -53,17 +53,17 @@ def smoothed(
     behind: Sequence[int] = (),
     slowness: Sequence[float] | None = None,
 ) -> Reroute | None:
-    """Routes slices to come to the slots that have the least work; None where all is well.
+    """Routes future slices to the slots with the least work; None if no change is needed.
 
     Args:
         table: The slot of every group.
         rows: Rows of every group now.
         ahead: Groups in the order in which they will be built; those with rows stay.
-        expected: Rows that a slice to come will have.
-        slots: Only the slots below get slices.
-        behind: Groups in the order in which they will be empty, one for each that is built; what they
-            have is no work any more for slices after that.
-        slowness: Seconds of a row in each slot, where they differ.
+        expected: Expected rows of a future slice.
+        slots: Only slots below this number get slices.
+        behind: Groups in the order in which they will expire, one for each that is built; their
+            rows do not count for later slices.
+        slowness: Seconds per row in each slot, if they differ.
 
     Example:
         >>> smoothed((0, 1, 0, 1), (9.0, 2.0, 0.0, 0.0), [2, 3], 2.0, 2).to
@@ -90,14 +90,14 @@ def smoothed(
         work[taker] += expected * cost[taker]
     if not to:
         return None
-    spread = f"slots will have {min(work):.3g} to {max(work):.3g} of work"
-    return Reroute(to, f"{len(to)} slices to come, {expected:.3g} rows each: {spread}")
+    spread = f"slots will have {min(work):.3g} to {max(work):.3g} work each"
+    return Reroute(to, f"{len(to)} future slices, {expected:.3g} rows each: {spread}")
 
 
 def emptied(table: Sequence[int], slots: int) -> bool:
-    """Whether passive adjustment is over: no group is in a slot that is to go.
+    """Whether passive adjustment is complete: no group is in a retiring slot.
 
-    `smoothed` leaves a group with rows in its slot until they have expired, and then takes it away.
+    `smoothed` leaves a group with rows in its slot until they have expired, and then reroutes it.
 
     Example:
         >>> emptied((0, 1, 2), slots=2), emptied((0, 1, 1), slots=2)
@@ -108,10 +108,10 @@ def emptied(table: Sequence[int], slots: int) -> bool:
 
 @dataclass(frozen=True)
 class Resize:
-    """The ring is to have another length."""
+    """A change of the ring length."""
 
     slots: int
-    #: Slices move at once; or only slices to come are placed anew.
+    #: Slices move at once; otherwise only future slices get new slots.
     aggressive: bool
     reason: str
 
@@ -120,27 +120,27 @@ class Resize:
 class RingRules:
     """When the length of a ring changes."""
 
-    #: Slots that there are.
+    #: Available slots.
     most: int
-    #: Busier than this is too busy, and then the ring is made so long that slots are this busy.
+    #: Above this utilisation slots are too busy; then the new length brings them back to it.
     busy: float = 0.8
     aim: float = 0.7
-    #: Part of the response that another length must save where slots are not too busy.
+    #: Fraction of the response that another length must save if slots are not too busy.
     margin: float = 0.2
-    #: Whether slices may move: "passive" never, "aggressive" always, "auto" where a slot falls behind.
+    #: Whether slices may move: "passive" never, "aggressive" always, "auto" if a slot falls behind.
     adjustment: str = "auto"
-    #: Busier than this is behind.
+    #: Above this utilisation a slot is behind.
     behind: float = 1.0
 
     def moves(self, busy: float) -> bool:
-        """Whether slices are to move at once, with slots that are so busy."""
+        """Whether slices should move at once, at this utilisation."""
         return self.adjustment == "aggressive" or (self.adjustment == "auto" and busy > self.behind)
 
 
 def resize(
     sources: Sequence[Source], costs: HopCosts, slots: int, rules: RingRules
 ) -> Resize | None:
-    """The length that the cost model wants, if it is worth a change.
+    """Returns the length that the cost model wants, if it is worth a change.
 
     Example:
         >>> from spillway.policies.ring.model import ProbeStep
@@ -171,28 +171,28 @@ def _saves(
 
 
 PSP, ATR, CTR = "psp", "atr", "ctr"
-#: ATR's segment in windows: of every slave row 1 + 2/this copies are kept on average.
+#: ATR's segment in windows: it keeps 1 + 2/this copies of every slave row on average.
 SEGMENT_WINDOWS = 3
-#: CTR's copies, as its authors have them.
+#: CTR's copies, as in its paper.
 COPIES = 2
-#: Distributions that are no slower than this compare by what they keep.
+#: Distributions within this factor of the fastest compare by the rows they keep.
 _ALIKE = 1.1
-#: A distribution that is busier than this falls behind sooner or later.
+#: Above this utilisation a distribution falls behind sooner or later.
 _BUSIEST = 0.9
-#: More slots are no help to ATR: where it is chosen for good, rates may become so many times as high.
+#: More slots do not help ATR. If it is chosen permanently, rates may grow by this factor.
 ROOM = 3
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What the cost model says of one way to distribute a join."""
+    """What the cost model says about one way to distribute a join."""
 
     distribution: str
     slots: int
     response_s: float
-    #: Part of their time that the slots work.
+    #: Fraction of their time that the slots work.
     utilisation: float
-    #: Rows that all slots keep together, copies included.
+    #: Rows that all slots keep together, including copies.
     rows: float
     #: The stream that ATR cuts.
     master: str | None = None
@@ -200,13 +200,13 @@ class Offer:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the ways to distribute a join would be like here."""
+    """The conditions for each way to distribute a join."""
 
-    #: Whether a row visits all slots of PSP at once, a hop for each step, and not one after the other.
+    #: Whether a row visits all slots of PSP at once, one hop per step, and not one after the other.
     at_once: bool = False
     #: ATR's segment, in windows.
     segment_windows: float = SEGMENT_WINDOWS
-    #: How often CTR stores a row; None: it cannot be had.
+    #: How often CTR stores a row; None: CTR is not available.
     copies: int | None = COPIES
     #: The stream that ATR cuts; None: the one with the highest rate.
     master: str | None = None
@@ -219,7 +219,7 @@ def offers(
     window_s: float,
     terms: Terms = Terms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, ...]:
-    """What the model says of PSP, ATR and CTR."""
+    """Returns what the model says about PSP, ATR and CTR."""
     copies = terms.copies
     return (
         _psp_at_once(sources, costs, slots) if terms.at_once else _psp(sources, costs, slots),
@@ -235,9 +235,9 @@ def distribution(
     window_s: float,
     terms: Terms = Terms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, str]:
-    """`distribute="auto"`: the way to take, and why.
+    """`distribute="auto"`: returns the chosen way, and the reason.
 
-    The least response of those that keep up; among those that are about as fast, the fewest rows.
+    The least response of those that keep up; among those about as fast, the fewest rows.
     """
     known = offers(sources, costs, slots, window_s, terms)
     able = [one for one in known if one.utilisation <= _BUSIEST]
@@ -265,7 +265,7 @@ def _psp(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
 
 
 def _psp_at_once(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offer:
-    """Equation 5 where no row waits for other slots to be visited; so there is no best length."""
+    """Equation 5 without waiting for other slots to be visited; so there is no best length."""
 
     def took_s(source: Source) -> float:
         steps = zip(source.coming, source.steps, strict=False)
@@ -278,7 +278,7 @@ def _psp_at_once(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offe
 def _atr(
     sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float, terms: Terms
 ) -> Offer:
-    """One slot has all rows of a segment; what it cannot do in that time waits."""
+    """Models ATR: one slot has all rows of a segment; work beyond that time waits."""
     work_s = over_sources(sources, lambda source: central_s(source, costs))
     load = sum(source.rate for source in sources) * work_s
     behind_s = max(0.0, load - 1.0) * terms.segment_windows * window_s / 2
@@ -293,7 +293,7 @@ def _atr(
 
 
 def _ctr(sources: Sequence[Source], costs: HopCosts, slots: int, copies: int) -> Offer:
-    """Each step goes to a part of the slots and is waited for; one row at a time."""
+    """Models CTR: each step goes to some of the slots and waits for them; one row at a time."""
     part = slots // copies
 
     def took_s(source: Source) -> float:

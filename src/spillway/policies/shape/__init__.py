@@ -1,1 +1,1 @@
-"""Which shape the join of a slot has (PLANS)."""
+"""The join shape of a slot (PLANS)."""

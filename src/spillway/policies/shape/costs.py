@@ -1,30 +1,26 @@
-"""Which shape the join of a slot should have: local plan re-optimisation (PLANS section 1.2).
+"""The cost model of join shapes: local plan re-optimisation (PLANS section 1.2).
 
-Costs are worked out from what a slot measures. A stream i brings r_i rows per second and has s_i rows of
-state: those of its window, r_i W_i, or all there have been. The part of the pairs of rows of two streams
-that match is their selectivity. Of a set S of streams, with P(S) the product of their s_i, and sel(S)
-the part of all combinations that match,
+A slot measures for each stream i the rate r_i, in rows per second, and the rows of state s_i: those
+of its window, r_i W_i, or all so far. It also measures the selectivity of each two streams: the
+fraction of row pairs that match. For a set S of streams, with P(S) the product of their s_i, and
+sel(S) the fraction of all combinations that match,
 
     stored combinations     N(S) = sel(S) P(S)
     new ones per second     R(S) = sel(S) * sum over i in S of r_i P(S - i)
 
-both exact for windows: a combination is new when its last row comes, whose partners are anywhere in
-their windows. sel(S) follows from the pairs in S: all streams have the same keys, so |S| - 1 equalities
-hold between them, and sel(S) is the geometric mean of the pairs' selectivities to that power. How far
-that is wrong, because the same keys match in all pairs, or others do, is known of the whole join, by the
-results that it has given: sel(S) is corrected by as much as its size is near to that of the whole.
+Both are exact for windows. All streams have the same keys, so |S| - 1 equalities hold, and sel(S)
+is the geometric mean of the pairs' selectivities to that power. This is wrong if the same keys
+match in all pairs, or others do. The results of the whole join show by how much; sel(S) is
+corrected in proportion to its size.
 
-Both depend on the set alone, not on how its combinations are made. So the cheapest shape of a set is
-made of the cheapest shapes of its halves, and dynamic programming over sets finds it among all binary
-trees, bushy ones included. Every set may also be joined at once, as the n-way join does it, each
-stream's rows probing the others in the order that gives the fewest partial combinations first. `Costs`
-says what probing, making and storing a row take.
+Both depend only on the set. So dynamic programming over sets finds the cheapest shape among all
+binary trees, including bushy ones. Every set may also be joined at once, as in the n-way join,
+fewest partial combinations first. `Costs` holds the costs of probing, making and storing a row.
 
-When a slot gets another shape is said in policies/shape/proposal.py. All is pure: the same measurements
-give the same answer.
+policies/shape/proposal.py decides when a slot changes its shape. All functions are pure.
 
-Known limitation: of three and more streams, but not all, combinations are estimated so. Where some
-streams match in other keys than the rest, the estimates are wrong by some factor.
+Known limitation: for three or more streams, but not all, the sizes are estimates. They are wrong by
+some factor if some streams match in other keys than the rest.
 """
 
 from __future__ import annotations
@@ -41,26 +37,25 @@ from spillway.plan.shape import Shape, flat, streams_of
 
 #: Streams up to which all shapes are compared.
 MOST_STREAMS = 8
-#: Bytes that a stored combination has besides those of its rows: a hash, and the time it expires by.
+#: Extra bytes of a stored combination: a hash, and its time of expiry.
 _COMBINATION_BYTES = 12
-#: Combinations that are held, over those that live: they expire one by one, but go by layers.
+#: Combinations held, relative to live ones: they expire one by one, but leave by layers.
 _HELD = 2.0
-#: Times that the price of memory is doubled, at most, until a shape fits.
+#: How often the price of memory doubles, at most, until a shape fits.
 _RAISES = 64
-#: Prices that are tried at most to find the least of these: none, the highest, and halves of what is
-#: between them.
+#: Prices tried, at most, to find the least of these: zero, the highest, and a bisection in between.
 _TRIES = 2 + (_RAISES - 1).bit_length()
-#: What a step of the search takes at another price, over what it takes at the first: it has the work of
-#: all joins from there. Measured with six to eight streams: 0.15 to 0.25.
+#: Cost of a search step at another price, relative to the first: the work of all joins is known by
+#: then. Measured with six to eight streams: 0.15 to 0.25.
 _KNOWN_STEP = 0.2
 
 
 @dataclass(frozen=True)
 class StreamRates:
-    """What a slot measures of one stream."""
+    """Measurements of one stream in a slot."""
 
     name: str
-    #: Rows that come in a second of the stream, however long a slot works on them.
+    #: Rows per second of stream time, however long a slot works on them.
     rate: float
     #: Rows of state that a row of another stream meets.
     rows: float
@@ -70,12 +65,12 @@ class StreamRates:
 
 @dataclass(frozen=True)
 class JoinRates:
-    """What a slot measures of a join."""
+    """Measurements of a join in a slot."""
 
     streams: tuple[StreamRates, ...]
-    #: For each two streams, in the order of their names, the part of their pairs of rows that match.
+    #: For each pair of streams, in the order of their names, the fraction of row pairs that match.
     selectivity: Mapping[tuple[str, str], float]
-    #: Results per second that there are; None: not known.
+    #: Measured results per second; None: not known.
     results: float | None = None
 
     @property
@@ -85,9 +80,9 @@ class JoinRates:
 
 
 def pair_selectivities(names: Sequence[str], sampled: Counts) -> dict[tuple[str, str], float]:
-    """The selectivity of all pairs of streams, from samples of (pairs of rows, matches).
+    """Returns the selectivity of all stream pairs, from samples of (row pairs, matches).
 
-    Half a match is added to what was found, so that a pair in which nothing matched yet is not free.
+    It adds half a match, so that a pair without any match yet is not free.
 
     Example:
         >>> pair_selectivities("AB", {Sampled("0", "1"): (1000.0, 19.5)})
@@ -106,7 +101,7 @@ def pair_selectivities(names: Sequence[str], sampled: Counts) -> dict[tuple[str,
 
 
 def join_rates(names: Sequence[str], record: SlotRecord, seconds: float) -> JoinRates:
-    """What a slot has measured, from its record of a batch whose rows came in so many seconds."""
+    """Returns a slot's measurements, from the record of a batch whose rows came in `seconds`."""
     rows = [float(count) for count in record.state_rows[: len(names)]]
     streams = tuple(
         StreamRates(name, record.rows_in[at] / seconds, rows[at], record.state_bytes[at] / rows[at])
@@ -120,21 +115,21 @@ def join_rates(names: Sequence[str], record: SlotRecord, seconds: float) -> Join
 
 @dataclass(frozen=True)
 class Costs:
-    """What work costs, in units of looking one row up in a stream.
+    """Costs of work, in units of one row lookup in a stream.
 
-    Fitted to the processor time of eleven plans: three mixtures of three streams with windows of four
+    Fitted to the CPU time of eleven plans: three mixtures of three streams with windows of four
     batches (spillway_lab/workloads/drift.py, and streams of one rate), most in all shapes. A lookup
     took 0.12 us, and the fit is within a quarter of each.
     """
 
     probe: float = 1.0
-    #: For each pair that is found: its keys and times are compared.
+    #: Per pair found: compares its keys and times.
     pair: float = 0.1
-    #: For each combination that is stored: it is gathered, sorted, written, and merged a few times.
+    #: Per stored combination: gathers, sorts and writes it, and merges it a few times.
     store: float = 1.5
-    #: For each result.
+    #: Per result.
     result: float = 0.2
-    #: For each byte of combinations that is held for a second.
+    #: Per byte of combinations held for a second.
     byte: float = 1e-5
 
 
@@ -143,18 +138,18 @@ COSTS = Costs()
 
 @dataclass(frozen=True)
 class ShapeCost:
-    """What a shape costs."""
+    """The cost of a shape."""
 
-    #: Work per second, in units of `Costs`; memory included.
+    #: Work per second, in units of `Costs`, including memory.
     work: float
     #: Bytes of intermediate states.
     memory_bytes: float
 
 
 class Estimate:
-    """Rates and sizes of sets of the streams of a join, which are numbers here, one bit each.
+    """Rates and sizes of sets of streams; a set is a number, with one bit per stream.
 
-    What is asked of a set is worked out once; of many streams only a few of the sets are asked for.
+    It computes each value once; with many streams it needs only a few of the sets.
     """
 
     def __init__(self, rates: JoinRates, costs: Costs = COSTS) -> None:
@@ -167,28 +162,28 @@ class Estimate:
         self._known_rows: dict[int, float] = {0: 1.0}
         self._known_matching: dict[int, float] = {}
         self._known_joins: dict[tuple[int, ...], float] = {}
-        #: What there are of results, over what was expected.
+        #: Measured results relative to expected results.
         self._factor = 1.0
         self._factor = self._found(rates.results)
 
     def _found(self, results: float | None) -> float:
-        """What there are of results, which corrects the selectivities of more than two streams."""
+        """Compares measured with expected results, to correct larger sets of streams."""
         expected = self.flow(self.everything, self.everything)
         self._known_matching.clear()
         if results is None or len(self.names) < 3 or not expected:
             return 1.0
-        # Half a result is added, so that those of a join that has had none are not free.
+        # Add half a result, so that a join without results is not free.
         return (results + 0.5) / expected
 
     def _rows(self, some: int) -> float:
-        """The product of the rows of a set's streams."""
+        """Returns the product of the rows of a set's streams."""
         if some not in self._known_rows:
             last = some.bit_length() - 1
             self._known_rows[some] = self._rows(some ^ (1 << last)) * self._streams[last].rows
         return self._known_rows[some]
 
     def _matching(self, some: int) -> float:
-        """The part of all combinations of a set that match."""
+        """Returns the fraction of all combinations of a set that match."""
         if some not in self._known_matching:
             members = [at for at in range(len(self.names)) if some >> at & 1]
             matching = 1.0
@@ -202,15 +197,15 @@ class Estimate:
         return self._known_matching[some]
 
     def of(self, names: Sequence[str]) -> int:
-        """The set of some streams."""
+        """Returns the set of some streams."""
         return sum(self._bit[name] for name in names)
 
     def stored(self, some: int) -> float:
-        """Combinations of a set that are there."""
+        """Returns the number of stored combinations of a set."""
         return self._matching(some) * self._rows(some)
 
     def flow(self, some: int, source: int) -> float:
-        """Combinations of a set that rows of some of its streams complete, per second."""
+        """Returns the combinations of a set that rows of `source` complete, per second."""
         total = 0.0
         for at, stream in enumerate(self._streams):
             if source >> at & 1:
@@ -218,7 +213,7 @@ class Estimate:
         return self._matching(some) * total
 
     def join(self, children: Sequence[int]) -> float:
-        """The work of joining what there is of some disjoint sets."""
+        """Returns the work of joining some disjoint sets."""
         known = self._known_joins.get(tuple(children))
         if known is None:
             known = self._known_joins[tuple(children)] = self._joined(children)
@@ -239,17 +234,17 @@ class Estimate:
         return work
 
     def storing(self, some: int, raised: float = 1.0) -> float:
-        """The work of keeping the combinations of a set, with memory so many times as dear."""
+        """Returns the work of keeping a set's combinations, with memory `raised` times as dear."""
         held = self.bytes(some) * self.costs.byte * raised
         return self.flow(some, some) * self.costs.store + held
 
     def bytes(self, some: int) -> float:
-        """Bytes of the combinations of a set."""
+        """Returns the bytes of the combinations of a set."""
         width = sum(s.row_bytes for at, s in enumerate(self._streams) if some >> at & 1)
         return self.stored(some) * (width + _COMBINATION_BYTES) * _HELD
 
     def cost(self, shape: Shape) -> ShapeCost:
-        """What a shape costs."""
+        """Returns the cost of a shape."""
         work = self.flow(self.everything, self.everything) * self.costs.result
         memory = 0.0
         for node in (*shape.inner(), shape):
@@ -261,7 +256,7 @@ class Estimate:
         return ShapeCost(work, memory)
 
     def making(self, shape: Shape, there: Shape) -> float:
-        """The work of making the states that one shape has and another has not."""
+        """Returns the work of making the states that one shape has and another lacks."""
         known = {node.name for node in there.inner()}
         new = [self.of(node.streams) for node in shape.inner() if node.name not in known]
         per_row = self.costs.pair + self.costs.store
@@ -275,9 +270,9 @@ def cheapest(
     *,
     binary: bool = False,
 ) -> Shape:
-    """The cheapest shape; with `room_bytes`, the cheapest found whose states fit into them.
+    """Returns the cheapest shape; with `room_bytes`, the cheapest found whose states fit.
 
-    Binary trees may all be too large; then it is one that stores little.
+    All binary trees may be too large; then it returns one that stores little.
 
     Example:
         >>> from dataclasses import replace
@@ -289,8 +284,11 @@ def cheapest(
     """
     if len(rates.streams) > MOST_STREAMS:
         raise QueryError(
-            f"shapes are compared for up to {MOST_STREAMS} streams, not {len(rates.streams)}",
-            hint='use plan("nway"), or join in two queries',
+            (
+                f"the optimizer compares shapes of up to {MOST_STREAMS} streams, not "
+                f"{len(rates.streams)}"
+            ),
+            hint='use plan("nway"), or split the join into two queries',
         )
     estimate = Estimate(rates, costs)
 
@@ -301,8 +299,8 @@ def cheapest(
     found, fits = at_price(0)
     if fits:
         return found
-    # What does not fit is made dearer until it is not worth it. The dearer memory is, the less of it has
-    # the cheapest shape, so the least price at which one fits is found by halves.
+    # Raise the price of memory until a shape fits. The higher the price, the less memory the
+    # cheapest shape takes, so bisection finds the least price at which one fits.
     found, fits = at_price(_RAISES - 1)
     if not fits:
         return found if binary else flat(rates.names)
@@ -318,7 +316,7 @@ def cheapest(
 
 
 def search_steps(streams: int, *, limited: bool) -> int:
-    """Steps of a search for the cheapest shape at most; `limited` if it is to fit into memory.
+    """Returns the most steps of a search for the cheapest shape; `limited`: it must fit memory.
 
     Example:
         >>> search_steps(8, limited=False), search_steps(8, limited=True)
@@ -329,7 +327,7 @@ def search_steps(streams: int, *, limited: bool) -> int:
 
 
 def _cheapest(estimate: Estimate, raised: float, *, binary: bool) -> Shape:
-    """Dynamic programming over the sets of streams, by size: 3**n steps."""
+    """Runs dynamic programming over the sets of streams, by size: 3**n steps."""
     best: dict[int, tuple[float, Shape | str]] = {
         1 << at: (0.0, name) for at, name in enumerate(estimate.names)
     }
@@ -352,7 +350,7 @@ def _cheapest(estimate: Estimate, raised: float, *, binary: bool) -> Shape:
 
 
 def _halves(some: int) -> Iterator[int]:
-    """The proper parts of a set that have its first member: each way to cut it in two, once."""
+    """Yields the proper subsets with the set's first member: each split in two, once."""
     first = some & -some
     rest = some ^ first
     part = rest

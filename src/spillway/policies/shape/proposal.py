@@ -1,10 +1,10 @@
-"""When a slot gets another shape of its join.
+"""Decides when a slot changes the shape of its join.
 
-A slot gets another shape if that is cheaper by a margin, has been so for several evaluations, and saves
-more than what making its missing states costs. Where its states do not fit into the room that they have,
-it gets one whose states do, whatever that costs: groups that go to disk for want of room cost more. Here
-too it takes several evaluations, since what is measured goes up and down; and a shape that does not fit
-with a margin is never taken. All is pure: the same measurements give the same answer.
+A slot changes its shape if another is cheaper by a margin, has been so for several evaluations, and
+saves more than making its missing states costs. If the states of its shape do not fit into memory,
+it gets one whose states do, whatever that costs: spilling groups costs more. This also takes
+several evaluations, since measurements fluctuate. A shape must fit with a margin. All functions are
+pure: the same measurements give the same answer.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from spillway.policies.shape.costs import COSTS, Costs, Estimate, JoinRates, che
 
 @dataclass(frozen=True)
 class ShapeRules:
-    """When a slot gets another shape."""
+    """When a slot changes its shape."""
 
-    #: Part of the cost that another shape must save.
+    #: Fraction of the cost that another shape must save.
     margin: float = 0.2
     #: Evaluations in a row in which it must.
     evaluations: int = 2
     #: Seconds in which it must save more than making its states costs.
     lasts_s: float = 60.0
-    #: Bytes that intermediate states may take; None: any.
+    #: Bytes that intermediate states may take; None: no limit.
     room_bytes: float | None = None
-    #: Whether only two things may be joined at a time.
+    #: Whether joins may have only two inputs.
     binary: bool = False
     costs: Costs = COSTS
 
     @property
     def enter_bytes(self) -> float | None:
-        """Bytes that the states of a shape may take for a slot to get it; None: any."""
+        """The bytes that the states of a new shape may take; None: no limit."""
         return None if self.room_bytes is None else self.room_bytes * (1 - self.margin)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What earlier evaluations of a slot have found: a shape that is cheaper, and how often."""
+    """What earlier evaluations of a slot found: a cheaper shape, and how often."""
 
     shape: Shape | None = None
     times: int = 0
@@ -49,7 +49,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Reshape:
-    """A slot is to have another shape."""
+    """A change of a slot's shape."""
 
     slot: int
     shape: Shape
@@ -59,7 +59,7 @@ class Reshape:
 def propose(
     slot: int, rates: JoinRates, current: Shape, wish: Wish, rules: ShapeRules
 ) -> tuple[Reshape | None, Wish]:
-    """Whether a slot should have another shape now, and what the next evaluation is to know."""
+    """Decides whether a slot changes its shape now; also returns the state for the next evaluation."""
     estimate = Estimate(rates, rules.costs)
     now = estimate.cost(current)
     best = cheapest(rates, rules.costs, rules.enter_bytes, binary=rules.binary)
@@ -72,7 +72,7 @@ def propose(
     def pays(shape: Shape) -> bool:
         cost = estimate.cost(shape)
         if crowded or cost.memory_bytes > enter:
-            # Room is the one thing that counts.
+            # Only memory counts.
             return cost.memory_bytes <= enter
         gain = (now.work - cost.work) * rules.lasts_s
         return saves(shape, now.work) and gain > estimate.making(shape, current)
@@ -88,22 +88,22 @@ def propose(
     if crowded:
         reason = (
             f"states of {current} take {megabytes(now.memory_bytes)}, those of {wish.shape} "
-            f"{megabytes(found.memory_bytes)} in {wish.times} evaluations, "
-            f"room {megabytes(rules.room_bytes or 0.0)}"
+            f"{megabytes(found.memory_bytes)} in {wish.times} evaluations, limit "
+            f"{megabytes(rules.room_bytes or 0.0)}"
         )
     else:
         reason = (
-            f"{wish.shape} costs {found.work / now.work:.2f} of {current} "
-            f"in {wish.times} evaluations, margin {rules.margin:g}"
+            f"{wish.shape} costs {found.work / now.work:.2f} x {current} in {wish.times} "
+            f"evaluations, margin {rules.margin:g}"
         )
     return Reshape(slot, wish.shape, reason), Wish()
 
 
 def _stays(least: float, rules: ShapeRules) -> float:
-    """Bytes that the states of a shape may take to be kept, where the best has so many.
+    """Returns the bytes at which a shape may stay, if the smallest has `least`.
 
-    Binary trees may all be too large. Then the smallest is what there is, and another that is larger by
-    no more than the margin is as good.
+    All binary trees may be too large. Then the smallest is the best available, and another one
+    within the margin is as good.
     """
     if rules.room_bytes is None:
         return math.inf
@@ -111,7 +111,7 @@ def _stays(least: float, rules: ShapeRules) -> float:
 
 
 def _enters(least: float, rules: ShapeRules) -> float:
-    """The same, to be taken: less by the margin, as states grow and shrink while rows come and go."""
+    """Returns the bytes at which a shape may be chosen: less by the margin, as states fluctuate."""
     if rules.enter_bytes is None or least > rules.enter_bytes:
         return _stays(least, rules)
     return rules.enter_bytes

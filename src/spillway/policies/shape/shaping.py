@@ -1,12 +1,13 @@
-"""The shape of one slot's join from batch to batch: what is allowed, what is measured, what follows.
+"""The shape of one slot's join from batch to batch: permitted, measured and chosen shapes.
 
-`Shaping` is what `plan(...)` of a join says. A *fixed* shape is every slot's from the next batch on. A
-"tree" begins left-deep, has the cheapest binary tree when it is first evaluated with anything measured,
-and "auto" may also join at once, which it begins with; from then on both change with hysteresis
-(policies/shape/proposal.py).
+`Shaping` holds what `plan(...)` of a join says. A *fixed* shape applies to every slot from the next
+batch on. A "tree" starts left-deep, and gets the cheapest binary tree at the first evaluation with
+measurements. "auto" starts with the n-way join, and may return to it. Afterwards both change with
+hysteresis (policies/shape/proposal.py).
 
-Rates are averaged over batches, each of which counts twice as much as the one before: streams whose rows
-come in turns look alike. Selectivities are blended where they are sampled (operators/stats.py).
+Rates are averages over batches; each batch counts twice as much as the one before. So streams whose
+rows alternate between batches look alike. Selectivities are blended where they are sampled
+(operators/stats.py).
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ from spillway.policies.shape.proposal import Reshape, ShapeRules, Wish, propose
 
 NWAY, TREE, AUTO = "nway", "tree", "auto"
 PLANS = (NWAY, TREE, AUTO)
-#: Streams up to which the costs of all binary trees are told: 15 of four.
+#: Streams up to which `explain` lists the costs of all binary trees: 15 for four.
 _TOLD_STREAMS = 4
-#: What cannot be in the name of a stream that is written in a shape.
+#: Characters not allowed in the name of a stream in a shape.
 _MARKS = frozenset("()+")
 
 
 @dataclass(frozen=True)
 class SlotShape:
-    """The shape of one slot's join, and what the next decision is to know."""
+    """The shape of one slot's join, and the state for the next decision."""
 
     shape: Shape
     wish: Wish = field(default_factory=Wish)
-    #: What was measured last; None before.
+    #: The last measurements; None before the first.
     rates: JoinRates | None = None
-    #: Whether measurements have decided about it; before that nothing but a start speaks for it.
+    #: Whether measurements have chosen it; otherwise it is only the initial shape.
     chosen: bool = False
 
     def costs(self) -> dict[Shape, ShapeCost]:
-        """What the shape would cost by what was measured, and then the others, cheapest first.
+        """Returns the cost of the current shape, then of the others, cheapest first.
 
-        Of more than four streams the others are the cheapest and the n-way join, and of so many that
-        shapes are not compared the n-way join alone.
+        With more than four streams, the others are the cheapest and the n-way join; if shapes are
+        not compared, only the n-way join.
         """
         if self.rates is None:
             return {}
@@ -70,18 +71,18 @@ class SlotShape:
 
 @dataclass(frozen=True)
 class Shaping:
-    """What shapes the slots of a join may have."""
+    """The shapes that the slots of a join may have."""
 
-    #: The streams, in the order in which they come.
+    #: The streams, in their given order.
     names: tuple[str, ...]
     kind: str = NWAY
-    #: The shape of all slots, where it is given.
+    #: The shape of all slots, if it is given.
     given: Shape | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in PLANS:
             raise PlanError(
-                f"there is no plan {self.kind!r}",
+                f"{self.kind!r} is not a valid plan",
                 hint='use plan("nway"), plan("tree") or plan("auto"), or plan(shape="((a b) c)")',
             )
         if self.given is not None:
@@ -90,39 +91,43 @@ class Shaping:
             return
         if odd := [name for name in self.names if _MARKS & set(name) or name.split() != [name]]:
             raise PlanError(
-                f"stream {odd[0]!r} cannot be written in a shape",
+                f"stream {odd[0]!r} cannot be named in a shape",
                 hint='use a name without spaces, brackets and plus signs, or plan("nway")',
             )
         if self.given is None and len(self.names) > MOST_STREAMS:
             raise PlanError(
                 f'plan("{self.kind}") compares shapes of up to {MOST_STREAMS} streams, '
                 f"not {len(self.names)}",
-                hint='use plan("nway"), or say the shape: plan(shape="((a b) c ...)")',
+                hint='use plan("nway"), or give the shape: plan(shape="((a b) c ...)")',
             )
 
     def _check_given(self, given: Shape) -> None:
         if self.kind != TREE:
             raise PlanError(
-                f'plan("{self.kind}") takes no shape',
+                f'plan("{self.kind}") does not take a shape',
                 hint=f'use plan(shape="{given}") for this shape in every slot',
             )
         unknown = [name for name in given.streams if name not in self.names]
         missing = [name for name in self.names if name not in given.streams]
         if unknown or missing:
-            what = f"names no stream {unknown[0]}" if unknown else f"leaves out {missing[0]}"
+            what = (
+                f"names {unknown[0]}, which is not one of the joined streams"
+                if unknown
+                else (f"leaves out the stream {missing[0]}")
+            )
             raise PlanError(
                 f"plan(shape={str(given)!r}) {what}",
-                hint=f"the streams are {', '.join(self.names)}, each of them once",
+                hint=f"the streams are {', '.join(self.names)}; use each of them once",
             )
 
     @classmethod
     def asked(cls, names: Sequence[str], kind: str | None, shape: str | None) -> Shaping:
-        """What a user says, checked."""
+        """Checks what a user asks for."""
         if shape is None:
             return cls(tuple(names), NWAY if kind is None else kind)
         hint = 'write streams in brackets, two or more in each, for example "((a b) c)"'
         if not isinstance(shape, str):
-            raise PlanError(f"plan(shape={shape!r}): a shape is text", hint=hint)
+            raise PlanError(f"plan(shape={shape!r}): a shape must be a string", hint=hint)
         try:
             return cls(tuple(names), TREE if kind is None else kind, parse(shape))
         except QueryError as problem:
@@ -130,18 +135,18 @@ class Shaping:
 
     @cached_property
     def fixed(self) -> Shape | None:
-        """The one shape that slots may have; None: it is chosen."""
+        """The fixed shape of all slots; None: it is chosen."""
         return flat(self.names) if self.kind == NWAY else self.given
 
     @cached_property
     def first(self) -> Shape:
-        """The shape that a slot begins with."""
+        """The initial shape of a slot."""
         if self.fixed is not None:
             return self.fixed
         return left_deep(self.names) if self.kind == TREE else flat(self.names)
 
     def observed(self, known: SlotShape, record: SlotRecord, seconds: float) -> SlotShape:
-        """What is known of a slot after a batch whose rows came in so many seconds."""
+        """Returns what is known about a slot after a batch whose rows came in `seconds`."""
         if seconds <= 0 or not _measured(len(self.names), record):
             return known
         rates = join_rates(self.names, record, seconds)
@@ -150,7 +155,7 @@ class Shaping:
     def decided(
         self, slot: int, known: SlotShape, room_bytes: float | None
     ) -> tuple[Reshape | None, SlotShape]:
-        """Whether a slot is to have another shape now, and what the next decision is to know."""
+        """Decides whether a slot changes its shape now; also returns the next state."""
         if self.fixed is not None:
             change = None
             if known.shape != self.fixed:
@@ -166,7 +171,7 @@ class Shaping:
 
 
 def _measured(streams: int, record: SlotRecord) -> bool:
-    """Whether something is known of all pairs of streams."""
+    """Whether all pairs of streams have measurements."""
     sampled = {key for key, (pairs, _) in record.sampled.items() if pairs}
     return all(
         Sampled(str(i), str(j)) in sampled or Sampled(str(j), str(i)) in sampled

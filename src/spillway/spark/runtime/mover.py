@@ -56,7 +56,7 @@ from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.runs.merging import merged
 from spillway.state.runs.run import Run
-from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpack
+from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
 
 POOL = "spillway-moves"
 #: How long a load waits for its turn between long batches.
@@ -101,7 +101,7 @@ class Shipment:
         with _named():
             store = self.home.store(self.batch)
             for number, parcel in enumerate(self.parcels):
-                for at, piece in enumerate(packed(parcel, self.times[parcel.stream], store)):
+                for at, piece in enumerate(pack(parcel, self.times[parcel.stream], store)):
                     reach("sending")
                     yield _sent(number, at, piece)
 

@@ -1,26 +1,26 @@
 """Compaction: keeps the number of layers logarithmic with bounded work per batch.
 
-Every batch adds one layer of level 0 per stream. When a level has `FAN` settled layers they become the
-sources of a merge into one layer of the next level. A merge is done from the lowest hash upwards, a
-few rows per batch: each step takes the range [.., cut) from all sources and writes it as one run of
-the target. Between two steps the manifest is complete and correct: a row is in a source or in the
-target, never in both, so a merge needs no log of its own and survives any crash.
+Every batch adds one layer of level 0 per stream. When a level has `FAN` settled layers, they become
+the sources of a merge into one layer of the next level. A merge proceeds from the lowest hash
+upwards, a few rows per batch: each step moves the range [.., cut) of all sources into one run of
+the target. Each row is in a source or in the target, never in both. So the manifest is correct
+between steps, and a merge needs no log and survives any crash.
 
-Effort: a row is rewritten once per level, and there are log_FAN(state / batch) levels. A merge of
-level L covers FAN**(L+1) batches' rows and has as many batches until the next one is due, so one
-batch's rows per merge and batch are enough; each gets a quarter more, and ends early. It gets no more
-than that however much is due, so that batches are alike: what is not merged yet is only probed.
+Effort: a merge rewrites a row once per level, and there are log_FAN(state / batch) levels. A merge
+    of level L covers the rows of FAN**(L+1) batches, and has as many batches to finish. So one
+    batch's rows per merge and batch are enough; each gets a quarter more, and ends early. It never
+    gets more, so that batches take about the same time.
 
-With a window, layers are merged only while the time they span stays a small part of it: such layers
-expire whole, which costs nothing. Only when late and early rows are so mixed that layers pile up is
-the span ignored, and merging then leaves the expired rows out.
+With a window, compaction merges layers only while their time span stays a small part of it: such
+layers expire whole, at no cost. If layers pile up, it ignores the span, and the merge drops expired
+rows.
 
-Where rows of equal keys combine, a layer of many batches may have no more rows than one of few, and a
-batch looks most of its keys up in every layer. There `COMBINING_FAN` layers are enough for a merge, and
-it takes layers of higher levels along that are smaller than what is merged. For these it gets twice the
-fuel. So state is about twice what it must be, if a good part of the keys come in each batch.
+When rows of equal keys combine, a layer of many batches may be as small as one of few, and a batch
+looks up most of its keys in every layer. So `COMBINING_FAN` layers are enough for a merge, which
+also takes smaller layers of higher levels and gets twice the fuel. State is then about twice its
+minimum, if many keys come in each batch.
 
-Known limitation: the rows of one hash are merged in one step, however many they are.
+Known limitation: one step merges all rows of one hash, however many there are.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from dataclasses import dataclass, replace
 
 from spillway.state.layout.layers import SETTLED, SOURCE, TARGET, Layer
 
-#: Layers of one level that are merged into one. Probing a layer costs 3-6 ns per row, merging a
-#: level some 40 ns: 8 took the least processor time of 3, 4, 6 and 8 in one slot of 10 M rows.
+#: Layers of one level that one merge takes. Probing a layer costs 3-6 ns per row, merging a level
+#: about 40 ns. Of 3, 4, 6 and 8, 8 took the least CPU time in one slot of 10 M rows.
 FAN = 8
-#: The same where rows of equal keys combine. With 180,000 of 500,000 keys in each batch, 4 took the
-#: least processor time of 2, 3, 4, 5, 6 and 8, with half the state of 8.
+#: The same when rows of equal keys combine. With 180,000 of 500,000 keys in each batch, 4 took the
+#: least CPU time of 2, 3, 4, 5, 6 and 8, with half the state of 8.
 COMBINING_FAN = 4
-#: Rows that a merge may take in a batch, over those that the batch brought.
+#: Rows that a merge may take in a batch, relative to the rows of the batch.
 FUEL = 1.25
 #: Rows that a batch may always merge, so that tiny batches do not leave tiny files.
 LEAST_FUEL_ROWS = 32_768
-#: Part of the window that the rows of one merged layer may span.
+#: Fraction of the window that the rows of one merged layer may span.
 SPAN_OF_WINDOW = 0.25
-#: What the layers of higher levels that a merge takes along may add to its rows. Below 1, since where no
-#: rows combine a layer has as many rows as those that it will be merged with.
+#: Rows of higher layers that a merge may take along, relative to its own rows. It is below 1: if no
+#: rows combine, a layer has as many rows as the layers it merges with next.
 TAKEN_ALONG = 0.75
-#: Layers of a stream from which on the span no longer holds merging back.
+#: Layers of a stream at which the span no longer limits merging.
 CROWDED_LAYERS = 48
 
 
 def fuel_rows(delta_rows: int, *, combining: bool = False) -> int:
-    """Rows that each merge may take in a batch that brought `delta_rows`."""
+    """Returns the rows that each merge may take in a batch of `delta_rows`."""
     fuel = FUEL * delta_rows
     return max(LEAST_FUEL_ROWS, int(2 * fuel if combining else fuel))
 
@@ -58,7 +58,7 @@ def fuel_rows(delta_rows: int, *, combining: bool = False) -> int:
 def begin_merges(
     layers: Sequence[Layer], window_us: int | None, *, combining: bool = False
 ) -> tuple[Layer, ...]:
-    """The layers with every merge that is due begun; `combining` says that merged rows become fewer."""
+    """Returns the layers with every due merge begun; `combining`: merging reduces rows."""
     result = list(layers)
     fan = COMBINING_FAN if combining else FAN
     for level in sorted({layer.level for layer in layers}):
@@ -79,7 +79,7 @@ def _due(here: list[int], layers: list[Layer], window_us: int | None, fan: int) 
         return []
     if window_us is None or len(layers) > CROWDED_LAYERS:
         return here
-    # The oldest layers that fit the span together; ones that are as wide as it already stay.
+    # Take the oldest layers that fit the span together; layers as wide as the span stay.
     limit = int(window_us * SPAN_OF_WINDOW)
     for first in range(len(here) - fan + 1):
         chosen = here[first : first + fan]
@@ -89,7 +89,7 @@ def _due(here: list[int], layers: list[Layer], window_us: int | None, fan: int) 
 
 
 def _taken_along(due: list[int], layers: list[Layer]) -> list[int]:
-    """Higher layers, the smallest first, that together are small beside what is merged.
+    """Chooses higher layers, smallest first, that together are small next to the merged rows.
 
     Without this a level would fill with layers that each hold most of the keys.
     """
@@ -106,7 +106,7 @@ def _taken_along(due: list[int], layers: list[Layer]) -> list[int]:
 
 
 def _rows(layer: Layer) -> int:
-    """Rows of the runs of a layer, also where only a slice of a run is left."""
+    """Counts the rows of a layer's runs, including runs with only a slice left."""
     return sum(piece.run.rows for piece in layer.slices)
 
 
@@ -118,7 +118,7 @@ def _span(layers: object) -> int:
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge under way: where its sources and its target are in the list of layers."""
+    """A merge in progress: the positions of its sources and its target in the list of layers."""
 
     level: int
     sources: tuple[int, ...]
@@ -126,7 +126,7 @@ class Merge:
 
 
 def merges(layers: Sequence[Layer]) -> list[Merge]:
-    """All merges under way, lowest level first."""
+    """Returns all merges in progress, lowest level first."""
     found = []
     for level in sorted({layer.level for layer in layers if layer.role == SOURCE}):
         sources = tuple(at for at, x in enumerate(layers) if x.level == level and x.role == SOURCE)
@@ -138,7 +138,7 @@ def merges(layers: Sequence[Layer]) -> list[Merge]:
 
 
 def finish_merges(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """The layers without the emptied sources, and with the completed targets settled."""
+    """Returns the layers without empty sources, and with completed targets settled."""
     busy = {layer.level for layer in layers if layer.role == SOURCE and layer.slices}
     settled = (
         replace(layer, role=SETTLED)

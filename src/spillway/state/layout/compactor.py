@@ -1,7 +1,8 @@
-"""The share of merging that one batch does for one stream.
+"""Does the merging work of one batch for one stream.
 
-`state/layout/compaction.py` says which layers are merged and how much a batch may do; here it is done,
-with the rows of a shelf. Sources lose hash ranges from the left while the target gains them.
+`state/layout/compaction.py` decides which layers to merge and how much a batch may do. This module
+does it with the rows of a shelf. Sources lose hash ranges from the left while the target gains
+them.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from spillway.state.runs.merging import alive, below, cut_for
 
 @dataclass
 class Compactor:
-    """Merges the layers of one stream, a bounded number of rows of them."""
+    """Merges the layers of one stream, with a bounded number of rows."""
 
     shelf: Shelf
     stream: int
     layers: tuple[Layer, ...]
-    #: Rows up to this time are dropped as they are merged; None: all are kept.
+    #: The merge drops rows up to this time; None: it keeps all.
     bound: int | None
-    #: For each group, whether its rows still wait for results; None: none do.
+    #: For each group, whether its rows still wait for results; None: no rows wait.
     waiting: NDArray[np.bool_] | None = None
-    #: Where the layers are.
+    #: The tier of the layers.
     tier: str = "memory"
-    #: Rows that were rewritten, and that were dropped.
+    #: Rows rewritten, and rows dropped.
     merged_rows: int = 0
     expired_rows: int = 0
 
     def run(self, delta_rows: int) -> None:
-        """Does the share of a batch that brought so many rows."""
+        """Does the merging work of a batch with `delta_rows` new rows."""
         layout = self.shelf.layouts[self.stream]
         combining = layout.combine is not None
         window = None if layout.made else layout.window_us
@@ -50,9 +51,9 @@ class Compactor:
         self.layers = finish_merges(self.layers)
 
     def _advance(self, merge: Merge, fuel: int) -> int:
-        """Goes on with one merge; returns the rows it took."""
+        """Continues one merge; returns the rows it took."""
         taken = 0
-        # A step takes most of the fuel that is left; the last quarter would make a tiny file.
+        # A step takes most of the remaining fuel; the last quarter would make a tiny file.
         while fuel - taken > fuel // 4:
             step = self._step(merge.sources, merge.target, fuel - taken)
             if step == 0:
@@ -61,7 +62,7 @@ class Compactor:
         return taken
 
     def _step(self, sources: Sequence[int], target: int, fuel: int) -> int:
-        """Moves the lowest hashes of the sources, about `fuel` rows of them, into the target."""
+        """Moves the lowest hashes of the sources, about `fuel` rows, into the target."""
         layers = list(self.layers)
         pieces = [self.shelf.segment(self.stream, p) for at in sources for p in layers[at].slices]
         pieces = [p for p in pieces if p.begin < p.end]

@@ -1,7 +1,7 @@
-"""What expires of one stream: rows that can find no partner any more.
+"""Expiry of one stream: rows that can no longer find a partner.
 
-A slice goes when all its rows are over, and parts of it where the order of rows says that they are
-(routing/slices.py). No file is changed; single rows that are over go when they are merged.
+A slice expires when all its rows have expired. A part of it expires when the order of rows shows
+that its rows have (routing/slices.py). Expiry changes no file; merging removes single expired rows.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from spillway.state.runs.run import Slice
 
 @dataclass
 class Expiry:
-    """Lets go of the rows of one stream that are over."""
+    """Drops the expired rows of one stream."""
 
     shelf: Shelf
     stream: int
-    #: Rows up to this time are over.
+    #: Rows up to this time have expired.
     bound: int
-    #: Where all rows are kept.
+    #: Ranges in which all rows are kept.
     kept: Sequence[HashRange] = ()
-    #: Rows that went.
+    #: Rows dropped.
     rows: int = 0
 
     def expire_probed(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-        """What is left of layers that are merged."""
+        """Returns what is left of layers that compaction merges."""
         return finish_merges(self._without_over(layers))
 
     def expire_frozen(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-        """What is left of layers that stay as they are."""
+        """Returns what is left of layers that never change."""
         return tuple(layer for layer in self._without_over(layers) if layer.slices)
 
     def _without_over(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
@@ -57,7 +57,7 @@ class Expiry:
         return tuple(result)
 
     def _live(self, piece: Slice) -> Ranges | None:
-        """Where a slice has rows that are newer than the bound, as far as is known; None: anywhere."""
+        """Returns where a slice may have rows newer than the bound; None: anywhere."""
         if is_over(piece, self.bound):
             return ()
         over, newest = self.shelf.layouts[self.stream].over, piece.run.max_time
@@ -71,11 +71,11 @@ class Expiry:
 
 
 def bound_of(layout: StreamLayout, watermark_us: int | None) -> int | None:
-    """Rows of a stream up to this time find no partner any more; None: all may."""
+    """Returns the time up to which rows find no partner any more; None: all rows may."""
     window = layout.window_us
     return None if window is None or watermark_us is None else watermark_us - window
 
 
 def is_over(piece: Slice, bound: int) -> bool:
-    """Whether all rows of a slice are."""
+    """Whether all rows of a slice have expired."""
     return piece.run.max_time is not None and piece.run.max_time <= bound

@@ -1,14 +1,14 @@
-"""Gaps: hash ranges in which a made stream is not there.
+"""Gaps: hash ranges in which a made stream is missing.
 
-An operator may store rows that it makes of others: the intermediate states of a join tree
-(operators/equi/tree.py). They are *made* streams, known by name, after the input streams. What is in
-them can always be made again, so a part may be without one: because it was stored under another plan,
-or came from a slot with another plan. Where that is so is a gap of the part, and
+An operator may store rows that it makes from others: the intermediate states of a join tree
+(operators/equi/tree.py). These are *made* streams, known by name, after the input streams. The
+operator can always make them again, so a part may lack one, for example after a change of plan.
+Those ranges are gaps of the part:
 
-    in its gaps a made stream has no rows, and elsewhere it has all that it should have.
+    in its gaps a made stream has no rows; elsewhere it has all of its rows.
 
-Rows that are a part of nothing else are never lost by making a gap wider, as long as the made rows in it
-go. So parts that become one have the gaps of all of them (`united` in state/layout/generations.py).
+Widening a gap loses nothing, as long as the made rows in it go. So merged parts have the gaps of
+all of them (`united` in state/layout/generations.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from spillway.routing.routing import HashRange, outside
 
 #: Ascending and disjoint.
 Ranges = tuple[HashRange, ...]
-#: For each made stream its gaps; or nothing at all, where there are none.
+#: The gaps of each made stream; empty if there are no gaps at all.
 Gaps = tuple[Ranges, ...]
 
 
 def both(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
-    """The hashes that are in both.
+    """Returns the hashes that are in both.
 
     Example:
         >>> both([HashRange(0, 5), HashRange(7, 9)], [HashRange(3, 8)])
@@ -36,18 +36,18 @@ def both(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
     while i < len(a) and j < len(b):
         if met := a[i].meet(b[j]):
             found.append(met)
-        # The one that ends first meets nothing more.
+        # The range that ends first meets nothing more.
         i, j = (i + 1, j) if a[i].hi <= b[j].hi else (i, j + 1)
     return tuple(found)
 
 
 def without(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
-    """The hashes of the first that are not in the second."""
+    """Returns the hashes of the first that are not in the second."""
     return both(a, outside(b)) if b else tuple(a)
 
 
 def either(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
-    """The hashes that are in one of them, neighbouring ranges joined.
+    """Returns the hashes that are in one of them, with neighbouring ranges joined.
 
     Example:
         >>> either([HashRange(0, 5)], [HashRange(3, 8)])
@@ -63,7 +63,7 @@ def either(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
 
 
 def all_gaps(parts: Sequence[Gaps]) -> Gaps:
-    """The gaps of several parts as one."""
+    """Returns the gaps of several parts as one."""
     width = max((len(gaps) for gaps in parts), default=0)
     result: list[Ranges] = [()] * width
     for gaps in parts:
@@ -73,7 +73,7 @@ def all_gaps(parts: Sequence[Gaps]) -> Gaps:
 
 
 def patched(gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
-    """The hash domain by what is not there: ranges, and the made streams that they are gaps of.
+    """Splits the hash domain into ranges, each with the made streams that miss there.
 
     Example:
         >>> [(len(ranges), sorted(at)) for ranges, at in patched(((HashRange(3, 5),), ()))]
@@ -93,10 +93,10 @@ def patched(gaps: Gaps) -> list[tuple[Ranges, frozenset[int]]]:
 
 
 def gaps_inside(gaps: Gaps, ranges: Sequence[HashRange]) -> Gaps:
-    """What of the gaps is in some ranges."""
+    """Returns the gaps inside some ranges."""
     return tuple(both(one, ranges) for one in gaps)
 
 
 def gaps_outside(gaps: Gaps, ranges: Sequence[HashRange]) -> Gaps:
-    """What of the gaps is not in some ranges."""
+    """Returns the gaps outside some ranges."""
     return tuple(without(one, ranges) for one in gaps)

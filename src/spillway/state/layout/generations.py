@@ -1,13 +1,13 @@
-"""Generations: parts of groups that were moved out of memory together.
+"""Generations: parts of groups that left memory together.
 
-When a slot has too little memory, whole groups are frozen on the disk tier as a new *generation*, and
-later rows of these groups begin again with an empty part in memory (DCAPE section 3). A batch joins
-its rows with what is in memory alone. So the law of this module, on which cleanup stands:
+When a slot is short of memory, it freezes whole groups on the disk tier as a new *generation*.
+Later rows of these groups start an empty part in memory (DCAPE section 3). A batch joins its rows
+only with rows in memory. So this law holds, and cleanup relies on it:
 
-    a combination of rows was produced at run time if and only if all its rows are in one part,
+    the slot has produced a combination of rows if and only if all its rows are in one part,
 
-a part being one generation of the group, or what it has in memory. Generations are ordered by their
-number; that of a group's memory comes after all of them.
+where a part is one generation of the group, or its rows in memory. Generations have ascending
+numbers; memory comes after all of them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Generation:
     number: int
     #: The groups that have rows here, ascending.
     groups: tuple[int, ...]
-    #: For each stream, its layers; all their runs are of the disk tier.
+    #: For each stream, its layers; all their runs are on the disk tier.
     streams: tuple[tuple[Layer, ...], ...]
-    #: Where made streams are not there.
+    #: Where made streams are missing.
     gaps: Gaps = ()
 
     def split(
         self, chosen: Collection[int], total: int
     ) -> tuple[Generation | None, Generation | None]:
-        """The part of the chosen groups, and the rest; None for a part without groups."""
+        """Splits off the chosen groups: returns their part and the rest; None for an empty one."""
         mine = tuple(group for group in self.groups if group in chosen)
         if not mine or len(mine) == len(self.groups):
             return (self, None) if mine else (None, self)
@@ -49,12 +49,12 @@ class Generation:
 
 
 def cut_layers(layers: Iterable[Layer], ranges: Sequence[HashRange]) -> tuple[Layer, ...]:
-    """The layers inside the ranges, without those of which nothing is left."""
+    """Returns the layers inside the ranges, without empty ones."""
     return tuple(cut for layer in layers if (cut := layer.cut(ranges)))
 
 
 def united(number: int, parts: Sequence[Generation]) -> Generation:
-    """Several parts as one: right only if no result between them is missing."""
+    """Merges several parts into one: correct only if no result between them is missing."""
     stacks = zip(*(part.streams for part in parts), strict=True)
     streams = tuple(tuple(layer for layers in stack for layer in layers) for stack in stacks)
     gaps = all_gaps([part.gaps for part in parts])
@@ -65,7 +65,7 @@ def united(number: int, parts: Sequence[Generation]) -> Generation:
 def outside_gaps(
     streams: tuple[tuple[Layer, ...], ...], gaps: Gaps
 ) -> tuple[tuple[Layer, ...], ...]:
-    """The streams without the made rows that are in gaps."""
+    """Returns the streams without the made rows inside gaps."""
     inputs = len(streams) - len(gaps)
     made = (
         cut_layers(layers, outside(ranges)) if ranges else layers
@@ -77,7 +77,7 @@ def outside_gaps(
 def taken_out(
     generations: Iterable[Generation], chosen: Collection[int], total: int
 ) -> tuple[list[Generation], list[Generation]]:
-    """The parts of the chosen groups, oldest first, and the generations without them."""
+    """Returns the parts of the chosen groups, oldest first, and the generations without them."""
     parts, rest = [], []
     for generation in generations:
         mine, others = generation.split(chosen, total)
@@ -87,7 +87,7 @@ def taken_out(
 
 
 def by_number(parts: Iterable[Generation]) -> list[Generation]:
-    """Parts of different groups, those of one number as one, oldest first."""
+    """Merges parts of different groups that have the same number; oldest first."""
     found: dict[int, list[Generation]] = {}
     for part in parts:
         found.setdefault(part.number, []).append(part)
@@ -95,5 +95,5 @@ def by_number(parts: Iterable[Generation]) -> list[Generation]:
 
 
 def next_number(generations: Sequence[Generation]) -> int:
-    """The number of a new generation: after all that are there."""
+    """Returns the number of a new generation: one above the newest."""
     return 1 + max((generation.number for generation in generations), default=-1)

@@ -1,9 +1,9 @@
 """Layers: how the slices of a stream are stacked.
 
-A layer is a list of slices, ascending, of which no two have rows in the same hash range, so that a hash
-is found in at most one run per layer. A layer is `settled`, or the `source` or the growing `target` of a
-merge that is spread over batches: the sources lose hash ranges from the left while the target gains
-them, so the two never hold the same row.
+A layer is an ascending list of slices with rows in disjoint hash ranges, so a hash is in at most
+one run per layer. A layer is `settled`, or the `source` or the growing `target` of a merge that
+runs over several batches. The sources lose hash ranges from the left while the target gains them,
+so the two never hold the same row.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ SETTLED, SOURCE, TARGET = "settled", "source", "target"
 
 @dataclass(frozen=True)
 class Layer:
-    """Slices, ascending by hash range, whose rows are in disjoint ranges."""
+    """Slices, ascending by hash range, with rows in disjoint ranges."""
 
     level: int
     slices: tuple[Slice, ...]
     role: str = SETTLED
 
     def cut(self, ranges: Sequence[HashRange]) -> Layer | None:
-        """The part of the layer inside the ranges, or None if nothing is left.
+        """Returns the part of the layer inside the ranges, or None if it is empty.
 
-        A merge under way is given up by a cut: sources and target hold different rows, so as settled
-        layers they are the same state, and the next compaction begins the merge again.
+        A cut cancels a merge in progress. Sources and target hold different rows, so as settled
+        layers they are the same state; the next compaction begins the merge again.
         """
         parts = [part for piece in self.slices for within in ranges if (part := piece.cut(within))]
         return Layer(self.level, _ascending(parts)) if parts else None
 
     def beside(self, other: Layer) -> Layer:
-        """Both as one layer; this one has no row in the ranges of the other."""
+        """Joins both into one layer; this one has no row in the ranges of the other."""
         return replace(self, slices=_ascending([*self.slices, *other.slices]))
 
 
 def side_by_side(stack: Sequence[Layer], more: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Two stacks, oldest layer first, as one; the first has no row in the ranges of the second.
+    """Joins two stacks, oldest layer first; the first has no row in the ranges of the second.
 
-    Layers of one level are laid side by side, newest with newest, so that the number of lookups for a
-    hash does not grow with the number of stacks. Each stack keeps its order.
+    Layers of one level go side by side, newest with newest. So the number of lookups per hash does
+    not grow with the number of stacks. Each stack keeps its order.
     """
     result, before = list(stack), len(stack)
     for layer in reversed(more):

@@ -1,9 +1,9 @@
-"""Groups between two slots: what has left one, and what came for them meanwhile.
+"""Groups in transit between two slots, and the rows that arrive for them meanwhile.
 
-While groups move, their rows are in two parts of the state that no batch touches: the sender's manifest
-has them as a *departure*, cut out of everything that is probed, merged or expired; the receiver's has
-the rows that arrive meanwhile as *parked*, unprocessed. Both are named by manifests like any other part,
-so they survive whatever dies, and a move can be repeated or given up as long as it has not ended.
+While groups move, their rows are in two parts of the state that no batch touches. The sender's
+manifest has them as a *departure*, removed from everything that the slot probes, merges or expires.
+The receiver's manifest has the rows that arrive meanwhile as *parked*, unprocessed. Manifests name
+both, so they survive any failure, and a move can be repeated or cancelled until it ends.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Departure:
     groups: tuple[int, ...]
     #: For each stream, the layers that were in memory.
     streams: tuple[tuple[Layer, ...], ...]
-    #: For each stream, the bytes of each of the groups in memory.
+    #: For each stream, the bytes in memory of each group.
     sizes: tuple[tuple[int, ...], ...] = ()
-    #: What of the groups is on disk; it moves by name, and is fetched where it is needed next.
+    #: The groups' part on disk; it moves by name, and the slot that next needs it fetches it.
     generations: tuple[Generation, ...] = ()
-    #: The names of the made streams, and where they are not there.
+    #: The names of the made streams, and where they are missing.
     made: tuple[str, ...] = ()
     gaps: Gaps = ()
 
     def stacks(self) -> Iterator[tuple[Layer, ...]]:
-        """All stacks of layers, of memory and of every generation."""
+        """Yields all stacks of layers: memory and every generation."""
         yield from self.streams
         for generation in self.generations:
             yield from generation.streams
@@ -42,13 +42,13 @@ class Departure:
 
 @dataclass(frozen=True)
 class Parked:
-    """Rows that came for the groups of a move, for each input stream in the order they came."""
+    """Rows that arrived for the groups of a move: for each input stream, in arrival order."""
 
     move: int
     streams: tuple[tuple[Layer, ...], ...]
 
     def with_layer(self, stream: int, layer: Layer) -> Parked:
-        """The same with more rows of a stream."""
+        """Returns the same with one more layer of a stream."""
         streams = list(self.streams)
         streams[stream] = (*streams[stream], layer)
         return replace(self, streams=tuple(streams))
@@ -58,5 +58,5 @@ _Part = TypeVar("_Part", Departure, Parked)
 
 
 def of_move(parts: Sequence[_Part], move: int) -> _Part | None:
-    """The part of one move, if there is one."""
+    """Returns the part of one move, if there is one."""
     return next((part for part in parts if part.move == move), None)

@@ -1,8 +1,8 @@
-"""The runs of one slot task: opened where they lie, written under names of their own.
+"""The runs of one slot task: opens them in place, and writes new ones under unique names.
 
-Everything a slot does to its state is reading segments of runs and writing new ones. The shelf knows
-the store, the layouts of the streams, and which runs this attempt has written; it knows nothing of what
-the runs mean, which is the manifest's and the slot state's business.
+All that a slot does to its state is read segments of runs and write new runs. The shelf knows the
+store, the layouts of the streams, and the runs that this attempt has written. It does not know what
+runs mean: the manifest and the slot state do.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from spillway.state.runs.portions import in_turns
 from spillway.state.runs.run import RunData, Slice, as_numpy
 from spillway.state.runs.store import Store
 
-#: Bytes of one run that groups are moved to or from the disk in.
+#: Bytes per run when groups move to or from disk.
 MOVE_BYTES = 32 << 20
-#: Bytes of new rows that stay in the process as well, so that they need not be opened again.
+#: Bytes of new rows that also stay in the process, so that the slot need not open them again.
 FRESH_BYTES = 64 << 20
 
-#: Rows of several runs of one part, with the order that sorts them by hash, as the sorted rows that are
-#: kept of them. The last argument says which rows still wait for their results; None: none does.
+#: Takes rows of several runs of one part and the order that sorts them by hash; returns the sorted
+#: rows to keep. The last argument marks rows that still wait for their results; None: no rows wait.
 Combine = Callable[
     [pa.RecordBatch, NDArray[np.int32], NDArray[np.bool_] | None],
     pa.RecordBatch,
@@ -40,23 +40,24 @@ Combine = Callable[
 
 @dataclass(frozen=True)
 class StreamLayout:
-    """What the state needs to know of a stream's stored columns."""
+    """What the state needs to know about a stream's stored columns."""
 
     name: str
     #: Position of the event time among the stored columns; None without a window.
     time_column: int | None = None
     #: How long a row can find partners, in microseconds of event time; None: for ever.
     window_us: int | None = None
-    #: What merging makes of rows; None: it leaves them as they are.
+    #: Combines rows in a merge; None: the merge leaves them as they are.
     combine: Combine | None = None
-    #: Whether the operator makes the rows of those of other streams (state/layout/gaps.py). Made rows
-    #: that come together expire at any time within the window, so layers cannot be kept narrow: they
-    #: are merged as they are without a window, and expired rows left out.
+    #: Whether the operator makes these rows from other streams (state/layout/gaps.py). Made rows
+    #: that arrive together expire at any time within the window, so layers cannot be kept narrow.
+    #: Compaction merges them as if there were no window, and drops expired rows.
     made: bool = False
-    #: Where all rows up to a time, the second argument, are no newer than another, the first; where the
-    #: order of rows says so (routing/slices.py). None: hashes say nothing of times.
+    #: Returns the ranges in which all rows up to a time (second argument) are no newer than another
+    #: (first), if the order of rows shows it (routing/slices.py). None: hashes do not depend on
+    #: time.
     over: Callable[[int, int], tuple[HashRange, ...]] | None = None
-    #: Whether new rows look into all parts of a group, on disk too, so that parts miss no result.
+    #: Whether new rows probe all parts of a group, including disk, so that parts miss no result.
     visited: bool = False
 
 
@@ -74,10 +75,10 @@ class Shelf:
         attempt: str,
     ) -> None:
         self.layouts = tuple(layouts)
-        #: How many of the streams are input; those that are made come after them.
+        #: The number of input streams; made streams come after them.
         self.inputs = sum(not layout.made for layout in layouts)
         self.groups = groups
-        #: Every run this attempt has written, also those it has merged away again.
+        #: Every run this attempt has written, including those it has merged away.
         self.written: set[str] = set()
         self._store = store
         self._slot = slot
@@ -86,12 +87,12 @@ class Shelf:
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
 
-    def opened(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
-        """The slices of some layers, opened."""
+    def open(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
+        """Opens the slices of some layers."""
         return [self.segment(stream, piece) for piece in slices(layers)]
 
     def segment(self, stream: int, piece: Slice) -> Segment:
-        """One slice, opened."""
+        """Opens one slice."""
         data = self._fresh.get(piece.run.name)
         if data is None:
             data = self._store.open(piece.run, self.layouts[stream].time_column)
@@ -100,10 +101,10 @@ class Shelf:
     def sizes(
         self, stream: int, layers: Sequence[Layer]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and bytes of each group in some layers."""
+        """Returns the rows and bytes of each group in some layers."""
         bounds = group_bounds(self.groups)
         rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
-        for s in self.opened(stream, layers):
+        for s in self.open(stream, layers):
             more = s.data.group_sizes(bounds, s.begin, s.end)
             rows += more[0]
             sizes += more[1]
@@ -112,11 +113,11 @@ class Shelf:
     def totals(
         self, stacks: Sequence[Sequence[Sequence[Layer]]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Rows and bytes of each stream in some stacks of layers."""
+        """Returns the rows and bytes of each stream in some stacks of layers."""
         rows, sizes = [], []
         for stream in range(len(self.layouts)):
             mine = [stack[stream] for stack in stacks if stream < len(stack)]
-            found = [s for layers in mine for s in self.opened(stream, layers)]
+            found = [s for layers in mine for s in self.open(stream, layers)]
             rows.append(sum(s.rows for s in found))
             sizes.append(sum(s.bytes for s in found))
         return tuple(rows), tuple(sizes)
@@ -124,9 +125,9 @@ class Shelf:
     def parted(
         self, stream: int, layers: Sequence[Layer], ranges: Sequence[HashRange]
     ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-        """The layers inside some ranges, ascending and disjoint, and what is left of them outside.
+        """Splits layers into what is inside some ranges (ascending, disjoint) and what is outside.
 
-        A run of which no row is left is not named any more, so that its file can go.
+        It no longer names a run without rows, so that its file can go.
         """
         rest = outside(ranges)
         cuts = ((layer, layer.cut(rest)) for layer in layers)
@@ -134,7 +135,7 @@ class Shelf:
         return cut_layers(layers, ranges), finish_merges(self.filled(stream, left))
 
     def filled(self, stream: int, layers: Sequence[Layer]) -> list[Layer]:
-        """The layers without slices that have no row."""
+        """Returns the layers without empty slices."""
         return [
             replace(layer, slices=tuple(s for s in layer.slices if self.segment(stream, s).rows))
             for layer in layers
@@ -149,7 +150,7 @@ class Shelf:
         *,
         durable: bool = True,
     ) -> Slice:
-        """A new run, as a slice of a range; durable unless no manifest will name it."""
+        """Writes a new run as a slice of a range; durable unless no manifest will name it."""
         number = len(self.written)
         name = f"{self._version:09d}-{self._slot}-{stream}-{number}-{self._attempt}.arrow"
         self.written.add(name)
@@ -165,9 +166,9 @@ class Shelf:
     def merged(
         self, stream: int, parts: Sequence[pa.RecordBatch], waiting: NDArray[np.bool_] | None
     ) -> pa.RecordBatch:
-        """Rows of several runs as one sorted batch, combined as the stream's layout says.
+        """Merges rows of several runs into one sorted batch, combined as the stream's layout says.
 
-        `waiting` says for each group whether results of its rows are still to be made.
+        `waiting` marks the groups whose rows still wait for results.
         """
         rows, order = together(parts)
         combine = self.layouts[stream].combine
@@ -187,13 +188,13 @@ class Shelf:
         tier: str,
         waiting: NDArray[np.bool_] | None = None,
     ) -> tuple[Layer, ...]:
-        """The rows of the layers written anew as one layer of a tier, in runs of bounded size."""
+        """Rewrites the rows of the layers as one layer of a tier, in runs of bounded size."""
         ordered = sorted(chosen)
         sizes = self.sizes(stream, layers)[1][ordered].tolist()
         slices = []
         for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
             ranges = group_ranges(few, self.groups)
-            found = self.opened(stream, cut_layers(layers, ranges))
+            found = self.open(stream, cut_layers(layers, ranges))
             if rows := [s.batch() for s in found if s.rows]:
                 whole = HashRange(ranges[0].lo, ranges[-1].hi)
                 kept = self.merged(stream, rows, waiting)
@@ -202,5 +203,5 @@ class Shelf:
 
 
 def slices(layers: Sequence[Layer]) -> list[Slice]:
-    """The slices of layers, in their order."""
+    """Returns the slices of layers, in order."""
     return [piece for layer in layers for piece in layer.slices]

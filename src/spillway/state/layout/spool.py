@@ -1,6 +1,6 @@
-"""The spool at one version: what a manifest names of the rows that wait for a later batch.
+"""The spool at one version: the rows that wait for a later batch, as a manifest names them.
 
-`state.slot.spool.Spooler` changes it during a batch, and says why rows wait.
+`state.slot.spool.Spooler` changes it during a batch, and explains why rows wait.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from spillway.state.layout.layers import Layer
 class Spool:
     """The rows that wait at one version."""
 
-    #: For each input stream, its layers; all their runs are of the disk tier. Empty: nothing waits.
+    #: For each input stream, its layers; all their runs are on the disk tier. Empty: nothing waits.
     streams: tuple[tuple[Layer, ...], ...] = ()
-    #: For each group with waiting rows, since when the first of them waits, by the query's clock.
+    #: For each group with waiting rows, when the first one began to wait, by the query's clock.
     since_s: Mapping[int, float] = field(default_factory=dict)
-    #: Totals for people: what waits, over all streams.
+    #: Totals over all streams, for people.
     rows: int = 0
     bytes: int = 0

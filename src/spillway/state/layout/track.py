@@ -1,6 +1,6 @@
-"""A parallel track at one version: what a manifest names of groups that two slots serve.
+"""A parallel track at one version: groups that two slots serve, as a manifest names them.
 
-`state.slot.tracks.Tracker` changes it during a batch, and says what is old and what is new.
+`state.slot.tracks.Tracker` changes it during a batch, and defines old and new rows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Track:
 
     move: int
     groups: tuple[int, ...]
-    #: No row to come meets an old one when the watermark is here; None: there is no old one.
+    #: At this watermark no future row meets an old one; None: there are no old rows.
     until_us: int | None
-    #: For each stream, the layers of new rows; of a made one, of those that are made of new rows alone.
+    #: For each stream, the layers of new rows; for a made stream, rows made only from new rows.
     streams: tuple[tuple[Layer, ...], ...]
 
     def over(self, watermark_us: int | None) -> bool:

@@ -1,1 +1,1 @@
-"""Manifests: what gives run files a meaning."""
+"""Manifests: they give run files a meaning."""

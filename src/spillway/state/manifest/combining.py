@@ -1,6 +1,6 @@
-"""Manifests from other manifests: groups that come to a slot, by a new routing or by a move.
+"""Builds manifests from other manifests: for groups that change slots by routing or by a move.
 
-Layers are cut, never copied: moving groups between slots is these functions.
+These functions move groups between slots: they cut layers, and never copy them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from spillway.state.manifest.matching import arranged
 def part_manifest(
     slot: SlotId, part: Departure, streams: Sequence[Sequence[Layer]], groups: GroupTable
 ) -> Manifest:
-    """What a slot takes over with the groups of a departure, their rows in these layers.
+    """Returns what a slot takes over with the groups of a departure, with rows in `streams`.
 
-    The departure says how the groups were cut, and what of them is on disk. Every slice is within the
-    groups, so that it can be laid beside slices of others.
+    The departure says how the groups were cut, and what they have on disk. Every slice is inside
+    the groups, so that it fits next to slices of other groups.
     """
     ranges = group_ranges(part.groups, len(groups))
     layers = tuple(cut_layers(stack, ranges) for stack in streams)
@@ -45,11 +45,11 @@ def part_manifest(
 def combine(
     manifests: Iterable[Manifest], slot: SlotId, routing: Routing, streams: int
 ) -> Manifest:
-    """The manifest of a slot under a new routing, from whatever slots held its groups before.
+    """Builds the manifest of a slot under a new routing, from the former slots of its groups.
 
-    Layers are cut, never copied: moving groups between slots is this function. Layers of different
-    slots that hold disjoint ranges at the same place in their stacks are laid side by side, so that
-    the number of lookups per hash does not grow with the number of former slots.
+    It cuts layers, and never copies them. Layers of different slots with disjoint ranges at the
+    same height in their stacks go side by side. So the number of lookups per hash does not grow
+    with the number of former slots.
     """
     olds = list(manifests)
     made = tuple(dict.fromkeys(name for old in olds for name in old.made))

@@ -1,7 +1,8 @@
-"""The made streams of a manifest, matched by name: state that was stored under another plan.
+"""Matches the made streams of a manifest by name: state that another plan stored.
 
-Two plans that have a state of the same name have the same state (PLANS 4.1). What matches is kept, what
-nobody asks for is dropped, and what is missing becomes a gap (state/layout/gaps.py).
+If two plans have a state of the same name, it is the same state (PLANS 4.1). Matching keeps what
+both have, drops what the new plan does not use, and turns what is missing into a gap
+(state/layout/gaps.py).
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from spillway.state.layout.moving import Departure
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.merging import WHOLE
 
-#: What has streams of layers and gaps in them.
+#: Anything that has streams of layers and gaps in them.
 _Part = TypeVar("_Part", Manifest, Generation, Departure)
 
 
 def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
-    """The same state with made streams of these names: the state matching of PLANS 4.1.
+    """Returns the same state with made streams of these names: the state matching of PLANS 4.1.
 
-    Those that match are kept, others dropped; one that is missing is a gap wherever there are groups.
+    It keeps streams that match and drops the others. A missing one is a gap wherever there are
+    groups.
     """
     if manifest.made == made:
         return manifest
@@ -66,9 +68,9 @@ def arranged(manifest: Manifest, made: tuple[str, ...]) -> Manifest:
 
 
 def matched(manifest: Manifest, names: Collection[str]) -> Manifest:
-    """The same state without made streams of other names, which nobody asks for.
+    """Returns the same state without made streams of other names.
 
-    PLANS 4.2 has the receiver of groups discard the states that its plan does not have: they are not
+    In PLANS 4.2, the receiver of groups discards states that its plan lacks. Here they are not
     sent.
     """
     return arranged(manifest, tuple(name for name in manifest.made if name in names))

@@ -1,7 +1,7 @@
-"""Manifests from files.
+"""Reads manifests from files.
 
-A file has the table of runs and, next to it, the manifest whose slices refer to it
-(state/manifest/runtable.py). The manifest stays raw JSON until the runs are known.
+A file has the table of runs and the manifest whose slices refer to it (state/manifest/runtable.py).
+The manifest stays raw JSON until the runs are decoded.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from spillway.state.runs.tiers import DurableTier
 
 
 class _File(msgspec.Struct):
-    """The JSON of a file, without its format."""
+    """The JSON of a file, without its format number."""
 
     runs: list[Run]
     manifest: msgspec.Raw
 
 
 def decode_manifest(data: bytes, name: str, location: str = "") -> Manifest:
-    """Reads a manifest back; refuses one that is damaged, or of a format that it cannot read."""
+    """Decodes a manifest. Rejects a damaged one and an unsupported format."""
     what = f"manifest {name}"
     found = read_as(_File, FORMAT.body_of(data, what, location), what, location)
     return read_as(Manifest, bytes(found.manifest), what, location, found.runs)
 
 
 def read_manifest(durable: DurableTier, name: str) -> Manifest:
-    """One manifest of a checkpoint, refused if it is missing or damaged."""
+    """Reads one manifest of a checkpoint. Rejects a missing or damaged one."""
     data = durable.read(name)
     if data is None:
         raise StateError(
             f"manifest {name} is missing",
             detail=f"in {durable.location}",
-            hint="restore the checkpoint directory from a copy",
+            hint="restore the checkpoint directory from a backup",
         )
     return decode_manifest(bytes(data), name, durable.location)

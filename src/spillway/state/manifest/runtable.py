@@ -1,7 +1,7 @@
-"""The runs of a manifest in a file: each of them once, and slices that name them by number.
+"""The run table of a manifest file: it stores each run once, and slices refer to it by number.
 
-A run is cut into many slices, and a run's description is longer than a slice. So a manifest is stored
-next to the table of its runs, and a slice as [number of its run, lo, hi].
+A run has many slices, and its description is longer than a slice. So a file stores the table of
+runs next to the manifest, and each slice as [number of its run, lo, hi].
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from spillway.state.runs.run import Run, Slice
 
 
 class RunTable:
-    """Runs in the order in which slices named them first."""
+    """Runs in the order in which slices first name them."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self.runs: list[Run] = []
 
     def number_of(self, run: Run) -> int:
-        """The number of a run, which is added if it is new."""
+        """Returns the number of a run; adds the run if it is new."""
         number = self._numbers.setdefault(run.name, len(self.runs))
         if number == len(self.runs):
             self.runs.append(run)

@@ -1,4 +1,4 @@
-"""Merging sorted rows, and finding how far a bounded merge gets."""
+"""Merges sorted rows, and finds how far a bounded merge gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Spots = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows [begin, end) of an opened run: one slice, ready to be probed."""
+    """Rows [begin, end) of an opened run: one slice, ready to probe."""
 
     data: RunData
     begin: int
@@ -43,34 +43,34 @@ class Segment:
 
     @property
     def row_bytes(self) -> int:
-        """About how much one row takes."""
+        """Estimates the bytes of one row."""
         return self.bytes // max(self.rows, 1)
 
     def batch(self) -> pa.RecordBatch:
-        """The rows themselves."""
+        """Returns the rows."""
         return self.data.batch.slice(self.begin, self.rows)
 
 
 def merged(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Sorted rows of several runs as one sorted batch; of equal hashes, earlier parts first."""
+    """Merges sorted rows of several runs; for equal hashes, earlier parts come first."""
     batch, order = together(parts)
     return batch.take(pa.array(order))
 
 
 def together(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
-    """The rows of several runs one after the other, and the order that sorts them by hash."""
+    """Concatenates the rows of several runs; also returns the order that sorts them by hash."""
     batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     return batch, order_by_hash(as_numpy(batch.column(0), np.uint32))
 
 
 def alive(batch: pa.RecordBatch, time_column: int, bound: int) -> pa.RecordBatch:
-    """The rows later than a bound in event time."""
+    """Returns the rows later than a bound in event time."""
     keep = as_numpy(batch.column(1 + time_column), np.int64) > bound
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
 def below(segment: Segment, cut: int) -> tuple[int, int]:
-    """The rows of a segment whose hashes are below a cut."""
+    """Returns the rows of a segment with hashes below a cut."""
     if cut >= HASH_END:
         return segment.begin, segment.end
     end = int(np.searchsorted(segment.data.h, np.uint32(cut)))
@@ -78,10 +78,10 @@ def below(segment: Segment, cut: int) -> tuple[int, int]:
 
 
 def cut_for(pieces: Sequence[Segment], fuel: int) -> int:
-    """A hash below which the pieces have nearly `fuel` rows, and at least one row.
+    """Returns a hash below which the pieces have almost `fuel` rows, and at least one row.
 
-    Bisection over the hash domain: it ends after a few steps, since hashes are spread evenly, and is
-    right when they are not.
+    It bisects the hash domain. Hashes are spread evenly, so it needs few steps; it is correct if
+    they are not.
     """
     total = sum(p.rows for p in pieces)
     width = pieces[0].bytes // pieces[0].rows
@@ -98,12 +98,12 @@ def cut_for(pieces: Sequence[Segment], fuel: int) -> int:
             return cut
         else:
             low, under = cut, rows
-    # One hash has more rows than the fuel: what is below it goes first, then it goes alone.
+    # One hash has more rows than the fuel: the rows below it go first, then it goes alone.
     return low if under else high
 
 
 def spans(segment: Segment, ranges: Sequence[HashRange]) -> tuple[Spots, Spots]:
-    """Where the rows of a segment begin and end in each of the ranges."""
+    """Returns where the rows of a segment begin and end in each range."""
     h = segment.data.h
     begin = np.searchsorted(h, np.array([one.lo for one in ranges], np.uint32))
     end = np.searchsorted(h, np.array([one.hi - 1 for one in ranges], np.uint32), side="right")
@@ -111,9 +111,9 @@ def spans(segment: Segment, ranges: Sequence[HashRange]) -> tuple[Spots, Spots]:
 
 
 def inside(segment: Segment, ranges: Sequence[HashRange]) -> Segment:
-    """The rows of a segment whose hashes are in the ranges, ascending and disjoint.
+    """Returns the rows of a segment inside the ranges (ascending, disjoint).
 
-    They are the same run where they lie together in it, and else are copied into one of their own.
+    If the rows are contiguous, they stay in the same run; otherwise they are copied into a new one.
     """
     begin, end = spans(segment, ranges)
     some = begin < end

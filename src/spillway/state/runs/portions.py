@@ -1,4 +1,4 @@
-"""Work in turns of bounded size."""
+"""Splits work into turns of bounded size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 def in_turns(
     items: Iterable[int], sizes: Iterable[int], bound: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Items in turns, at least one each, with the size of the turn.
+    """Yields items in turns, at least one each, with the size of the turn.
 
     Example:
         >>> list(in_turns([7, 8, 9], [5, 5, 5], 10))

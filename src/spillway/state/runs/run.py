@@ -1,12 +1,12 @@
 """Runs: immutable files of rows sorted by (hash, arrival).
 
-A run file is one Arrow record batch in the IPC file format, uncompressed, so that it can be used
-where it lies through a memory map. Its first column is the 32-bit hash `_h`; the others are the
-columns of its stream. A `Run` describes a file; a `Slice` is a hash range of one; `RunData` is an
-opened run with its lookup index. Nothing here is ever changed after it was made.
+A run file is one uncompressed Arrow record batch in the IPC file format, ready for use through a
+memory map. Its first column is the 32-bit hash `_h`; the others are the columns of its stream. A
+`Run` describes a file; a `Slice` is a hash range of a run; `RunData` is an opened run with its
+lookup index. Nothing here changes after its creation.
 
-The index is not stored: it is rebuilt in 3-4 ns per row when a process first opens the run, and
-lives in that process, a byte and a half per row.
+The index is not stored. A process rebuilds it in 3-4 ns per row when it first opens the run, and
+keeps it in 1.5 bytes per row.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from spillway.routing.routing import HashRange
 from spillway.state.runs.size import bytes_between
 
 HASH_COLUMN = "_h"
-#: Slices of one run whose sizes are kept.
+#: Slices of one run whose sizes are cached.
 _ANSWERS = 8
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a manifest knows of a run file."""
+    """What a manifest knows about a run file."""
 
     name: str
     rows: int
-    #: Size of the file, which is what the run costs a tier.
+    #: Size of the file: the cost of the run in a tier.
     size_bytes: int
     checksum: int
-    #: Least and largest event time in microseconds; None when the query has no window.
+    #: Least and largest event time in microseconds; None if the query has no window.
     min_time: int | None
     max_time: int | None
-    #: The local tier it belongs to, "memory" or "disk".
+    #: Its local tier, "memory" or "disk".
     tier: str = "memory"
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The rows of a run whose hashes are in a range; a struct for the same reason as `HashRange`."""
+    """The rows of a run with hashes in a range; a struct for the same reason as `HashRange`."""
 
     run: Run
     range: HashRange
 
     def cut(self, within: HashRange) -> Slice | None:
-        """The part of the slice inside another range."""
+        """Returns the part of the slice inside another range."""
         met = self.range.meet(within)
         return None if met is None else Slice(self.run, met)
 
 
 class Index(NamedTuple):
-    """Where to look for a hash: see `kernels.order.bucket_index`."""
+    """Where to look up a hash: see `kernels.order.bucket_index`."""
 
     first: NDArray[np.int32]
     present: NDArray[np.uint64]
@@ -76,11 +76,11 @@ class RunData:
         #: The hashes, ascending.
         self.h: NDArray[np.uint32] = as_numpy(batch.column(0), np.uint32)
         self.time_column = time_column
-        #: The last answers of `bytes_in`, asked for again in every batch.
+        #: Cache of `bytes_in`, asked again in every batch.
         self._bytes: dict[tuple[int, int], int] = {}
         self._group_rows: dict[int, NDArray[np.int64]] = {}
         self._derived: dict[Hashable, Any] = {}
-        #: The last answers of `group_sizes`; a slice rarely changes between batches.
+        #: Cache of `group_sizes`; a slice rarely changes between batches.
         self._group_sizes: dict[
             tuple[int, int, int], tuple[NDArray[np.int64], NDArray[np.int64]]
         ] = {}
@@ -97,42 +97,42 @@ class RunData:
 
     @cached_property
     def times(self) -> NDArray[np.int64] | None:
-        """Event times in microseconds, when the query has a window."""
+        """Event times in microseconds, if the query has a window."""
         if self.time_column is None:
             return None
         return as_numpy(self.batch.column(1 + self.time_column), np.int64)
 
     @cached_property
     def time_span(self) -> tuple[int, int]:
-        """The least and the largest event time; of rows with times."""
+        """The least and the largest event time; the rows must have times."""
         assert self.times is not None
         return int(self.times.min()), int(self.times.max())
 
     def derived(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What an operator makes of the rows once, a number of them say; kept as long as they are."""
+        """Returns a value that an operator computes from the rows once; cached with the run."""
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
 
     @cached_property
     def index(self) -> Index:
-        """The lookup index, made when the run is first probed."""
+        """The lookup index, built at the first probe."""
         base, shift = index_shape(self.h)
         first, present = bucket_index(self.h, base, shift)
         return Index(first, present, base, shift)
 
     def part(self, begin: int, end: int) -> RunData:
-        """The rows [begin, end) as a run of their own, with an index of their own."""
+        """Returns the rows [begin, end) as a separate run with its own index."""
         return RunData(self.batch.slice(begin, end - begin), self.time_column)
 
     def rows_in(self, range_: HashRange) -> tuple[int, int]:
-        """The positions [begin, end) of the rows whose hashes are in the range."""
+        """Returns the positions [begin, end) of the rows with hashes in the range."""
         begin = np.searchsorted(self.h, np.uint32(range_.lo)) if range_.lo > 0 else 0
         end = np.searchsorted(self.h, np.uint32(range_.hi)) if range_.hi < 1 << 32 else self.rows
         return int(begin), int(end)
 
     def bytes_in(self, begin: int, end: int) -> int:
-        """The exact bytes of the rows [begin, end)."""
+        """Returns the exact bytes of the rows [begin, end)."""
         if begin >= end:
             return 0
         known = self._bytes.get((begin, end))
@@ -144,7 +144,7 @@ class RunData:
     def group_sizes(
         self, bounds: NDArray[np.int64], begin: int, end: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and bytes of each group among the rows [begin, end)."""
+        """Returns the rows and bytes of each group among the rows [begin, end)."""
         key = (len(bounds), begin, end)
         known = self._group_sizes.get(key)
         if known is None:
@@ -154,7 +154,7 @@ class RunData:
         return known
 
     def group_starts(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where each group begins, by the groups' hash bounds; kept, since a run never changes."""
+        """Returns where each group begins, by the groups' hash bounds; cached."""
         starts = self._group_rows.get(len(bounds))
         if starts is None:
             starts = np.searchsorted(self.h, bounds.astype(np.uint64)).astype(np.int64)
@@ -167,17 +167,17 @@ _Value = TypeVar("_Value")
 
 
 def _remember(answers: dict[_Key, _Value], key: _Key, answer: _Value) -> None:
-    """Keeps an answer, and forgets the oldest if there are as many as a run has slices at most."""
+    """Caches an answer, and drops the oldest when the cache is full."""
     while len(answers) >= _ANSWERS:
         del answers[next(iter(answers))]
     answers[key] = answer
 
 
 def encode_run(batch: pa.RecordBatch) -> pa.Buffer:
-    """The bytes of a run file."""
+    """Encodes the bytes of a run file."""
     size = pa.MockOutputStream()
     _encode(batch, size)
-    # A buffer of the right size, which need not grow, takes a third of the time.
+    # A buffer of the right size need not grow, and takes a third of the time.
     buffer = pa.allocate_buffer(size.size())
     _encode(batch, pa.FixedSizeBufferWriter(buffer))
     return buffer
@@ -189,12 +189,12 @@ def _encode(batch: pa.RecordBatch, out: pa.NativeFile) -> None:
 
 
 def decode_run(buffer: pa.Buffer) -> pa.RecordBatch:
-    """The rows of a run file, without copying them."""
+    """Decodes the rows of a run file without a copy."""
     return pa.ipc.open_file(buffer).get_batch(0)
 
 
 def describe_run(name: str, data: RunData, buffer: pa.Buffer, tier: str) -> Run:
-    """The description of a run that `buffer` holds."""
+    """Describes a run whose bytes are in `buffer`."""
     times = data.times
     timed = times is not None and len(times) > 0
     return Run(
@@ -209,7 +209,7 @@ def describe_run(name: str, data: RunData, buffer: pa.Buffer, tier: str) -> Run:
 
 
 def as_numpy(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The values of a fixed-width column without NULLs, as they lie in memory."""
+    """Returns the values of a fixed-width column without NULLs, as they lie in memory."""
     data = column.buffers()[1]
     if data is None or len(column) == 0:
         return np.empty(0, dtype)

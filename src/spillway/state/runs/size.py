@@ -1,10 +1,11 @@
-"""The exact number of bytes that ranges of rows take in Arrow's layout.
+"""The exact bytes that ranges of rows take in Arrow's layout.
 
-Sizes are asked for many ranges at once (all groups of a slot), so everything works on an array of
-row bounds: fixed-width columns multiply, variable-width ones read their offsets at the bounds.
+Callers ask for the sizes of many ranges at once (all groups of a slot), so everything works on an
+array of row bounds. Fixed-width columns multiply; variable-width ones read their offsets at the
+bounds.
 
-A byte of bits belongs to the first of its rows, so that neighbouring ranges together have exactly the
-bytes of the whole: what leaves a slot is what it then has less.
+A byte of bits belongs to the first of its rows. So the sizes of neighbouring ranges add up to the
+size of the whole: a slot shrinks by exactly what leaves it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 def bytes_between(batch: pa.RecordBatch, bounds: Ints) -> Ints:
-    """Bytes of the rows between each two neighbouring bounds.
+    """Returns the bytes of the rows between each pair of neighbouring bounds.
 
     Example:
         >>> batch = pa.record_batch({"x": pa.array([1, 2, 3]), "s": pa.array(["a", "bb", ""])})

@@ -1,12 +1,12 @@
-"""The store of a slot task: writes a run to its tiers, opens it from the nearest that has it whole.
+"""The store of a slot task: writes runs to tiers, and opens them from the nearest intact copy.
 
-A run is written to the durable tier and to one local tier; one that no manifest will name, and that only
-the attempt itself reads again, to the local tier alone. Reading asks the local tiers first; a
-file that is missing there, or whose checksum does not fit, is fetched from the durable tier and put
-back. If the durable copy is damaged too, the state is refused: a wrong answer is never an option.
+The store writes a run to the durable tier and to one local tier; a run that no manifest will name
+only to the local tier. Reads try the local tiers first. If the file is missing there or damaged,
+the store restores it from the durable copy. If that is damaged too, it raises an error: a wrong
+result is never an option.
 
-Opened runs are kept per process. A run that no task of the process has used for a few batches is let
-go, so that deleted files give their memory back.
+Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
+files free their memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spillway.kernels.checksum import checksum
 from spillway.state.runs.run import Run, RunData, decode_run, describe_run, encode_run
 from spillway.state.runs.tiers import DurableTier, LocalTier
 
-#: Uses of other runs after which an unused opened run is let go, counted in batches of the store.
+#: Batches after which an unused opened run is released.
 _KEEP_OPEN_BATCHES = 4
 
 
@@ -32,12 +32,12 @@ class _Opened:
 
 @dataclass
 class OpenRuns:
-    """The runs a process has open, with the batch that last used each."""
+    """The open runs of a process, with the batch that last used each."""
 
     entries: dict[str, _Opened] = field(default_factory=dict)
 
     def find(self, name: str, batch: int) -> RunData | None:
-        """An opened run, marked as used."""
+        """Returns an opened run, and marks it as used."""
         entry = self.entries.get(name)
         if entry is None:
             return None
@@ -45,11 +45,11 @@ class OpenRuns:
         return entry.data
 
     def keep(self, name: str, data: RunData, batch: int) -> None:
-        """Remembers an opened run."""
+        """Caches an opened run."""
         self.entries[name] = _Opened(data, batch)
 
     def release(self, before: int) -> None:
-        """Lets go of runs last used before a batch."""
+        """Releases runs last used before a batch."""
         for name in [n for n, entry in self.entries.items() if entry.used_at < before]:
             del self.entries[name]
 
@@ -78,7 +78,7 @@ class Store:
         in_memory: bool,
         durable: bool = True,
     ) -> tuple[Run, RunData]:
-        """Makes a run of sorted rows, local, durable if a manifest may name it; returns it opened."""
+        """Writes sorted rows as a run, durable if a manifest may name it; returns it opened."""
         buffer = encode_run(batch)
         data = RunData(batch, time_column)
         tier = self.memory if in_memory else self.disk
@@ -89,7 +89,7 @@ class Store:
         return run, data
 
     def open(self, run: Run, time_column: int | None) -> RunData:
-        """An opened run, from the nearest tier that has it whole."""
+        """Opens a run from the nearest tier with an intact copy."""
         data = self._opened.find(run.name, self.batch)
         if data is None:
             data = RunData(decode_run(self._fetch(run)), time_column)
@@ -118,8 +118,10 @@ class Store:
                 f"run {run.name} is {'missing' if buffer is None else 'damaged'} in the durable tier",
                 detail=f"looked in {self.durable.location}; expected {run.size_bytes} bytes with "
                 f"checksum {run.checksum:016x}",
-                hint="restore the checkpoint directory from a copy; the query cannot continue "
-                "exactly without this file",
+                hint=(
+                    "restore the checkpoint directory from a backup; without this file the "
+                    "query cannot give exact results"
+                ),
             )
         self.restored.append(run.name)
         home = self.disk if run.tier == self.disk.kind else self.memory

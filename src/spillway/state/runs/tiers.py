@@ -1,14 +1,14 @@
-"""The three places a run can be.
+"""The three tiers of a run: memory, disk and durable.
 
-*memory* is a directory of shared memory, *disk* a local scratch directory; both are caches that a
+*memory* is a directory in shared memory, *disk* a local scratch directory; both are caches that a
 host may lose. *durable* is the checkpoint's filesystem and has every run that a committed manifest
-names. Names are unique to the attempt that wrote them, so a file that is named by a manifest was
-written once and completely; no rename is needed to publish it.
+names. Names are unique to the attempt that wrote them, so a named file is complete and needs no
+rename.
 
-A local file that was found whole, or was written here, is *stamped*: its time of change is set to a
-number made from its checksum and the boot of the machine. Whatever writes to it later changes that
-time, and a crash of the machine changes the boot, so a file with its stamp need not be read to be known
-whole. A process that opens a gigabyte of state would otherwise take seconds for the checksums alone.
+A local file that was written here, or found intact, is *stamped*: its modification time becomes a
+number made from its checksum and the machine's boot id. A later write changes that time, and a
+machine crash changes the boot id. So a stamped file is intact without a read. Otherwise a process
+that opens a gigabyte of state would spend seconds on checksums.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pyarrow import fs
 
 from spillway.errors import StateError
 
-#: Shared memory smaller than this is not used by default: containers often give 64 MB.
+#: By default, smaller shared memory is not used: containers often give 64 MB.
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
-#: Stamps are before 2001, when no file of ours was written.
+#: Stamps are before 2001, when Spillway wrote no files.
 _STAMPS_NS = 10**18
 
 
@@ -43,7 +43,7 @@ class LocalTier:
         self.root = root
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
-        """Puts a file in the tier, stamped; readers see all of it or nothing."""
+        """Writes a file to the tier, stamped; readers see all of it or nothing."""
         target = self.root / name
         partial = self.root / f".{name}.{os.getpid()}"
         with naming_full_disk(self.kind, str(self.root)):
@@ -57,7 +57,7 @@ class LocalTier:
                 raise
 
     def map(self, name: str) -> pa.Buffer | None:
-        """The file as a memory map, or None if the tier does not have it."""
+        """Maps the file into memory; returns None if the tier does not have it."""
         try:
             with pa.memory_map(str(self.root / name)) as source:
                 return source.read_buffer()
@@ -65,12 +65,12 @@ class LocalTier:
             return None
 
     def stamp(self, name: str, checksum: int) -> None:
-        """Marks a file that was found whole."""
+        """Marks a file as intact."""
         with suppress(OSError):
             _stamp(self.root / name, checksum)
 
     def stamped(self, name: str, checksum: int) -> bool:
-        """Whether a file is known to be whole, unread."""
+        """Whether a file is known to be intact without reading it."""
         stamp_ns = _stamp_ns(checksum)
         try:
             return stamp_ns is not None and (self.root / name).stat().st_mtime_ns == stamp_ns
@@ -78,11 +78,11 @@ class LocalTier:
             return False
 
     def delete(self, name: str) -> None:
-        """Removes a file; a missing one is no error, since deletions are repeated after a crash."""
+        """Removes a file. A missing file is not an error, since deletions repeat after a crash."""
         (self.root / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """The names of all files in the tier."""
+        """Returns the names of all files in the tier."""
         return sorted(os.listdir(self.root)) if self.root.is_dir() else []
 
 
@@ -93,7 +93,7 @@ def _stamp(path: Path, checksum: int) -> None:
 
 
 def _stamp_ns(checksum: int) -> int | None:
-    """A time of about thirty years after 1970; None where the boot of the machine is not known."""
+    """Returns a time within about 30 years after 1970; None if the boot id is unknown."""
     boot = _boot()
     return None if boot is None else (checksum ^ boot) % _STAMPS_NS
 
@@ -107,14 +107,14 @@ def _boot() -> int | None:
 
 
 class DurableTier:
-    """A directory on any filesystem that pyarrow reaches."""
+    """A directory on any filesystem that pyarrow supports."""
 
     def __init__(self, location: str) -> None:
         self.location = location
         self._fs, self.root = open_filesystem(location)
 
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
-        """Writes a file that nobody names yet."""
+        """Writes a file that no manifest names yet."""
         with naming_full_disk("durable", self.location):
             try:
                 self._write(name, data)
@@ -123,7 +123,7 @@ class DurableTier:
                 self._write(name, data)
 
     def read(self, name: str) -> pa.Buffer | None:
-        """The bytes of a file, or None if it is not there."""
+        """Returns the bytes of a file, or None if it is missing."""
         try:
             with self._fs.open_input_file(self._path(name)) as source:
                 return source.read_buffer()
@@ -131,13 +131,13 @@ class DurableTier:
             return None
 
     def publish(self, name: str, data: bytes) -> bool:
-        """Writes a file that must appear whole and only once; False if it was there already."""
+        """Writes a file that must appear whole and only once; False if it already exists."""
         if self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound:
             return False
         partial = f"{name}.{os.getpid()}.partial"
         self.write(partial, data)
         if isinstance(self._fs, fs.LocalFileSystem):
-            # A hard link, unlike a rename, refuses to replace what another process published.
+            # A hard link, unlike a rename, does not replace a file that another process published.
             try:
                 os.link(self._path(partial), self._path(name))
             except FileExistsError:
@@ -149,20 +149,20 @@ class DurableTier:
         return True
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a file that may replace an older one, whole."""
+        """Writes a file, atomically replacing an older one."""
         partial = f"{name}.{os.getpid()}.partial"
         self.write(partial, data)
         self._fs.move(self._path(partial), self._path(name))
 
     def delete(self, name: str) -> None:
-        """Removes a file; a missing one is no error."""
+        """Removes a file; a missing file is not an error."""
         try:
             self._fs.delete_file(self._path(name))
         except FileNotFoundError:
             return
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted."""
+        """Returns the names of the files in a folder, sorted."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         return sorted(
             info.base_name
@@ -171,7 +171,7 @@ class DurableTier:
         )
 
     def local_path(self) -> Path | None:
-        """The directory, if it is a local one."""
+        """Returns the directory, if it is local."""
         return Path(self.root) if isinstance(self._fs, fs.LocalFileSystem) else None
 
     def _path(self, name: str) -> str:
@@ -183,7 +183,7 @@ class DurableTier:
 
 
 def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a path or URI, and the path in it.
+    """Returns the filesystem of a path or URI, and the path in it.
 
     Example:
         >>> open_filesystem("/tmp/ck")[1]
@@ -191,7 +191,7 @@ def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
     """
     if not urlsplit(location).scheme or re.match(r"^[A-Za-z]:[\\/]", location):
         return fs.LocalFileSystem(), os.path.abspath(location)
-    # Hadoop's names for object stores, and its file:/ with one slash, mean the same place.
+    # Hadoop's names for object stores, and its file:/ with one slash, mean the same location.
     uri = re.sub(r"^s3[an]://", "s3://", location)
     uri = re.sub(r"^file:/+", "file:///", uri)
     try:
@@ -202,7 +202,7 @@ def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
 
 
 def not_opened(location: str, problem: Exception) -> StateError:
-    """The error for a durable location that is not there or cannot be reached."""
+    """Returns the error for a durable location that is missing or unreachable."""
     return StateError(
         f"the durable location {location!r} cannot be opened",
         detail=str(problem),
@@ -211,7 +211,7 @@ def not_opened(location: str, problem: Exception) -> StateError:
 
 
 def default_memory_root() -> Path:
-    """Shared memory where there is enough of it, otherwise a scratch directory."""
+    """Returns shared memory if it is large enough, otherwise a scratch directory."""
     shared = Path("/dev/shm")
     try:
         stats = os.statvfs(shared)
@@ -231,9 +231,11 @@ def naming_full_disk(kind: str, where: str) -> Iterator[None]:
             raise
         raise StateError(
             f"the {kind} tier at {where} is full",
-            detail=f"{problem.strerror or problem}; the query stopped and nothing is lost: "
-            "the last committed batch is the state it restarts from",
-            hint="free space there, or set a larger place with "
+            detail=(
+                f"{problem.strerror or problem}; the query stopped without data loss and "
+                "restarts from the last committed batch"
+            ),
+            hint="free space there, or choose a larger location with "
             + {
                 "memory": ".adapt(memory=..., memory_dir=...)",
                 "disk": ".adapt(disk_dir=...)",

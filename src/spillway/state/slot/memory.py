@@ -1,7 +1,7 @@
-"""What a slot has in memory during one batch: the layers that new rows meet, and their gaps.
+"""The memory of a slot during one batch: the layers that new rows probe, and their gaps.
 
-Rows come as new layers. They leave by being cut out, which changes no file and frees none: a file stays
-until no slice needs it. `trim` writes those anew of which most has been cut out.
+Rows arrive as new layers. They leave by a cut, which changes and frees no file: a file stays until
+no slice needs it. `trim` rewrites layers whose files have mostly lost their rows.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from spillway.state.layout.layers import SETTLED, Layer, side_by_side
 from spillway.state.layout.shelf import Shelf, slices
 from spillway.state.runs.merging import Segment
 
-#: Bytes of rows cut out of a layer's files that are not worth writing it anew.
+#: Bytes of removed rows in a layer's files that do not justify a rewrite.
 LEAST_WASTE_BYTES = 1 << 16
 
 
 class Memory:
-    """The layers of one slot that are in memory, and what a batch does to them."""
+    """The layers of one slot in memory, and what a batch does to them."""
 
     def __init__(self, shelf: Shelf, streams: Sequence[Sequence[Layer]], gaps: Gaps) -> None:
         self._shelf = shelf
         #: For each stream, its layers.
         self.layers: list[tuple[Layer, ...]] = [tuple(layers) for layers in streams]
-        #: For each made stream, where it is not there.
+        #: For each made stream, where it is missing.
         self.gaps: Gaps = gaps or ((),) * (len(shelf.layouts) - shelf.inputs)
 
     def held_bytes(self) -> int:
-        """Exact bytes of what is probed."""
-        found = (self._shelf.opened(stream, layers) for stream, layers in enumerate(self.layers))
+        """Returns the exact bytes of the probed rows."""
+        found = (self._shelf.open(stream, layers) for stream, layers in enumerate(self.layers))
         return sum(s.bytes for segments in found for s in segments)
 
     def sizes(self) -> tuple[Ints, Ints]:
-        """For each stream, the rows and bytes of each group."""
+        """Returns the rows and bytes of each group, for each stream."""
         found = [self._shelf.sizes(stream, layers) for stream, layers in enumerate(self.layers)]
         rows, sizes = (np.stack(column) for column in zip(*found, strict=True))
         return rows, sizes
 
     def having(self, chosen: Collection[int]) -> list[int]:
-        """Those of some groups that have rows here, ascending."""
+        """Returns those of the chosen groups that have rows here, ascending."""
         rows = sum(
             self._shelf.sizes(stream, layers)[0] for stream, layers in enumerate(self.layers)
         )
@@ -62,15 +62,15 @@ class Memory:
         self.layers[stream] = (fitting, *self.layers[stream])
 
     def add_groups(self, stream: int, layers: Sequence[Layer]) -> None:
-        """Adds layers of groups that have nothing here."""
+        """Adds layers of groups that have no rows here."""
         more = [layer for layer in self._shelf.filled(stream, layers) if layer.slices]
         if len(more) == 1:
-            # What was sent has come as one layer, which has no level yet.
+            # Sent groups arrive as one layer, which has no level yet.
             more = [replace(more[0], level=self._level_for(stream, more[0]))]
         self.layers[stream] = side_by_side(self.layers[stream], more)
 
     def cut_out(self, chosen: Collection[int]) -> list[tuple[Layer, ...]]:
-        """Takes groups out: for each stream, their layers."""
+        """Removes groups, and returns their layers for each stream."""
         ranges = group_ranges(chosen, self._shelf.groups)
         taken = []
         for stream, layers in enumerate(self.layers):
@@ -79,22 +79,22 @@ class Memory:
         return taken
 
     def widen(self, gaps: Gaps) -> None:
-        """Makes the gaps as wide as these, too: the made rows in them go."""
+        """Widens the gaps to include these, and drops the made rows in them."""
         self.gaps = all_gaps([self.gaps, gaps])
         for at, ranges in enumerate(gaps, self._shelf.inputs):
             if ranges:
                 _, self.layers[at] = self._shelf.parted(at, self.layers[at], ranges)
 
     def fill(self, filled: Gaps) -> None:
-        """Notes that made streams are now there, in these ranges."""
+        """Records that made streams now exist in these ranges."""
         pairs = zip(self.gaps, filled, strict=True)
         self.gaps = tuple(without(old, ranges) for old, ranges in pairs)
 
     def trim(self, bound_bytes: int, waiting: NDArray[np.bool_]) -> None:
-        """Writes layers anew, those with the most rows cut out first, until files fit a bound.
+        """Rewrites layers, those with the most removed rows first, until files fit a bound.
 
-        Layers that are being merged are left alone, since merging frees them. `waiting` says of which
-        groups rows wait for their results.
+        It leaves layers alone that are being merged, since merging frees them. `waiting` marks the
+        groups whose rows wait for their results.
         """
         everything = range(self._shelf.groups)
         while self.file_bytes() > bound_bytes:
@@ -115,19 +115,19 @@ class Memory:
             self.layers[stream] = tuple(layers)
 
     def file_bytes(self) -> int:
-        """Bytes of the files that memory is named in, with the rows that were cut out of them."""
+        """Returns the bytes of all files in memory, including removed rows."""
         runs = {p.run.name: p.run for layers in self.layers for p in slices(layers)}
         return sum(run.size_bytes for run in runs.values())
 
     def _wasted_bytes(self, stream: int, layer: Layer) -> int:
-        """What rows take in the layer's files that were cut out of it."""
+        """Returns the bytes of removed rows in the layer's files."""
         runs = {piece.run.name: piece.run for piece in layer.slices}
-        left = sum(s.rows for s in self._shelf.opened(stream, [layer]))
+        left = sum(s.rows for s in self._shelf.open(stream, [layer]))
         total = sum(run.rows for run in runs.values())
         return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
 
     def _level_for(self, stream: int, layer: Layer) -> int:
-        """The level of the least layer that is as large, so that merging keeps its proportions."""
+        """Returns the level of the smallest layer as large, so that merging keeps its proportions."""
         rows = _described_rows(layer)
         others = self.layers[stream]
         larger = [x.level for x in others if _described_rows(x) >= rows]

@@ -1,8 +1,8 @@
-"""The parts of a slot's groups during one batch: what they have in memory, and their generations.
+"""The parts of a slot's groups during one batch: memory and generations on disk.
 
-`Parts` moves groups out of memory and back, and knows which of them may miss results between their
-parts (state/layout/generations.py). Generations are immutable; what a batch moves out of memory is one
-more, which it goes on to probe until it ends.
+`Parts` spills groups and loads them back. It knows which groups may miss results between their
+parts (state/layout/generations.py). Generations are immutable. A batch spills into one new
+generation, and probes it until the batch ends.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.memory import Memory
 
-#: Layers of a stream in one generation from which on they are written anew as one.
+#: Layers of a stream in one generation at which they are rewritten as one.
 CROWDED_GENERATION = 8
 
 
 class Parts:
-    """Where the rows of groups are in one slot, and what becomes of their parts."""
+    """Where the rows of groups are in one slot, and what happens to their parts."""
 
     def __init__(
         self,
@@ -51,46 +51,46 @@ class Parts:
         self._memory = memory
         self._news = news
         self._groups = shelf.groups
-        #: Whether new rows look into all parts.
+        #: Whether new rows probe all parts.
         self._visited = all(layout.visited for layout in shelf.layouts)
-        #: What earlier batches have moved out of memory.
+        #: The generations that earlier batches spilled.
         self.generations: list[Generation] = list(generations)
-        #: The generation that this batch makes, still probed by it.
+        #: The generation of this batch, which it still probes.
         self._leaving: Generation | None = None
-        #: For each stream, what cleanup has made that belongs into the generation it ends in.
+        #: For each stream, the rows that cleanup made for the generation it ends in.
         self._settling: list[list[Layer]] = [[] for _ in shelf.layouts]
         #: Groups that may miss results between their parts.
         self.pending = self.missing_in(table)
 
-    # What is there
+    # Contents
 
     def probed(self, stream: int) -> list[Segment]:
-        """Everything of the stream that new rows meet: memory, and what leaves it in this batch."""
+        """Returns all layers that new rows probe: memory, and what this batch spilled."""
         leaving = self._leaving.streams[stream] if self._leaving else ()
-        return self._shelf.opened(stream, (*self._memory.layers[stream], *leaving))
+        return self._shelf.open(stream, (*self._memory.layers[stream], *leaving))
 
     def stacks(self) -> list[Sequence[tuple[Layer, ...]]]:
-        """For each part, memory first, the layers of all streams."""
+        """Returns the layers of all streams for each part, memory first."""
         return [self._memory.layers, *(generation.streams for generation in self._all())]
 
     def of(self, chosen: Sequence[int]) -> list[list[list[Segment]]]:
-        """The parts of some groups, oldest first, memory last: for each, the streams' segments.
+        """Returns the parts of the chosen groups, oldest first, memory last: segments by stream.
 
-        The chosen groups must be neighbours among those that are pending. Then one range holds them
-        all, and the others in it have one part, which meets nothing.
+        The chosen groups must be neighbours among the pending groups. Then one range holds them
+        all, and any other group in it has one part, which meets nothing.
         """
         bounds = group_bounds(self._groups)
         hull = HashRange(int(bounds[min(chosen)]), int(bounds[max(chosen) + 1]))
         stacks = [*(generation.streams for generation in self.generations), self._memory.layers]
         cut = [[cut_layers(layers, [hull]) for layers in stack] for stack in stacks]
         parts = [
-            [_alone(self._shelf.opened(stream, layers)) for stream, layers in enumerate(stack)]
+            [_alone(self._shelf.open(stream, layers)) for stream, layers in enumerate(stack)]
             for stack in cut
         ]
         return [part for part in parts if any(part)]
 
     def frozen(self, chosen: Collection[int]) -> list[list[Segment]]:
-        """What some groups have on disk: for each stream, its segments."""
+        """Returns the segments on disk of the chosen groups, for each stream."""
         found: list[list[Segment]] = [[] for _ in self._shelf.layouts]
         for part in taken_out(self.generations, set(chosen), self._groups)[0]:
             self._open_into(found, part.streams)
@@ -100,8 +100,8 @@ class Parts:
     def deferred(self) -> NDArray[np.bool_]:
         """The groups with a part on disk from an earlier batch.
 
-        What they have in memory has not met that part. For an operator whose results need all that
-        came before, the rows in memory of these groups wait for their results.
+        Their rows in memory have not met that part. With a cumulative operator, these rows wait for
+        their results.
         """
         found = np.zeros(self._groups, np.bool_)
         for generation in self.generations:
@@ -109,7 +109,7 @@ class Parts:
         return found
 
     def sizes(self) -> GroupSizes:
-        """Exact rows and bytes of each group, from the slices alone."""
+        """Returns the exact rows and bytes of each group, from the slices alone."""
         disk_rows, disk_bytes, count = (np.zeros(self._groups, np.int64) for _ in range(3))
         for generation in self._all():
             found = [self._shelf.sizes(stream, x) for stream, x in enumerate(generation.streams)]
@@ -121,37 +121,37 @@ class Parts:
 
     @property
     def gaps(self) -> Gaps:
-        """For each made stream, where it is not there in what new rows meet."""
+        """Returns, for each made stream, where it is missing in what new rows probe."""
         memory = self._memory.gaps
         return all_gaps([memory, self._leaving.gaps]) if self._leaving else memory
 
     def gaps_between(self, chosen: Sequence[int]) -> Gaps:
-        """For each made stream, where it is not there in one of the parts of some groups."""
+        """Returns, for each made stream, where it is missing in a part of the chosen groups."""
         parts = [generation.gaps for generation in self.generations]
         whole = all_gaps([self._memory.gaps, *parts])
         return gaps_inside(whole, group_ranges(chosen, self._groups))
 
     def fill(self, filled: Gaps) -> None:
-        """Notes that made streams are now there in memory, in these ranges."""
-        assert self._leaving is None, "what leaves memory keeps its gaps"
+        """Records that made streams now exist in memory, in these ranges."""
+        assert self._leaving is None, "groups that spill keep their gaps"
         self._memory.fill(filled)
 
-    # Which miss results
+    # Missing results
 
     def missing_in(self, table: GroupTable) -> set[int]:
-        """The groups of a table that may miss results between their parts."""
+        """Returns the groups of a table that may miss results between their parts."""
         return set() if self._visited else set(np.flatnonzero(table.pending).tolist())
 
     def note_pending(self) -> None:
-        """Takes note of groups that have got a part in memory and one on disk."""
+        """Records the groups that now have a part in memory and one on disk."""
         deferred = [] if self._visited else np.flatnonzero(self.deferred).tolist()
         if deferred:
             self.pending |= set(self._memory.having(deferred))
 
     def expiring(self, watermark_us: int | None) -> list[int]:
-        """The pending groups of which a frozen part can find no partner at or after the watermark.
+        """Returns the pending groups with a frozen part that expires at the watermark.
 
-        Their missing results must be made before that part goes.
+        The slot must produce their missing results before that part goes.
         """
         due: set[int] = set()
         for generation in self.generations:
@@ -164,10 +164,10 @@ class Parts:
                         due |= {g for g in generation.groups if first <= g <= last}
         return sorted(due & self.pending)
 
-    # What becomes of them
+    # Changes
 
     def keep_on_disk(self, stream: int, data: RunData) -> Segment:
-        """Adds rows that were made of groups that `settle` is about to make one part on disk."""
+        """Adds rows made from groups that `settle` is about to merge on disk."""
         piece = self._shelf.write(stream, data.batch, tier="disk")
         self._settling[stream].append(Layer(0, (piece,)))
         return self._shelf.segment(stream, piece)
@@ -180,13 +180,13 @@ class Parts:
             self.generations[at] = replace(generation, streams=tuple(stacks))
 
     def drop_empty(self) -> None:
-        """Lets go of generations of which nothing is left."""
+        """Drops empty generations."""
         self.generations = [one for one in self.generations if any(one.streams)]
 
     def spill(self, victims: Collection[int]) -> None:
-        """Moves groups out of memory, into the generation that this batch makes.
+        """Spills groups into the generation of this batch.
 
-        The rows are read and written once; what stays in memory is only cut out anew.
+        It reads and writes the rows once; rows that stay in memory are only cut again.
         """
         if not victims:
             return
@@ -201,29 +201,29 @@ class Parts:
             here = gaps_inside(gaps, ranges)
             more = Generation(number, tuple(sorted(victims)), streams, here)
             self._leaving = united(number, [self._leaving, more] if self._leaving else [more])
-        # A part that has no rows yet misses none.
+        # A part without rows misses none.
         self._memory.gaps = gaps_outside(gaps, ranges)
-        self._news.moved_out(victims)
+        self._news.end_parts(victims)
 
     def seal(self) -> None:
-        """Ends the generation that this batch has made: rows that came for its groups follow them."""
+        """Ends the generation of this batch: later rows of its groups follow them to disk."""
         self.follow()
         if self._leaving is not None:
             self.generations.append(self._leaving)
             self._leaving = None
 
     def follow(self) -> None:
-        """Moves rows out of memory that came for groups which leave it in this batch."""
+        """Spills rows that arrived for groups which this batch spilled."""
         if self._leaving is not None:
             self.spill(self._memory.having(self._leaving.groups))
 
     def trim(self, bound_bytes: int) -> None:
-        """Writes layers in memory anew until their files fit a bound."""
+        """Rewrites layers in memory until their files fit a bound."""
         if self._memory.file_bytes() > bound_bytes:
             self._memory.trim(bound_bytes, self.deferred)
 
     def settle(self, chosen: Sequence[int], *, in_memory: bool) -> None:
-        """Makes the parts of some groups one, in memory or on disk; no result may be missing."""
+        """Merges the parts of the chosen groups, in memory or on disk; no result may be missing."""
         if not in_memory:
             self.spill(self._memory.having(chosen))
             self.seal()
@@ -248,7 +248,7 @@ class Parts:
             self.generations.append(replace(whole, streams=streams))
 
     def take_waiting(self, chosen: Collection[int]) -> list[list[Segment]]:
-        """Takes all parts of groups but the oldest out of the state: for each stream, their rows."""
+        """Removes all parts of groups except the oldest; returns their rows for each stream."""
         taken: list[list[Segment]] = [[] for _ in self._shelf.layouts]
         met: set[int] = set()
         for at, generation in enumerate(self.generations):
@@ -266,31 +266,31 @@ class Parts:
         return taken
 
     def take_out(self, chosen: Collection[int]) -> list[Generation]:
-        """Takes what groups have on disk out, oldest first; nothing of them is missing any more."""
+        """Removes and returns the groups' parts on disk, oldest first."""
         parts, self.generations = taken_out(self.generations, set(chosen), self._groups)
         self.pending -= set(chosen)
         return parts
 
     def add_groups(self, generations: Sequence[Generation]) -> None:
-        """Adds what groups have on disk that had nothing here."""
+        """Adds the parts on disk of groups that had nothing here."""
         self.generations = by_number([*self.generations, *generations])
 
-    # How
+    # Internals
 
     def _all(self) -> list[Generation]:
         return [*self.generations, self._leaving] if self._leaving else self.generations
 
     def _groups_in(self, generation: Generation) -> NDArray[np.bool_]:
-        """Which groups have rows in a generation; its list may name some whose rows have expired."""
+        """Returns the groups with rows in a generation; its list may name expired ones."""
         rows = sum(self._shelf.sizes(stream, x)[0] for stream, x in enumerate(generation.streams))
         return np.asarray(rows, np.int64) > 0
 
     def _open_into(self, found: list[list[Segment]], streams: Sequence[Sequence[Layer]]) -> None:
         for stream, layers in enumerate(streams):
-            found[stream] += _alone(self._shelf.opened(stream, layers))
+            found[stream] += _alone(self._shelf.open(stream, layers))
 
     def _settle_made(self, chosen: Sequence[int]) -> None:
-        """What was made for groups that end on disk is one more generation of them."""
+        """Turns the rows made for groups that end on disk into one more generation."""
         if any(self._settling):
             streams = tuple(tuple(layers) for layers in self._settling)
             number = next_number(self.generations)
@@ -299,5 +299,5 @@ class Parts:
 
 
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
-    """Segments as runs of their own, so that an index is made of their rows only."""
+    """Copies segments into separate runs, so that the index covers only their rows."""
     return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]

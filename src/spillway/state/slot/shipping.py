@@ -1,8 +1,8 @@
-"""Sending the rows of a departure: cut into parcels at the sender, put into runs at the receiver.
+"""Ships the rows of a departure: parcels at the sender, runs at the receiver.
 
-A *parcel* is some of the groups of one stream, few enough for one run; it travels in pieces of bounded
-size, each a small Arrow stream. Nothing of it means anything until a manifest names what was received:
-a parcel may be sent twice, or be lost on the way.
+A *parcel* is some groups of one stream, few enough for one run. It travels in pieces of bounded
+size, each a small Arrow stream. A parcel has no effect until a manifest names what was received, so
+it may be sent twice or lost.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from spillway.state.runs.store import Store
 
 #: Bytes of a parcel, which becomes one run; a larger group is a parcel of its own.
 PARCEL_BYTES = 16 << 20
-#: Bytes of one piece on its way. The JVM is slow with larger ones: 16 MB took 0.5 s in pieces of 4 MB,
-#: 0.2 s in pieces of 256 KB.
+#: Bytes of one piece in transit. The JVM is slow with larger ones: 16 MB took 0.5 s in pieces of 4
+#: MB, 0.2 s in pieces of 256 KB.
 PIECE_BYTES = 256 << 10
 
 
@@ -39,7 +39,7 @@ class Parcel:
 
 
 def parcels(departure: Departure, groups: int) -> list[Parcel]:
-    """A departure in parcels; `groups` is how many the query has."""
+    """Splits a departure into parcels; `groups` is the number of groups of the query."""
     found = []
     for stream, (layers, sizes) in enumerate(zip(departure.streams, departure.sizes, strict=True)):
         for few, size in in_turns(departure.groups, sizes, PARCEL_BYTES):
@@ -50,8 +50,8 @@ def parcels(departure: Departure, groups: int) -> list[Parcel]:
     return found
 
 
-def packed(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[bytes]:
-    """The rows of a parcel, sorted, in pieces."""
+def pack(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[bytes]:
+    """Yields the rows of a parcel, sorted, in pieces."""
     slices = (piece for layer in parcel.layers for piece in layer.slices)
     segments = [_segment(piece, time_column, store) for piece in slices]
     whole = merged([segment.batch() for segment in segments if segment.rows])
@@ -61,14 +61,14 @@ def packed(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[by
 
 
 def unpack(pieces: Iterable[bytes], name: str, time_column: int | None, store: Store) -> Run:
-    """Writes the pieces of a parcel, in the order they were packed, as one run."""
+    """Writes the pieces of a parcel, in their packed order, as one run."""
     batches = [batch for piece in pieces for batch in pa.ipc.open_stream(piece)]
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     return store.write(name, whole, time_column, in_memory=True)[0]
 
 
 def laid_out(received: Iterable[tuple[Parcel, Run]], streams: int) -> tuple[tuple[Layer, ...], ...]:
-    """What was received as one layer of each stream."""
+    """Arranges what was received as one layer per stream."""
     slices: list[list[Slice]] = [[] for _ in range(streams)]
     for parcel, run in received:
         slices[parcel.stream].append(Slice(run, parcel.range))

@@ -1,13 +1,12 @@
 """The spool: rows that wait in a slot for a later batch, unprocessed.
 
-Rows of a group that is closed (slot/admission.py) are kept as they come, in the form in which state is
-kept, in layers of the disk tier that no batch probes. When the group is opened, its waiting rows become
-rows of that batch. What waits is input: what an operator makes of rows (state/layout/gaps.py) it makes
-when they are processed. A `Spool` (state/layout/spool.py) is what a manifest names of this, a `Spooler`
-changes it during one batch.
+The slot keeps rows of a closed group (slot/admission.py) in stored form, in layers of the disk tier
+that no batch probes. When the group opens, they become rows of that batch. Only input waits: the
+operator makes its rows (state/layout/gaps.py) later. A `Spool` (state/layout/spool.py) is what a
+manifest names; a `Spooler` changes it during one batch.
 
-A group's waiting rows are taken out all together, before or with newer ones, so the order of its rows is
-kept; and nothing of what they may meet in the state expires while they wait (`SlotState.expire`).
+All waiting rows of a group leave together, before or with newer ones, so its rows keep their order.
+No row that they may meet expires meanwhile (`SlotState.expire`).
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ class Spooler:
 
     @property
     def streams(self) -> tuple[tuple[Layer, ...], ...]:
-        """For each input stream, the layers of what waits."""
+        """The layers of waiting rows for each input stream."""
         return tuple(self._layers)
 
     @property
     def groups(self) -> NDArray[np.bool_]:
-        """For each group, whether rows of it wait."""
+        """Marks the groups with waiting rows."""
         found = np.zeros(self._shelf.groups, np.bool_)
         found[list(self._since_s)] = True
         return found
 
     @property
     def since_s(self) -> Floats:
-        """For each group, since when rows of it wait; now, where none do."""
+        """Since when rows of each group wait; now, for groups without waiting rows."""
         found = np.full(self._shelf.groups, self._now_s)
         found[list(self._since_s)] = list(self._since_s.values())
         return found
 
     def sizes(self) -> tuple[Ints, Ints]:
-        """Rows and bytes of each group that wait."""
+        """Returns the waiting rows and bytes of each group."""
         rows, sizes = (np.zeros(self._shelf.groups, np.int64) for _ in range(2))
         for stream, layers in enumerate(self._layers):
             more = self._shelf.sizes(stream, layers)
@@ -66,7 +65,7 @@ class Spooler:
         return rows, sizes
 
     def add(self, stream: int, data: RunData) -> None:
-        """Takes sorted rows, in the form in which they are kept."""
+        """Takes sorted rows in their stored form."""
         if data.rows == 0:
             return
         piece = self._shelf.write(stream, data.batch, tier="disk")
@@ -77,7 +76,7 @@ class Spooler:
             self._since_s.setdefault(group, self._now_s)
 
     def take(self, chosen: Collection[int]) -> list[list[Slice]]:
-        """Takes the waiting rows of groups out: for each stream, where they are."""
+        """Removes the waiting rows of groups; returns their slices for each stream."""
         mine = set(chosen) & set(self._since_s)
         found: list[list[Slice]] = [[] for _ in self._layers]
         if not mine:
@@ -91,7 +90,7 @@ class Spooler:
         return found
 
     def compact(self) -> int:
-        """Does this batch's share of merging; returns the rows it rewrote."""
+        """Does the merging work of this batch; returns the rows it rewrote."""
         done, waiting = 0, np.ones(self._shelf.groups, np.bool_)
         for stream, layers in enumerate(self._layers):
             merging = Compactor(self._shelf, stream, layers, None, waiting, tier="disk")
@@ -101,7 +100,7 @@ class Spooler:
         return done
 
     def spool(self) -> Spool:
-        """What the next manifest names."""
+        """Returns what the next manifest names."""
         if not self._since_s:
             return Spool()
         rows, sizes = self._shelf.totals([self._layers])

@@ -1,16 +1,15 @@
-"""Rows that wait for the rest of their batch.
+"""Staging: rows that wait for the rest of their batch.
 
-The input of a slot comes in pieces, in an order that differs from attempt to attempt. An operator whose
-results need all that came before (operators/cumulative.py) gets the rows of a batch together, cut by
-hash instead: the staging area takes pieces, and gives back all rows of one hash range after the other.
-So what is processed at a time is bounded, and does not depend on how the exchange cut the input.
+The input of a slot comes in pieces, in an order that differs between attempts. A cumulative
+operator (operators/cumulative.py) needs the rows of a batch together. So staging takes pieces, and
+returns all rows of one hash range after the other. The amount processed at a time is bounded, and
+does not depend on how the exchange cut the input.
 
-Rows that came earlier and wait for their results are staged too: those of groups that have arrived
-from another slot, those of groups whose parts are being made one (slot/cleanup.py), and those of
-groups that are opened again (slot/admission.py).
+Older rows that wait for their results are staged too: rows of groups that arrived from another
+slot, of groups in cleanup (slot/cleanup.py), and of groups that open again (slot/admission.py).
 
-Pieces stay in the process up to a bound; what is more goes to the disk tier as runs that no manifest
-ever names. An attempt that is repeated gets its rows again, so these runs are not durable.
+Pieces stay in the process up to a limit; more go to the disk tier as runs that no manifest names. A
+repeated attempt receives its rows again, so these runs are not durable.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Staging:
             self.add(stream, RunData(self._merged(stream, rows), time_column))
 
     def add_slices(self, found: Sequence[Sequence[Slice]]) -> None:
-        """Takes the rows of slices, for each stream, where they are."""
+        """Takes the rows of slices, for each stream, without copying them."""
         for stream, pieces in enumerate(found):
             opened = [(piece, self._shelf.segment(stream, piece)) for piece in pieces]
             self._written[stream] += [piece for piece, segment in opened if segment.rows]
@@ -70,7 +69,7 @@ class Staging:
                 self.groups |= rows > 0
 
     def take(self) -> Iterator[tuple[RunData | None, ...]]:
-        """All rows, one hash range after the other; None for a stream without rows in it."""
+        """Yields all rows, one hash range after the other; None for a stream without rows in it."""
         pieces = [
             [Segment(data, 0, data.rows) for data in held]
             + [self._shelf.segment(stream, piece) for piece in self._written[stream]]
@@ -79,7 +78,7 @@ class Staging:
         self._held, self._held_bytes = [[] for _ in pieces], 0
         self._written = [[] for _ in pieces]
         while everything := [s for stream in pieces for s in stream]:
-            # The bound of `cut_for` in bytes is what ends a range.
+            # The byte limit of `cut_for` ends a range.
             cut = cut_for(everything, HASH_END)
             yield tuple(self._below(stream, found, cut) for stream, found in enumerate(pieces))
             pieces = [[rest for s in found if (rest := _after(s, cut))] for found in pieces]
@@ -99,7 +98,7 @@ class Staging:
         return RunData(self._merged(stream, rows), time_column)
 
     def _merged(self, stream: int, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """All of these rows wait for their results."""
+        """Merges rows; all of them wait for their results."""
         return self._shelf.merged(stream, parts, np.ones(self._shelf.groups, np.bool_))
 
     def _write(self) -> None:
@@ -113,6 +112,6 @@ class Staging:
 
 
 def _after(segment: Segment, cut: int) -> Segment | None:
-    """What of a segment has hashes from the cut on."""
+    """Returns the rows of a segment with hashes at or above the cut."""
     begin = below(segment, cut)[1]
     return Segment(segment.data, begin, segment.end) if begin < segment.end else None

@@ -1,13 +1,13 @@
-"""The state of one slot during one batch: opened from a manifest, written back as the next one.
+"""The state of one slot during one batch: opened from a manifest, written as the next one.
 
-`SlotState` is the only way an operator sees state. It offers segments to probe, takes the sorted rows
-of the batch, expires, compacts, lets groups come and go, and ends in a new manifest; what is in memory
-is `memory`, and what moves groups out of it and back is `parts`. It changes no file: everything it makes
-is a new run with a name unique to this attempt, so two attempts at the same batch never meet.
+An operator sees state only through `SlotState`: segments to probe, new rows, expiry, compaction,
+moves of groups, and a new manifest at the end. `memory` holds the state in memory; `parts` spills
+groups and loads them back. It changes no file: all it writes are new runs with names unique to this
+attempt, so two attempts at one batch never conflict.
 
-What a batch gives does not depend on when in it groups leave memory: until the batch ends they are
-probed where they went, and the rows that come for them follow. So two attempts that spill at different
-rows, because the exchange brought these in another order, give the same results.
+The results of a batch do not depend on when groups spill: until the batch ends, the slot probes
+them on disk, and their new rows follow. So two attempts that spill at different rows give the same
+results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from spillway.state.slot.tracks import Tracker
 
 
 class SlotState:
-    """One slot's state in the making."""
+    """The state of one slot, while a batch changes it."""
 
     def __init__(
         self,
@@ -74,63 +74,63 @@ class SlotState:
             store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
         )
         self.inputs = self._shelf.inputs
-        #: Rows whose results are made when the batch is whole.
+        #: Rows whose results the operator produces when the batch is complete.
         self.staging = Staging(self._shelf)
         #: Rows that only look for partners here, in this batch.
         self.visiting = Staging(self._shelf)
         #: Rows that wait for a later batch.
         self.spooler = Spooler(self._shelf, manifest.spool, now_s)
-        #: Groups that another slot serves as well, from their new rows on.
+        #: Groups that another slot also serves, starting with their new rows.
         self.tracker = Tracker(self._shelf, manifest.track)
-        #: What is in memory, and what of it and on disk belongs together.
+        #: State in memory, and the parts of groups in memory and on disk.
         self.memory = Memory(self._shelf, manifest.streams, manifest.gaps)
         self.parts = Parts(
             self._shelf, self.memory, manifest.generations, manifest.groups, self.news
         )
         self._departures: tuple[Departure, ...] = manifest.departures
         self._parked: tuple[Parked, ...] = manifest.parked
-        #: Whether groups have come or gone, so that the table of the manifest is out of date.
+        #: Whether groups have come or gone, so that the manifest's table is out of date.
         self.moved = False
         #: The statistics that this batch adds to.
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
 
-    # What is there
+    # Contents
 
     def segments(self, stream: int) -> list[Segment]:
-        """Everything of the stream that new rows meet: memory, and what leaves it in this batch."""
+        """Returns all segments that new rows probe: memory, and what this batch spilled."""
         return self.parts.probed(stream)
 
     def everything(self, stream: int) -> list[Segment]:
-        """All rows of the stream that the slot names: in memory, on disk, leaving, or waiting."""
+        """Returns all rows of the stream in this slot: in memory, on disk, leaving or waiting."""
         stacks = self.parts.stacks()
         for part in self._departures:
             stacks += [part.streams, *(generation.streams for generation in part.generations)]
         stacks += [part.streams for part in self._parked] + [self.spooler.streams]
-        found = [self._shelf.opened(stream, stack[stream]) for stack in stacks]
+        found = [self._shelf.open(stream, stack[stream]) for stack in stacks]
         return [segment for some in found for segment in some if segment.rows]
 
     def table(self) -> GroupTable:
-        """The statistics of the groups as of now."""
+        """Returns the current statistics of the groups."""
         return self._known.after(self.parts.sizes(), self.news)
 
     @property
     def written(self) -> set[str]:
-        """Every run this attempt has written, also those it has merged away again."""
+        """Every run this attempt has written, including those it has merged away."""
         return self._shelf.written
 
     @property
     def layer_counts(self) -> tuple[int, ...]:
-        """Layers per stream, which is what a probe has to look into."""
+        """The layers per stream: how many places a probe looks into."""
         return tuple(len(layers) for layers in self.memory.layers)
 
     @property
     def gaps(self) -> Gaps:
-        """For each made stream, where it is not there in what new rows meet."""
+        """Returns, for each made stream, where it is missing in what new rows probe."""
         return self.parts.gaps
 
-    # What a batch does
+    # Changes of a batch
 
     def add(self, stream: int, data: RunData) -> None:
         """Adds the sorted rows of the batch as a new layer."""
@@ -138,20 +138,20 @@ class SlotState:
             self.add_made(stream, data)
 
     def add_made(self, stream: int, data: RunData) -> Segment:
-        """Adds sorted rows that the operator has made of the batch's, and opens them."""
-        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        """Adds sorted rows that the operator made from rows of the batch, and opens them."""
+        self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.keep(stream, data)
 
     def keep(self, stream: int, data: RunData) -> Segment:
-        """Adds sorted rows that were made of rows that are here already, and opens them."""
+        """Adds sorted rows made from rows that are already here, and opens them."""
         self.delta_rows[stream] += data.rows
         return self.memory.add(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
 
     def expire(self, watermark_us: int | None) -> None:
-        """Lets go of every slice whose rows can find no partner at or after the watermark.
+        """Drops every slice whose rows can find no partner at or after the watermark.
 
-        The groups that miss results keep theirs until they are cleaned up, and those with staged
-        or spooled rows until these have been processed.
+        Groups that miss results keep their rows until cleanup. Groups with staged or spooled rows
+        keep theirs until the slot has processed these.
         """
         self.parts.note_pending()
         waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
@@ -168,11 +168,11 @@ class SlotState:
         self.parts.drop_empty()
 
     def compact(self, watermark_us: int | None) -> None:
-        """Does this batch's share of merging."""
+        """Does the merging work of this batch."""
         self.merged_rows += self.spooler.compact()
         waiting = self.parts.deferred
         self.parts.note_pending()
-        # Of groups that miss results, or whose rows wait, all rows are kept.
+        # Keep all rows of groups that miss results or have waiting rows.
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
 
         def merged(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
@@ -187,10 +187,10 @@ class SlotState:
             self.memory.layers[stream] = merged(stream, layers, self.delta_rows[stream])
         self.tracker.compact(merged)
 
-    # What moves
+    # Moves
 
     def depart(self, move: int, chosen: Collection[int]) -> None:
-        """Cuts groups out of everything that is probed; their rows stay as they are from now on."""
+        """Removes groups from everything that is probed; their rows no longer change."""
         frozen = self.parts.take_out(chosen)
         groups = tuple(sorted(chosen))
         streams = tuple(self.memory.cut_out(groups))
@@ -207,7 +207,7 @@ class SlotState:
         self.moved = True
 
     def park(self, move: int, stream: int, data: RunData) -> None:
-        """Keeps rows for groups that are on their way, as they came."""
+        """Keeps rows for groups in transit, as they arrive."""
         if data.rows == 0:
             return
         known = of_move(self._parked, move) or Parked(move, ((),) * self.inputs)
@@ -215,20 +215,20 @@ class SlotState:
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
     def waiting(self, parked: Parked) -> list[RunData | None]:
-        """The parked rows of each stream, sorted by hash; None where none came."""
+        """Returns the parked rows of each stream, sorted by hash; None if there are none."""
         found: list[RunData | None] = []
         everything = np.ones(self.groups, np.bool_)
         for stream, layers in enumerate(parked.streams):
-            rows = [s.batch() for s in self._shelf.opened(stream, layers)]
+            rows = [s.batch() for s in self._shelf.open(stream, layers)]
             whole = self._shelf.merged(stream, rows, everything) if rows else None
             time_column = self.layouts[stream].time_column
             found.append(None if whole is None else RunData(whole, time_column))
         return found
 
     def install(self, part: Manifest) -> None:
-        """Takes groups over, with their rows, what they have on disk, and their statistics.
+        """Takes over groups, with their rows, their parts on disk and their statistics.
 
-        Of made streams only those are taken that are here too; others are gaps.
+        It takes only made streams that exist here too; others become gaps.
         """
         came = set(part.runs())
         part = arranged(part, self.made)
@@ -251,7 +251,7 @@ class SlotState:
             self.install(part_manifest(self.manifest.slot, part, part.streams, table))
 
     def leave(self, move: int) -> None:
-        """Lets go of what a move has here: groups that left, and rows that were parked."""
+        """Drops what a move has here: groups that left, and parked rows."""
         part = of_move(self._departures, move)
         if part is not None:
             self._known = self._known.only(set(range(self.groups)) - set(part.groups))
@@ -259,34 +259,34 @@ class SlotState:
         self._parked = tuple(one for one in self._parked if one.move != move)
 
     def begin_track(self, move: int, chosen: Collection[int]) -> None:
-        """From now on another slot gets the new rows of groups as well; what is here is old."""
+        """Begins a track: another slot also gets the groups' new rows, and rows here are old."""
         spooled = self.spooler.streams
         old = [(self.memory.layers[stream], spooled[stream]) for stream in range(self.inputs)]
         self.tracker.begin(move, chosen, old)
 
     @property
     def tracked(self) -> tuple[int, ...]:
-        """The groups that another slot serves as well."""
+        """The groups that another slot also serves."""
         return self.tracker.track.groups if self.tracker.track else ()
 
     def follow(self, stream: int, data: RunData) -> None:
-        """Keeps new rows of groups that another slot has as well, apart from the old ones."""
+        """Keeps new rows of groups that another slot also serves, apart from the old ones."""
         if data.rows:
             self.follow_made(stream, data)
 
     def follow_made(self, stream: int, data: RunData) -> Segment:
-        """Keeps sorted rows that the operator has made of new rows alone, and opens them."""
-        self.news.took(np.diff(data.group_starts(group_bounds(self.groups))))
+        """Keeps sorted rows that the operator made only from new rows, and opens them."""
+        self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.tracker.add(stream, data)
 
     def rejoin(self) -> None:
-        """Ends a track here: old and new rows are one, and no other slot has them."""
+        """Ends a track here: old and new rows merge, and no other slot has them."""
         ranges = self.tracker.ranges
         for stream, layers in enumerate(self.tracker.end_track()):
             self.memory.layers[stream] += cut_layers(layers, ranges)
 
     def delete(self, chosen: Collection[int]) -> None:
-        """Lets go of groups that another slot serves."""
+        """Drops groups that another slot serves."""
         self.tracker.end_track()
         self.parts.take_out(chosen)
         self.memory.cut_out(chosen)
@@ -297,12 +297,12 @@ class SlotState:
 
     @property
     def parked_bytes(self) -> int:
-        """Bytes of rows that wait for their groups."""
+        """The bytes of rows that wait for their groups."""
         stacks = [part.streams for part in self._parked]
         return sum(self._shelf.totals(stacks)[1])
 
     def next_manifest(self, selectivity: Counts, calm: int) -> Manifest:
-        """The manifest of this version."""
+        """Returns the manifest of this version."""
         self.parts.seal()
         moving = [part.streams for part in self._departures]
         moving += [part.streams for part in self._parked]

@@ -1,26 +1,25 @@
 """A parallel track, at the slot that has the old rows (PLANS 3.1).
 
-From the batch on in which a track begins, two slots get the new rows of its groups. *Old* is what the
-sender's state had before that batch, *new* what came since: a batch boundary tells them apart, so no row
-carries a flag. The old rows stay where they are, in the layers that are probed; the new rows of an
-additive operator are kept apart, in layers of the track, because the sender makes only what needs
-an old row (slot/intake.py). A cumulative operator goes on to answer for the groups, and keeps old
-and new together; its track is only a time.
+When a track begins, two slots get the new rows of its groups. Rows in the sender's state before
+that batch are *old*, later rows are *new*; a batch boundary separates them, so no row carries a
+flag. Old rows stay in the probed layers. An additive operator keeps new rows in layers of the
+track, because the sender produces only results that need an old row (slot/intake.py). A cumulative
+operator keeps both together and still produces the results; its track is only a time.
 
-An old row counts until the watermark has passed its time and its window. A combination stands as long
-as all its rows do (operators/equi/term.py), so none outlives its oldest row, and one window is enough
-for a join of any shape, where the windows of PLANS, between two sides each, need two for a tree.
+An old row counts until the watermark has passed its time plus its window. A combination never
+outlives its oldest row (operators/equi/term.py), so one window is enough for a join of any shape.
+The windows of PLANS, each between two sides, need two for a tree.
 
-What an operator makes of rows, the intermediate states of a join say (state/layout/gaps.py), is old if
-one of its rows is, so that nothing of it carries a flag either:
+A made row, such as an intermediate state of a join (state/layout/gaps.py), is old if one of its
+rows is:
 
-    a made stream has in memory what is made with an old row, and in the track what is made of new ones,
+    a made stream has rows made with an old row in memory, and rows made only from new ones in the
+    track,
 
-and the two are all that it should have. The sender keeps its plan, changes it, and fills its gaps as
-ever; a gap is one of both. If the track is given up, both are one again, and nothing is made anew.
+and the two together are complete. The sender keeps its plan, changes it and fills gaps as usual; a
+gap applies to both. If the track is cancelled, both merge, and nothing is recomputed.
 
-A `Track` (state/layout/track.py) is what a manifest names of this, a `Tracker` changes it during one
-batch.
+A `Track` (state/layout/track.py) is what a manifest names; a `Tracker` changes it during one batch.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from spillway.state.layout.track import Track
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 
-#: A batch's share of merging: of a stream, its layers, and how many rows are new of it.
+#: Does the merging work of a batch: takes a stream, its layers, and the number of its new rows.
 Merge = Callable[[int, tuple[Layer, ...], int], tuple[Layer, ...]]
 
 
 class Tracker:
-    """The track of one slot during one batch, if it has one: it takes part in one move at a time."""
+    """The track of one slot during one batch, if any: a slot takes part in one move at a time."""
 
     def __init__(self, shelf: Shelf, track: Track | None) -> None:
         self._shelf = shelf
@@ -56,7 +55,7 @@ class Tracker:
     def begin(
         self, move: int, groups: Collection[int], old: Sequence[Sequence[Sequence[Layer]]]
     ) -> None:
-        """Begins a track; `old` has for each input stream the stacks of layers that there are."""
+        """Begins a track; `old` has the existing stacks of layers for each input stream."""
         ranges = group_ranges(groups, self._shelf.groups)
         ends = [
             piece.run.max_time + window
@@ -70,11 +69,11 @@ class Tracker:
         self.track = Track(move, tuple(sorted(groups)), max(ends, default=None), none)
 
     def segments(self, stream: int) -> list[Segment]:
-        """The new rows of a stream."""
-        return self._shelf.opened(stream, self.track.streams[stream]) if self.track else []
+        """Returns the new rows of a stream."""
+        return self._shelf.open(stream, self.track.streams[stream]) if self.track else []
 
     def add(self, stream: int, data: RunData) -> Segment:
-        """Takes sorted new rows, or such that are made of new rows alone, and opens them."""
+        """Takes sorted new rows, or rows made only from new rows, and opens them."""
         assert self.track is not None
         piece = self._shelf.write(stream, data.batch)
         self._put(stream, (*self.track.streams[stream], Layer(0, (piece,))))
@@ -82,7 +81,7 @@ class Tracker:
         return self._shelf.segment(stream, piece)
 
     def end_track(self) -> tuple[tuple[Layer, ...], ...]:
-        """Ends the track: for each stream, the layers of its new rows."""
+        """Ends the track; returns the layers of its new rows for each stream."""
         streams = self.track.streams if self.track else ()
         self.track = None
         return streams
@@ -93,7 +92,7 @@ class Tracker:
             self._put(stream, left(self.track.streams[stream]))
 
     def compact(self, merged: Merge) -> None:
-        """Does this batch's share of merging."""
+        """Does the merging work of this batch."""
         for stream, layers in enumerate(self.track.streams if self.track else ()):
             self._put(stream, merged(stream, layers, self._new_rows[stream]))
 

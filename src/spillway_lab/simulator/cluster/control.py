@@ -158,9 +158,9 @@ class Control:
         news = GroupNews.none(self._plan.batch, len(self.table))
         rows = np.floor(cluster.done).astype(np.int64)
         cluster.done -= rows
-        news.took(rows)
-        news.produced((rows * cluster.scenario.workload.results).astype(np.int64))
-        news.moved_out(self._spilled)
+        news.add_rows(rows)
+        news.add_outputs((rows * cluster.scenario.workload.results).astype(np.int64))
+        news.end_parts(self._spilled)
         self._spilled = []
         self.table = self.table.after(self._sizes(), news)
 

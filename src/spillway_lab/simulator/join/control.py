@@ -114,8 +114,8 @@ class JoinControl:
         made = np.floor(self.joining.made - self._counted)
         self._counted += made
         before = self.joining.combinations.before
-        news.took((before[:, :, now] - before[:, :, self._since]).sum(axis=0).astype(np.int64))
-        news.produced(made.astype(np.int64))
+        news.add_rows((before[:, :, now] - before[:, :, self._since]).sum(axis=0).astype(np.int64))
+        news.add_outputs(made.astype(np.int64))
         groups = np.arange(len(self._table))
         size = self.joining.bytes(groups) + self.joining.queued_bytes(groups, now)
         rows = self.joining.stored(groups).astype(np.int64)

@@ -263,5 +263,5 @@ def test_work_is_counted_before_it_is_done() -> None:
 
 
 def test_a_shape_of_other_streams_is_refused() -> None:
-    with pytest.raises(QueryError, match=r"\(A B\) joins A, B, the streams are A, B, C"):
+    with pytest.raises(QueryError, match=r"\(A B\) joins A, B, but the streams are A, B, C"):
         TreeOperator(streams([None] * 3), parse("(A B)"))

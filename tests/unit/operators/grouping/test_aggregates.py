@@ -91,31 +91,34 @@ def test_sum_of_integers_that_does_not_fit_is_refused(split: int) -> None:
     with pytest.raises(QueryError) as caught:
         aggregated("sum", pa.array([2**63 - 1, 1]), split)
     assert str(caught.value) == (
-        "the sum a does not fit bigint\n"
-        "  detail: a group's values add up to more than the type of the result can hold\n"
-        "  hint: cast the column to decimal(38,0) or double before it is summed"
+        "the sum a does not fit into bigint\n"
+        "  detail: the values of a group add up to more than the result type can hold\n"
+        "  hint: cast the column to decimal(38,0) or double before the sum"
     )
 
 
 @pytest.mark.parametrize("rows", [2, 3])
 def test_sum_of_decimals_that_does_not_fit_is_refused(rows: int) -> None:
     # Two do not fit 38 digits, three do not fit 128 bits either.
-    with pytest.raises(QueryError, match=r"the sum a does not fit decimal\(38,0\)"):
+    with pytest.raises(QueryError, match=r"the sum a does not fit into decimal\(38,0\)"):
         aggregated("sum", pa.array([Decimal("9" * 38)] * rows, pa.decimal128(38, 0)))
 
 
 def test_aggregates_that_cannot_be_are_refused() -> None:
     with pytest.raises(PlanError) as unknown:
         Aggregate("m", "median", 0, pa.int64())
-    assert "aggregate m: there is no function 'median'" in str(unknown.value)
+    assert "aggregate m: 'median' is not an aggregate function" in str(unknown.value)
     assert "use one of count, sum" in str(unknown.value)
     with pytest.raises(PlanError) as bare:
         Aggregate("m", "max")
-    assert 'aggregate m: max needs a column\n  hint: name it: max("price")' in str(bare.value)
+    assert (
+        'aggregate m: max needs a column\n  hint: pass a column, for example max("price")'
+        in str(bare.value)
+    )
     with pytest.raises(PlanError) as words:
         Aggregate("m", "avg", 0, pa.string())
     assert str(words.value) == (
-        "aggregate m: avg needs numbers, not string\n"
+        "aggregate m: avg needs a numeric column, but its type is string\n"
         "  hint: cast the column, or use count, min, max, first or last"
     )
 
@@ -124,7 +127,8 @@ def test_quantile_outside_of_what_there_is_is_refused() -> None:
     with pytest.raises(PlanError) as caught:
         Aggregate("p", "approx_quantile", 0, pa.int64(), fraction=1.5)
     assert str(caught.value) == (
-        "aggregate p: a quantile is between 0 and 1, not 1.5\n  hint: the median is 0.5"
+        "aggregate p: a quantile must be between 0 and 1, not 1.5\n"
+        "  hint: use for example 0.5 for the median"
     )
 
 
@@ -153,8 +157,8 @@ def test_function_that_does_not_return_a_value_per_window_is_refused() -> None:
         windows_of(lambda columns, offsets: [1.0])
     assert str(short.value) == (
         "the function of aggregate mine did not return one double per window\n"
-        "  detail: 2 windows were given, 1 values came back\n"
-        "  hint: return one value for each window offsets[w]:offsets[w + 1], in their order"
+        "  detail: it got 2 windows and returned 1 values\n"
+        "  hint: return one value for each window offsets[w]:offsets[w + 1], in the same order"
     )
     with pytest.raises(QueryError, match="did not return one int64 per window"):
         windows_of(lambda columns, offsets: ["a", "b"], pa.int64())

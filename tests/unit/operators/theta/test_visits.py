@@ -218,6 +218,6 @@ def test_one_length_for_all_streams_is_told_with_the_stream_that_decides_it() ->
     [by_stream] = [line for line in lines if "best slots by stream" in line]
     assert by_stream.startswith("best slots by stream, if each had its own: a ")
     assert lines[lines.index(by_stream) + 1] == (
-        "a group has a slice of every stream, so all have one length: rows of a decide it most, with "
+        "a group has a slice of every stream, so all have one length: a dominates the choice, with "
         "90% of the comparing"
     )

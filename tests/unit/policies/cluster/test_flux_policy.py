@@ -128,7 +128,7 @@ def test_memory_goes_from_where_it_is_short_to_where_most_is_spare() -> None:
     # Slot 1 has a limit of half of what the others may have: FLUX 6.3.
     view = full(768, 768, 768, limits=[1024, 512, 1024])
     [move] = Strategy("flux-memory").decide(view)
-    reason = "256 MB have no room, the other has room for 256 MB"
+    reason = "the sender lacks 256 MB of memory, the receiver has 256 MB free"
     assert move == Move(1, 2, 256 * MB, reason, pick=Pick(SIZE, most_bytes=256 * MB))
 
 
@@ -144,7 +144,10 @@ def test_what_nobody_has_room_for_is_spread() -> None:
     [move] = Strategy("flux-memory").decide(full(768, 768, limits=[512, 762]))
     assert (move.sender, move.receiver, move.bytes) == (0, 1, 125 * MB)
     assert move.pick == Pick(SIZE)
-    assert move.reason == "256 MB have no room, at the other 6 MB: ratio 42.67 >= 1.20"
+    assert (
+        move.reason
+        == "the sender lacks 256 MB of memory, the receiver lacks 6 MB: ratio 42.67 >= 1.20"
+    )
     assert Strategy("flux-memory").decide(full(637, 893, limits=[512, 782])) == ()
 
 
@@ -222,7 +225,7 @@ def test_the_busiest_group_goes_that_does_not_turn_the_pair_round(share, groups)
 @pytest.mark.parametrize(
     ("cost", "ceiling", "groups"),
     [
-        # 0.4 of the load would make the receiver 0.7 + 0.1 of what the sender is; 0.3 leave it at 0.7.
+        # 0.4 of the load would bring the receiver to 0.7 + 0.1 of the sender's load; 0.3 leaves 0.7.
         (1.0, 0.9, (2,)),
         # At half the cost, 0.75: still not better.
         (0.5, 0.9, (2,)),
@@ -239,7 +242,7 @@ def test_a_hot_group_leaves_a_slow_slot_if_the_other_ends_clearly_below_it() -> 
     choice = picked(hot, range(3), 0, pick)
     assert choice.groups == (2,)
     assert choice.reason == (
-        "by load: 1 group, 0.800 of the load, the receiver ends at 0.70 of what the sender is"
+        "by load: 1 group, 0.800 of the load, the receiver ends at 0.70 of the sender's present load"
     )
     assert picked(hot, range(3), 0, replace(pick, cost=1.0)).groups == (0,)
     assert picked(hot, range(3), 0, replace(pick, ceiling=0.6)).groups == (0,)
@@ -255,12 +258,12 @@ def test_a_group_without_room_at_the_receiver_stays() -> None:
     choice = picked(LOADED, range(5), 0, Pick(LOAD, 0.9, most_bytes=25))
     assert choice.groups == (1,)
     assert choice.reason == (
-        "by load: 1 group, 0.200 of the load, at most 0.900, and of at most 25 bytes"
+        "by load: 1 group, 0.200 of the load, at most 0.900, and at most 25 bytes"
     )
     choice = picked(LOADED, range(5), 0, Pick(LOAD, 0.9, most_bytes=5))
     assert choice.groups == ()
     assert choice.reason == (
-        "no group by load: none with at most 0.900 of it, and of at most 5 bytes"
+        "no group by load: none has at most 0.900 of the load, and at most 5 bytes"
     )
 
 
@@ -284,13 +287,13 @@ def test_the_largest_group_of_at_most_the_bytes_goes() -> None:
     assert choice.reason == "largest that fits: 1 group, 30 of 35 bytes"
     choice = picked(LOADED, range(5), 9, Pick(SIZE))
     assert choice.groups == ()
-    assert choice.reason == "no group by size: none of at most 9 bytes"
+    assert choice.reason == "no group by size: none has at most 9 bytes"
 
 
 def test_the_smallest_group_goes_if_none_fits_and_the_receiver_has_room() -> None:
     choice = picked(LOADED, range(5), 9, Pick(SIZE, most_bytes=15))
     assert choice.groups == (0,)
-    assert choice.reason == "the smallest, as none fits: 1 group, 10 of 9 bytes"
+    assert choice.reason == "smallest, because none fits: 1 group, 10 of 9 bytes"
     assert picked(LOADED, range(5), 9, Pick(SIZE, most_bytes=9)).groups == ()
 
 

@@ -96,13 +96,13 @@ def test_as_many_slots_go_as_stay_so_each_gives_everything() -> None:
     moves = scaling_moves(view(100, 300, 50, 200), 2, {})
     assert amounts(moves) == [(3, 0, "everything"), (2, 1, "everything")]
     assert (moves[0].bytes, moves[0].groups) == (200, 10)
-    assert moves[0].reason == "slot 3 is to go: everything"
+    assert moves[0].reason == "slot 3 retires: everything"
 
 
 def test_a_slot_that_goes_fills_the_others_up_to_the_mean() -> None:
     [move] = scaling_moves(view(100, 110, 90), 2, {})
     assert (move.sender, move.receiver, move.bytes, move.groups) == (2, 0, 50, 1)
-    assert move.reason == "slot 2 is to go: 50 bytes towards a mean of 150"
+    assert move.reason == "slot 2 retires: 50 bytes towards a mean of 150"
 
 
 @pytest.mark.parametrize(

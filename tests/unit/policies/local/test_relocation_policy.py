@@ -99,7 +99,7 @@ def test_a_group_far_larger_than_asked_for_stays() -> None:
 def test_the_smallest_group_goes_if_it_is_at_most_half_as_large_again() -> None:
     choice = movers(table([150, 200]), range(2), 100)
     assert choice.groups == (0,)
-    assert choice.reason == "the smallest, as none fits: 1 group, 150 of 100 bytes"
+    assert choice.reason == "smallest, because none fits: 1 group, 150 of 100 bytes"
 
 
 def test_groups_without_bytes_do_not_go_for_bytes() -> None:
@@ -117,7 +117,7 @@ def test_a_slot_without_state_gives_groups() -> None:
 def test_the_smallest_are_added_until_there_are_enough_groups() -> None:
     choice = movers(GROUPS, ALL, 100, least_groups=3)
     assert choice.groups == (1, 4, 2)
-    how = "most productive first, and the smallest to make 3 in all"
+    how = "most productive first, plus the smallest to make 3 in all"
     assert choice.reason == f"{how}: 3 groups, 150 of 100 bytes"
 
 

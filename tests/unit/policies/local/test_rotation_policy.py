@@ -40,7 +40,7 @@ def test_the_group_whose_input_waits_longest_comes_in_for_the_one_that_came_firs
 
 def test_nobody_comes_before_the_last_to_come_had_its_time() -> None:
     turn = Rotation(t_gap_s=2.0).turn(FIVE, 100, now_s=3.5)
-    assert turn == Turn((), (), "the last turn is not 2 s ago")
+    assert turn == Turn((), (), "the last turn was less than 2 s ago")
 
 
 def test_all_turns_that_are_due_are_given_at_once_as_far_as_they_fit() -> None:
@@ -84,7 +84,7 @@ def test_a_group_with_more_than_all_memory_has_it_to_itself_for_its_turn() -> No
     large = waiting((40, True, 1.0, 0, 0.0), (40, True, 2.0, 0, 0.0), (150, False, 0.0, 5, 1.0))
     turn = Rotation(1.0).turn(large, 100, now_s=3.0)
     assert (turn.leave, turn.enter) == ((10, 11), (12,))
-    more = "the group has 150 bytes, more than the memory of 100"
+    more = "the group has 150 bytes, which exceeds the memory of 100"
     assert turn.reason == f"1 turn of 1 s: input has waited 2 s; {more}"
     alone = waiting((40, False, 0.0, 5, 2.9), (150, True, 3.0, 0, 0.0))
     assert Rotation(1.0).turn(alone, 100, now_s=3.0).leave == ()

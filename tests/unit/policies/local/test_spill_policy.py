@@ -74,9 +74,9 @@ def test_the_last_to_leave_come_back_first_as_long_as_they_fit() -> None:
 def test_what_a_spilled_part_produced_is_not_counted_for_the_next() -> None:
     before = table(produced=[10, 20], average=[4, 8], outputs=[10, 20], bytes=[5, 5])
     news = GroupNews.none(batch=3, groups=2)
-    news.produced(np.array([6, 6]))
-    news.moved_out([0])
-    news.produced(np.array([1, 1]))
+    news.add_outputs(np.array([6, 6]))
+    news.end_parts([0])
+    news.add_outputs(np.array([1, 1]))
     zeros = np.zeros(2, np.int64)
     after = before.after(GroupSizes(before.rows, before.bytes, zeros, zeros, zeros), news)
     assert after.outputs.tolist() == [17, 27]
@@ -89,9 +89,9 @@ def test_what_a_spilled_part_produced_is_not_counted_for_the_next() -> None:
 def test_the_load_of_a_group_is_what_it_took_and_gave_in_recent_batches() -> None:
     before = table(load=[10, 0, 5], bytes=[5, 5, 5])
     news = GroupNews.none(batch=3, groups=3)
-    news.took(np.array([20, 0, 0]))
-    news.took(np.array([10, 5, 0]))
-    news.produced(np.array([0, 15, 0]))
+    news.add_rows(np.array([20, 0, 0]))
+    news.add_rows(np.array([10, 5, 0]))
+    news.add_outputs(np.array([0, 15, 0]))
     zeros = np.zeros(3, np.int64)
     after = before.after(GroupSizes(before.rows, before.bytes, zeros, zeros, zeros), news)
     assert after.load.tolist() == [14.0, 4.0, 4.0]

@@ -63,7 +63,7 @@ def test_wishes_in_both_ways_are_no_wish() -> None:
 def test_evaluation_that_wants_nothing_begins_anew() -> None:
     length = observed(Length(RULES), 3, HEAVY)
     assert (length.wanted, length.times) == (None, 0)
-    assert length.reason == "3 slots are 20% busy, and right"
+    assert length.reason == "3 slots are 20% busy, which is right"
     mixed = replace(observed(Length(RULES), 1, HEAVY, HEAVY).rested(), reason="")
     assert observed(mixed, 1, HEAVY).decided is None
 
@@ -92,7 +92,7 @@ def test_slices_move_where_slots_are_behind(adjustment: str, rate: float, moves:
 
 def test_length_is_told_in_words() -> None:
     assert Length(RULES).told(2) == (
-        "2 of 3 slots in use, no other wanted; last: not evaluated yet"
+        "2 of 3 slots in use, no change wanted; last: not evaluated yet"
     )
     assert observed(Length(RULES), 1, HEAVY, HEAVY).told(1) == (
         "1 of 3 slots in use, 3 wanted 2 times of 3; last: 1 slots are 60% busy, the best length is 3"

@@ -35,7 +35,7 @@ def test_slices_to_come_are_routed_to_the_slot_with_the_least_work() -> None:
     found = smoothed((0, 1, 0, 1), (9.0, 2.0, 0.0, 0.0), [2, 3], 2.0, 2)
     assert found is not None
     assert found.to == {2: 1}
-    assert found.reason == "1 slices to come, 2 rows each: slots will have 6 to 9 of work"
+    assert found.reason == "1 future slices, 2 rows each: slots will have 6 to 9 work each"
 
 
 def test_nothing_is_rerouted_where_slots_are_even() -> None:

@@ -70,7 +70,7 @@ def test_a_shape_must_be_cheaper_for_several_evaluations() -> None:
     assert change.slot == 3
     assert (change.shape, wish) == (cheapest(AFTER), Wish())
     assert change.reason == (
-        f"{change.shape} costs {_ratio(AFTER, change.shape, current)} of ((A B) C) "
+        f"{change.shape} costs {_ratio(AFTER, change.shape, current)} x ((A B) C) "
         "in 2 evaluations, margin 0.2"
     )
 
@@ -114,7 +114,7 @@ def test_states_that_have_no_room_any_more_go_although_that_costs_work() -> None
     assert (change.shape, wish) == (flat("ABC"), Wish())
     held = megabytes(Estimate(BEFORE).cost(current).memory_bytes)
     assert change.reason == (
-        f"states of ((A B) C) take {held}, those of (A B C) 0 MB in 2 evaluations, room 0 MB"
+        f"states of ((A B) C) take {held}, those of (A B C) 0 MB in 2 evaluations, limit 0 MB"
     )
     assert Estimate(BEFORE).cost(current).work < Estimate(BEFORE).cost(flat("ABC")).work
 

@@ -21,7 +21,7 @@ from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import DurableTier, LocalTier
 from spillway.state.slot import shipping
-from spillway.state.slot.shipping import Parcel, laid_out, packed, parcels, unpack
+from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
 from spillway.state.slot.state import SlotState
 
 GROUPS, STREAMS = 16, 2
@@ -131,7 +131,7 @@ def test_rows_arrive_sorted_and_all_of_them(
     monkeypatch.setattr(shipping, "PIECE_BYTES", piece_bytes)
     received = []
     for number, parcel in enumerate(parcels(departure, GROUPS)):
-        pieces = list(packed(parcel, None, store))
+        pieces = list(pack(parcel, None, store))
         run = unpack(pieces, f"received-{number}.arrow", None, store)
         data = store.open(run, None)
         assert (np.diff(data.h.astype(np.int64)) >= 0).all()
@@ -157,7 +157,7 @@ def test_stream_of_which_nothing_was_received_has_no_layer(
     departure: Departure, store: Store
 ) -> None:
     parcel = next(one for one in parcels(departure, GROUPS) if one.stream == 1)
-    run = unpack(packed(parcel, None, store), "received.arrow", None, store)
+    run = unpack(pack(parcel, None, store), "received.arrow", None, store)
     first, second = laid_out([(parcel, run)], STREAMS)
     assert first == ()
     assert [piece.run for piece in second[0].slices] == [run]
