@@ -29,35 +29,44 @@ def commit_batch(
 
     `beside` holds the events between batches; the commit reports them too.
     """
+    ordered = _in_order(plan, records)
+    counted = _counted(state, ordered, lateness_us)
+    after = replace(counted, clock_s=state.clock_s + seconds, forces=(), routing=plan.routing)
+    after = _named(after, plan, state)
+    if any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves):
+        after = replace(after, given_up=GivenUpTrack(state.watermark_us))
+    return _stepped(after, plan, records, (*beside, *(e for r in ordered for e in r.events)))
+
+
+def _in_order(plan: BatchPlan, records: Mapping[int, SlotRecord]) -> list[SlotRecord]:
     missing = [slot for slot in range(plan.routing.slots) if slot not in records]
     if missing:
         raise QueryError(f"batch {plan.batch}: no record from slots {missing}")
-    ordered = [records[slot] for slot in range(plan.routing.slots)]
+    return [records[slot] for slot in range(plan.routing.slots)]
+
+
+def _named(after: Committed, plan: BatchPlan, before: Committed) -> Committed:
+    """Gives the state its place in the log: a batch, or a round after one."""
+    is_round = plan.batch == before.batch
+    return replace(
+        after,
+        batch=plan.batch,
+        rounds=before.rounds + is_round,
+        round=before.round + 1 if is_round else 0,
+    )
+
+
+def _counted(
+    state: Committed, ordered: Sequence[SlotRecord], lateness_us: Sequence[int | None]
+) -> Committed:
+    """Returns the state with what the slots hold and have counted."""
     max_times = tuple(
         _latest([seen, *(r.max_times[stream] for r in ordered)])
         for stream, seen in enumerate(state.max_times)
     )
-    is_round = plan.batch == state.batch
-    clock_s = state.clock_s + seconds
-    messages = answers(plan.moves, records)
-    moves, heard = delivered(plan.moves, messages, clock_s)
-    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
-    followers = following(may_follow, state.moves_begun, clock_s)
-    moves = begun(moves, followers)
-    told = [told_of(one, move, clock_s, batch=plan.batch) for one, move in heard]
-    told += [told_of(one, move, clock_s, batch=plan.batch) for one, move in announced(moves, heard)]
-    told += [
-        told_of(ComputePartitionsToMove(move.move), move, clock_s, batch=plan.batch)
-        for move in followers
-    ]
     forced = sum(e.bytes for r in ordered for e in r.events if isinstance(e, ForceSpilled))
-    back = any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves)
     return replace(
         state,
-        batch=plan.batch,
-        rounds=state.rounds + is_round,
-        round=state.round + 1 if is_round else 0,
-        routing=plan.routing,
         manifests=tuple(record.manifest or None for record in ordered),
         max_times=max_times,
         watermark_us=next_watermark(state.watermark_us, max_times, lateness_us),
@@ -68,13 +77,27 @@ def commit_batch(
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
         spooled_rows=sum(r.spooled_rows for r in ordered),
         spooled_bytes=sum(r.spooled_bytes for r in ordered),
-        events=(*beside, *(event for r in ordered for event in r.events), *told),
-        moves=moves,
-        moves_begun=state.moves_begun + len(followers),
-        forces=(),
         forced_bytes=state.forced_bytes + forced,
-        clock_s=clock_s,
-        given_up=GivenUpTrack(state.watermark_us) if back else state.given_up,
+    )
+
+
+def _stepped(
+    state: Committed,
+    plan: BatchPlan,
+    records: Mapping[int, SlotRecord],
+    events: tuple[Event, ...],
+) -> Committed:
+    """Returns the state with every move one step on, and all that happened as its events."""
+    now_s = state.clock_s
+    moves, heard = delivered(plan.moves, answers(plan.moves, records), now_s)
+    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
+    followers = following(may_follow, state.moves_begun, now_s)
+    moves = begun(moves, followers)
+    asked = [(ComputePartitionsToMove(move.move), move) for move in followers]
+    said = [*heard, *announced(moves, heard), *asked]
+    told = tuple(told_of(one, move, now_s, batch=plan.batch) for one, move in said)
+    return replace(
+        state, moves=moves, moves_begun=state.moves_begun + len(followers), events=(*events, *told)
     )
 
 
