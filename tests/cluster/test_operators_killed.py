@@ -20,7 +20,7 @@ from inputs import Input, assert_same_rows, batch_of
 from processes import Child, local_roots, wait_until
 
 from spillway.checkpoint.log import Log
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.metrics.events import Event, GroupsChosen, Scaled, Spilled
 from spillway.state.runs.tiers import DurableTier
 

@@ -24,12 +24,12 @@ from hypothesis.stateful import (
 from law.told import Script, told_rules
 
 from spillway.checkpoint.log import note_of, note_text, record_of, record_text
-from spillway.coordinator.committed import Committed, Mark, initial
+from spillway.coordinator.batch.committed import Committed, Mark, initial
+from spillway.coordinator.batch.plan import BatchPlan, Note
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator, Took
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
-from spillway.coordinator.plan import BatchPlan, Note
-from spillway.coordinator.references import References
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import LimitMemory
 from spillway.ids import SlotId

@@ -20,9 +20,9 @@ from law import ATTEMPTS, GROUPS, Cluster, Held, Results, Row
 from law.rows import exchanged
 from test_slot_law import MEMORIES, histories, small
 
-from spillway.coordinator.committed import Committed
-from spillway.coordinator.jobs import controller_of
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.jobs import controller_of
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.input import StreamColumns

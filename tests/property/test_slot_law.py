@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, Treed, Windowed, shapes
 
-from spillway.coordinator.references import References
+from spillway.coordinator.batch.references import References
 from spillway.operators.equi import ascent, tree
 from spillway.operators.grouping import groupby, windowed, windows
 from spillway.operators.predicates import predicate as predicates

@@ -17,7 +17,7 @@ from states import check_states
 from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
-from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.plan.shape import parse
 from spillway.policies.cluster.protocols import LEAST_TRACK_S, Protocols
 from spillway.policies.cluster.strategy import Strategy

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import spillway as sw
 from spillway import GroupBy, PlanError, Query
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.metrics.events import Spilled
 from spillway.spark.runtime.host import SparkHost
 from spillway.testing import FileStream, assert_same_rows, oracle

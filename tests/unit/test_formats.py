@@ -11,8 +11,8 @@ from spillway.checkpoint import checkpoint as metadata
 from spillway.checkpoint import log
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.log import Log
-from spillway.coordinator.committed import Mark, initial
-from spillway.coordinator.plan import new_note
+from spillway.coordinator.batch.committed import Mark, initial
+from spillway.coordinator.batch.plan import new_note
 from spillway.errors import StateError
 from spillway.formats import Format
 from spillway.ids import SlotId

@@ -23,9 +23,9 @@ import msgspec
 
 from spillway.checkpoint.log import Log
 from spillway.codec import decode, encode
-from spillway.coordinator.committed import Committed, Sample, initial
-from spillway.coordinator.plan import Note
-from spillway.coordinator.references import References
+from spillway.coordinator.batch.committed import Committed, Sample, initial
+from spillway.coordinator.batch.plan import Note
+from spillway.coordinator.batch.references import References
 from spillway.errors import QueryError, StateError
 from spillway.formats import Format
 from spillway.ids import SlotId

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import Note
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.effects import DiscardFiles
-from spillway.coordinator.plan import Note
-from spillway.coordinator.references import References
 from spillway.routing.routing import Routing
 
 

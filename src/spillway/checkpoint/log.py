@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 
 from spillway.codec import decode, encode
-from spillway.coordinator.committed import (
+from spillway.coordinator.batch.committed import (
     Committed,
     Mark,
     next_round_of,
 )
-from spillway.coordinator.plan import Note
+from spillway.coordinator.batch.plan import Note
 from spillway.errors import QueryError, StateError
 from spillway.formats import Format, read_as
 from spillway.kernels.checksum import sealed

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.cli.figures import count, size
-from spillway.coordinator.committed import Committed, Scaling
+from spillway.coordinator.batch.committed import Committed, Scaling
 from spillway.inspect.inspection import Inspection, MovingPart
 from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Took
-from spillway.coordinator.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 
 #: The first sink id of a round of a stage; batch ids count from 0.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
-from spillway.coordinator.committed import Committed, Mark, next_round_of
+from spillway.coordinator.batch.committed import Committed, Mark, next_round_of
+from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.coordinator import Coordinator, Took
 from spillway.coordinator.effects import (
     AppendRecord,
@@ -23,7 +24,6 @@ from spillway.coordinator.effects import (
     WriteNote,
 )
 from spillway.coordinator.host import Host
-from spillway.coordinator.plan import BatchPlan, Note
 from spillway.coordinator.wishes import Wish
 from spillway.metrics.record import SlotRecord
 

@@ -17,9 +17,31 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from spillway.coordinator.adaptation import Rules, adapt, give_up, rescale, resume, tire, waits
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, Mark, Scaling, next_round_of
+from spillway.coordinator.batch.commit import commit_batch
+from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of
+from spillway.coordinator.batch.plan import (
+    BatchPlan,
+    Note,
+    new_note,
+    next_round,
+    plan_batch,
+    plan_round,
+)
+from spillway.coordinator.batch.references import References
+from spillway.coordinator.batch.steps import steps_after_batch, steps_in_batch
+from spillway.coordinator.decisions.adaptation import (
+    Rules,
+    adapt,
+    give_up,
+    rescale,
+    resume,
+    tire,
+    waits,
+)
+from spillway.coordinator.decisions.reshaping import reshape, shapes_of
+from spillway.coordinator.decisions.ring import Ring
+from spillway.coordinator.decisions.smoothing import smooth
+from spillway.coordinator.decisions.visiting import Model, explained_visits, model_now, probing_of
 from spillway.coordinator.effects import (
     AppendRecord,
     Effect,
@@ -30,21 +52,7 @@ from spillway.coordinator.effects import (
     StepReached,
     WriteNote,
 )
-from spillway.coordinator.plan import (
-    BatchPlan,
-    Note,
-    new_note,
-    next_round,
-    plan_batch,
-    plan_round,
-)
-from spillway.coordinator.references import References
-from spillway.coordinator.reshaping import reshape, shapes_of
-from spillway.coordinator.ring import Ring
-from spillway.coordinator.smoothing import smooth
-from spillway.coordinator.steps import steps_after_batch, steps_in_batch
 from spillway.coordinator.terms import Terms
-from spillway.coordinator.visiting import Model, explained_visits, model_now, probing_of
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer, Wish
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord

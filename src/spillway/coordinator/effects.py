@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spillway.coordinator.committed import Committed, Mark
-from spillway.coordinator.plan import Note
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import Note
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 

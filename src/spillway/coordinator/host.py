@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import Note
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
-from spillway.coordinator.plan import Note
-from spillway.coordinator.references import References
 from spillway.protocols.messages import Message
 from spillway.routing.routing import Routing
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spillway.codec import plain
-from spillway.coordinator.committed import Committed, Scaling
+from spillway.coordinator.batch.committed import Committed, Scaling
 from spillway.inspect.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import JoinPlan, window_from

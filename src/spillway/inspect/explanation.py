@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.ids import SlotId
 from spillway.policies.shape.shaping import NWAY, Shaping, SlotShape
 from spillway.state.layout.gaps import both

@@ -15,7 +15,7 @@ import numpy as np
 from pyarrow import fs
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
 from spillway.inspect.explanation import ShapeReport, shape_report

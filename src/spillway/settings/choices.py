@@ -17,7 +17,7 @@ STRATEGIES = (
 #: How a join without equal keys is distributed over slots; see spillway/spark/api/matching.py.
 DISTRIBUTIONS = ("psp", "atr", "ctr")
 
-#: How such a join changes its slot count; see spillway/coordinator/smoothing.py.
+#: How such a join changes its slot count; see spillway/coordinator/decisions/smoothing.py.
 AGGRESSIVE, PASSIVE = "aggressive", "passive"
 
 #: How groups move; see spillway/policies/cluster/protocols.py.

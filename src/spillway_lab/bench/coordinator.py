@@ -13,11 +13,11 @@ import time
 import numpy as np
 
 from spillway.checkpoint.log import note_text, record_text
-from spillway.coordinator.adaptation import Rules
-from spillway.coordinator.committed import Committed, Mark, initial
+from spillway.coordinator.batch.committed import Committed, Mark, initial
+from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator, Took
-from spillway.coordinator.plan import BatchPlan, Note
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES

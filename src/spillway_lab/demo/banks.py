@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.errors import QueryError, SettingsError
 from spillway.settings import Adapt
 from spillway.spark.api.join import join

@@ -13,13 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spillway.coordinator.adaptation import Rules
-from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import BatchPlan, Note
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
-from spillway.coordinator.plan import BatchPlan, Note
-from spillway.coordinator.references import References
 from spillway.coordinator.terms import Terms
 from spillway.metrics.events import Event
 from spillway.metrics.groups import Ints

@@ -18,11 +18,11 @@ from law.host import Crash
 from law.rows import GROUPS, Row, Subject
 from law.stages import Held, Results
 from law.told import ToldSkew, told_rules
-from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo
 from spillway.operators.theta.sliced import SlicedJoin

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.effects import SendGroups, StepReached
 from spillway.ids import SlotId
 from spillway.protocols.messages import (

@@ -15,11 +15,11 @@ from law.host import ATTEMPTS, LawHost
 from law.rows import GROUPS, Row, Subject, exchanged, hash_of
 from law.told import Script, ToldShaping
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.jobs import controller_of, job_of, operator_of
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.jobs import controller_of, job_of, operator_of
-from spillway.coordinator.plan import BatchPlan
-from spillway.coordinator.reshaping import shapes_of
+from spillway.coordinator.decisions.reshaping import shapes_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns

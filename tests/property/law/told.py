@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, ClusterView
 from spillway.plan.shape import Shape

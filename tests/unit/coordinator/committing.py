@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed
-from spillway.coordinator.plan import plan_batch
+from spillway.coordinator.batch.commit import commit_batch
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.plan import plan_batch
 from spillway.metrics.record import SlotRecord
 
 GROUPS = 8

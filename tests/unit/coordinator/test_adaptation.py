@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from committing import GROUPS, after, records
 
-from spillway.coordinator.adaptation import Rules, adapt, begin, rescale, resume
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, Sample, initial
-from spillway.coordinator.plan import new_note, plan_batch, plan_round
+from spillway.coordinator.batch.commit import commit_batch
+from spillway.coordinator.batch.committed import Committed, Sample, initial
+from spillway.coordinator.batch.plan import new_note, plan_batch, plan_round
+from spillway.coordinator.decisions.adaptation import Rules, adapt, begin, rescale, resume
 from spillway.metrics.events import (
     ForceSpilled,
     GroupsSent,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 from hosting import MemoryHost
 
-from spillway.coordinator.adaptation import Rules
+from spillway.coordinator.batch.committed import Mark, initial
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import ROUND_IDS, Answers, Chain, Ran
-from spillway.coordinator.committed import Mark, initial
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
 from spillway.errors import QueryError
 from spillway.metrics.record import SlotRecord

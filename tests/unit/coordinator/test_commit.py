@@ -6,10 +6,10 @@ import pytest
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.log import Log
-from spillway.coordinator.adaptation import rescale
-from spillway.coordinator.commit import commit_batch, next_watermark
-from spillway.coordinator.committed import Committed, Mark, Sample, initial
-from spillway.coordinator.plan import needs_every_slot, new_note, plan_batch, plan_round
+from spillway.coordinator.batch.commit import commit_batch, next_watermark
+from spillway.coordinator.batch.committed import Committed, Mark, Sample, initial
+from spillway.coordinator.batch.plan import needs_every_slot, new_note, plan_batch, plan_round
+from spillway.coordinator.decisions.adaptation import rescale
 from spillway.errors import QueryError, StateError
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.account import Account

@@ -9,12 +9,12 @@ import pytest
 from committing import GROUPS, records
 from hosting import MemoryHost
 
-from spillway.coordinator.adaptation import Rules, begin
-from spillway.coordinator.committed import Mark, initial
+from spillway.coordinator.batch.committed import Mark, initial
+from spillway.coordinator.batch.plan import BatchPlan
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator, Took
-from spillway.coordinator.plan import BatchPlan
-from spillway.coordinator.references import References
+from spillway.coordinator.decisions.adaptation import Rules, begin
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import LimitMemory, ScaleTo
 from spillway.errors import QueryError, SettingsError

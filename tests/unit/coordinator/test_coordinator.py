@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 from committing import GROUPS, records
 
-from spillway.coordinator.adaptation import Rules, begin
-from spillway.coordinator.committed import Committed, Mark, Scaling, initial
+from spillway.coordinator.batch.committed import Committed, Mark, Scaling, initial
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.decisions.adaptation import Rules, begin
+from spillway.coordinator.decisions.ring import Ring
 from spillway.coordinator.effects import (
     AppendRecord,
     DiscardFiles,
@@ -19,8 +21,6 @@ from spillway.coordinator.effects import (
     StepReached,
     WriteNote,
 )
-from spillway.coordinator.references import References
-from spillway.coordinator.ring import Ring
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer
 from spillway.errors import QueryError, SettingsError

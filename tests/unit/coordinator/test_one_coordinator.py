@@ -89,16 +89,19 @@ def test_nobody_else_composes_a_coordinator():
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("from spillway.coordinator.adaptation import Rules, adapt", "adapt"),
-        ("from spillway.coordinator.commit import commit_batch as made", "commit_batch"),
+        ("from spillway.coordinator.decisions.adaptation import Rules, adapt", "adapt"),
+        ("from spillway.coordinator.batch.commit import commit_batch as made", "commit_batch"),
         ("from spillway.coordinator.coordinator import smooth", "smooth"),
-        ("from spillway.coordinator.plan import *", "*"),
-        ("def later():\n    from spillway.coordinator.reshaping import reshape", "reshape"),
-        ("from spillway.coordinator import plan\nplan.plan_batch(1)", "plan.plan_batch"),
-        ("import spillway.coordinator.commit as c\nc.commit_batch()", "c.commit_batch"),
+        ("from spillway.coordinator.batch.plan import *", "*"),
         (
-            "import spillway.coordinator.commit\nspillway.coordinator.commit.commit_batch()",
-            "spillway.coordinator.commit.commit_batch",
+            "def later():\n    from spillway.coordinator.decisions.reshaping import reshape",
+            "reshape",
+        ),
+        ("from spillway.coordinator.batch import plan\nplan.plan_batch(1)", "plan.plan_batch"),
+        ("import spillway.coordinator.batch.commit as c\nc.commit_batch()", "c.commit_batch"),
+        (
+            "import spillway.coordinator.batch.commit\nspillway.coordinator.batch.commit.commit_batch()",
+            "spillway.coordinator.batch.commit.commit_batch",
         ),
     ],
 )
@@ -110,7 +113,7 @@ def test_a_part_is_found_in_every_form(text, part):
 @pytest.mark.parametrize(
     "text",
     [
-        "from spillway.coordinator.adaptation import Rules, begin",
+        "from spillway.coordinator.decisions.adaptation import Rules, begin",
         "from spillway.coordinator.coordinator import Coordinator\nCoordinator.plan_batch",
         "from spillway.coordinator import plan\nplan.needs_every_slot()",
         "scenario.adapt\nadapt = 1",

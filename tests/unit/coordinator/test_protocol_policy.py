@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spillway.checkpoint.log import Log
-from spillway.coordinator.adaptation import Rules, adapt, begin, give_up, rescale, tire
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, GivenUpTrack, initial
-from spillway.coordinator.plan import plan_batch
+from spillway.coordinator.batch.commit import commit_batch
+from spillway.coordinator.batch.committed import Committed, GivenUpTrack, initial
+from spillway.coordinator.batch.plan import plan_batch
+from spillway.coordinator.decisions.adaptation import Rules, adapt, begin, give_up, rescale, tire
 from spillway.errors import SettingsError
 from spillway.metrics.events import TrackGivenUp
 from spillway.metrics.record import SlotRecord

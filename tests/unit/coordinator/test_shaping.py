@@ -12,10 +12,10 @@ import pytest
 from spillway.checkpoint.log import Log
 from spillway.cli.inspection import _event
 from spillway.codec import decode, encode
-from spillway.coordinator.commit import commit_batch
-from spillway.coordinator.committed import Committed, Mark, initial
-from spillway.coordinator.plan import BatchPlan, new_note, plan_batch, plan_round
-from spillway.coordinator.reshaping import reshape, shapes_of
+from spillway.coordinator.batch.commit import commit_batch
+from spillway.coordinator.batch.committed import Committed, Mark, initial
+from spillway.coordinator.batch.plan import BatchPlan, new_note, plan_batch, plan_round
+from spillway.coordinator.decisions.reshaping import reshape, shapes_of
 from spillway.errors import PlanError
 from spillway.ids import SlotId
 from spillway.inspect.explanation import shape_report

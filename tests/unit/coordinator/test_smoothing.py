@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.coordinator.adaptation import begin, rescale
-from spillway.coordinator.committed import initial
-from spillway.coordinator.smoothing import smooth
+from spillway.coordinator.batch.committed import initial
+from spillway.coordinator.decisions.adaptation import begin, rescale
+from spillway.coordinator.decisions.smoothing import smooth
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.decision import Move
 from spillway.routing.routing import Routing

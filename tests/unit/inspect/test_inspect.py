@@ -17,10 +17,10 @@ import pytest
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.log import Log
 from spillway.cli.main import app
-from spillway.coordinator.adaptation import Rules, begin, rescale
-from spillway.coordinator.committed import Committed, Mark
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import new_note
 from spillway.coordinator.coordinator import Coordinator, Took
-from spillway.coordinator.plan import new_note
+from spillway.coordinator.decisions.adaptation import Rules, begin, rescale
 from spillway.coordinator.terms import Terms
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId

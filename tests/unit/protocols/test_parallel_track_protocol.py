@@ -8,7 +8,7 @@ import pytest
 from test_relocation_protocol import MESSAGES
 
 from spillway.codec import decode, encode
-from spillway.coordinator.moves import announced, answers, copied, orders_of, routed, told_of
+from spillway.coordinator.batch.moves import announced, answers, copied, orders_of, routed, told_of
 from spillway.errors import QueryError
 from spillway.metrics.events import (
     STEPS,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.janitor import Janitor
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord

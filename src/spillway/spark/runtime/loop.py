@@ -21,9 +21,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain, Ran
-from spillway.coordinator.committed import Committed
-from spillway.coordinator.plan import BatchPlan
 from spillway.coordinator.wishes import EndInput
 from spillway.errors import QueryError, from_wire
 from spillway.metrics.events import Event

@@ -18,12 +18,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.plan import BatchPlan, needs_every_slot
+from spillway.coordinator.batch.references import References
 from spillway.coordinator.chain import Answers
-from spillway.coordinator.committed import Committed
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
-from spillway.coordinator.plan import BatchPlan, needs_every_slot
-from spillway.coordinator.references import References
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns

@@ -19,8 +19,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
-from spillway.coordinator.jobs import controller_of, job_of, operator_of
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.jobs import controller_of, job_of, operator_of
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.errors import SpillwayError
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId

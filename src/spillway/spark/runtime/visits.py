@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, StructType
 
-from spillway.coordinator.jobs import controller_of
+from spillway.coordinator.batch.jobs import controller_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.input import StreamColumns

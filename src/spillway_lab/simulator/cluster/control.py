@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from spillway.coordinator.adaptation import Rules
-from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.batch.committed import Committed, initial
 from spillway.coordinator.coordinator import Took
+from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import LimitMemory
 from spillway.metrics.events import Event

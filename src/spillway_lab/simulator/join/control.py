@@ -16,7 +16,7 @@ from itertools import permutations
 
 import numpy as np
 
-from spillway.coordinator.committed import Committed, initial
+from spillway.coordinator.batch.committed import Committed, initial
 from spillway.coordinator.coordinator import Took
 from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId

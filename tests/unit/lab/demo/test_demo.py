@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillway.cli.main import app
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.routing.routing import Routing
 from spillway_lab.demo import banks as demo
 from spillway_lab.demo.check import Verdict, watermarks

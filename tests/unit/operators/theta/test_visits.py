@@ -9,7 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spillway.coordinator.visiting import explained_visits, most_rate, probing_of, sources_now
+from spillway.coordinator.decisions.visiting import (
+    explained_visits,
+    most_rate,
+    probing_of,
+    sources_now,
+)
 from spillway.ids import SlotId, Version
 from spillway.metrics.counts import Judged, Spent
 from spillway.metrics.record import SlotRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spillway.coordinator.committed import Committed, GivenUpTrack, wishes
-from spillway.coordinator.moves import announced, answers, told_of
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.committed import Committed, GivenUpTrack, wishes
+from spillway.coordinator.batch.moves import announced, answers, told_of
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.errors import QueryError
 from spillway.metrics.events import Event, ForceSpilled
 from spillway.metrics.record import SlotRecord

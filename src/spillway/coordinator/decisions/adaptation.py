@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spillway.coordinator.committed import Committed, Sample, Scaling
-from spillway.coordinator.measuring import measured_anew, only, rescaled, sampled, view_of
-from spillway.coordinator.moves import told_of
+from spillway.coordinator.batch.committed import Committed, Sample, Scaling
+from spillway.coordinator.batch.moves import told_of
+from spillway.coordinator.decisions.measuring import measured_anew, only, rescaled, sampled, view_of
 from spillway.errors import SettingsError
 from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
@@ -136,7 +136,7 @@ def adapt(
 def rescale(state: Committed, slots: int, *, passive: bool = False, reason: str = "") -> Committed:
     """Returns the state with a request for another slot count; new slots start empty.
 
-    Passive: no group moves to fill or to empty a slot; see coordinator/smoothing.py.
+    Passive: no group moves to fill or to empty a slot; see coordinator/decisions/smoothing.py.
     """
     if slots < 1 or slots > state.routing.groups:
         raise SettingsError(

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from spillway.coordinator.committed import Committed, Scaling
-from spillway.coordinator.visiting import Model
+from spillway.coordinator.batch.committed import Committed, Scaling
+from spillway.coordinator.decisions.visiting import Model
 from spillway.metrics.record import SlotRecord
 from spillway.policies.ring.length import BEHIND, Length
 from spillway.policies.ring.model import utilisation

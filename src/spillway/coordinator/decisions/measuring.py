@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from spillway.coordinator.committed import Committed, Sample, wishes
+from spillway.coordinator.batch.committed import Committed, Sample, wishes
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.cluster.rounds import Progress

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 from spillway.protocols.move import GroupMove, Phase
 

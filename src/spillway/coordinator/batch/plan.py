@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillway.coordinator.committed import Committed
-from spillway.coordinator.moves import copied, orders_of, routed
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.moves import copied, orders_of, routed
 from spillway.errors import QueryError
 from spillway.plan.shape import Shape
 from spillway.protocols.engine import busy

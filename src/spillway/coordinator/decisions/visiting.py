@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 from spillway.operators.predicates.probing import together
 from spillway.operators.theta.sliced import Probing, SlicedJoin

@@ -11,7 +11,7 @@ there (policies/ring/covering.py). A retiring slot is empty when the watermark, 
 lateness behind the slowest stream, has passed its newest row by the window. If streams keep pace,
 that takes a window plus a lateness of stream time, half a turn of the slices; if a stream rests, it
 takes for ever. A new slot has its share of the rows after the same time.
-`coordinator/adaptation.py` removes slots without rows.
+`coordinator/decisions/adaptation.py` removes slots without rows.
 
 Copies of slices (CTR) stay where the routing has them.
 """
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
 from spillway.metrics.record import SlotRecord
 from spillway.policies.ring.slicing import smoothed
 from spillway.routing.slices import Slicing

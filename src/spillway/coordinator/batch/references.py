@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillway.coordinator.committed import Committed
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.effects import DiscardFiles
-from spillway.coordinator.plan import BatchPlan
 from spillway.metrics.record import SlotRecord
 from spillway.protocols.move import Phase
 

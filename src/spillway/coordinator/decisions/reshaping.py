@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from spillway.coordinator.committed import Committed
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spillway.coordinator.plan import BatchPlan
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.ids import SlotId
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.input import StreamColumns

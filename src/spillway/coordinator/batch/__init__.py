@@ -1,0 +1,1 @@
+"""One batch between two commits: what is committed, the plan, the commit."""

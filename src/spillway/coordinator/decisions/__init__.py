@@ -1,0 +1,1 @@
+"""What is decided when a batch is committed: moves, slots, shapes, slices, the ring."""
