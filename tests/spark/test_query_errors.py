@@ -396,8 +396,8 @@ def test_checkpoint_of_another_query_is_refused_and_says_what_differs(scenario: 
         place = scenario.checkpoint / "spillway"
         assert message == f"the checkpoint at {place} belongs to another query: {difference}"
         assert hint == (
-            "use another checkpointLocation for the changed query, or start the query as it was "
-            "when the checkpoint was made"
+            "use another checkpointLocation for the changed query, or start the query that made "
+            "this checkpoint"
         )
     scenario.run(windowed("60 minutes").where("orders.price > 1"))
 
