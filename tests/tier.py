@@ -8,6 +8,10 @@ make soak        full, on random examples that no run has seen yet, with more ki
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 SOAK = os.environ.get("SOAK") == "1"
 FULL = SOAK or os.environ.get("FULL") == "1"
@@ -21,3 +25,16 @@ _FEWEST = 10
 def examples(full: int) -> int:
     """How many examples a property test draws: `full` in the full tier, an eighth in the quick one."""
     return full if FULL else max(_FEWEST, full // _MORE)
+
+
+def few(cases: Iterable[Any], *quick: int) -> list[Any]:
+    """Cases of a parametrised test; all but those at the places `quick` are of the full tier.
+
+    Example: `@pytest.mark.parametrize("kind", few(["parquet", "json", "orc"], 0))`.
+    """
+    return [
+        one
+        if at in quick
+        else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.full)
+        for at, one in enumerate(cases)
+    ]

@@ -26,16 +26,20 @@ from spillway.spark.api import distribution
 from spillway.spark.runtime.lanes import micros
 from spillway.spark.runtime.stage import Stage
 from spillway.testing import assert_same_rows
+from tier import few
 
 
 @pytest.mark.parametrize(
     ("names", "how"),
-    [
-        ("abc", {"distribute": "atr"}),
-        ("abc", {"distribute": "ctr", "copies": 2}),
-        ("ab", {"distribute": "atr", "master": "b", "segment": "90 seconds"}),
-        ("abcd", {"distribute": "ctr", "copies": 4}),
-    ],
+    few(
+        [
+            ("abc", {"distribute": "atr"}),
+            ("abc", {"distribute": "ctr", "copies": 2}),
+            ("ab", {"distribute": "atr", "master": "b", "segment": "90 seconds"}),
+            ("abcd", {"distribute": "ctr", "copies": 4}),
+        ],
+        *(1, 2),
+    ),
 )
 def test_other_distributions_give_the_same(
     spark: SparkSession, tmp_path: Path, names: str, how: dict[str, Any]
@@ -172,7 +176,7 @@ def test_nothing_is_chosen_for_a_stream_without_rows(spark: SparkSession, tmp_pa
     assert_same_rows(scenario.output(joined), expected(scenario, "ab"))
 
 
-@pytest.mark.parametrize("memory", [2000, 20_000])
+@pytest.mark.parametrize("memory", few([2000, 20_000], 0))
 def test_slices_on_disk_are_still_found(spark: SparkSession, tmp_path: Path, memory: int) -> None:
     scenario = scenario_of(spark, tmp_path, "abc")
     joined = matched(scenario, "abc")
@@ -182,7 +186,7 @@ def test_slices_on_disk_are_still_found(spark: SparkSession, tmp_path: Path, mem
     assert_same_rows(scenario.output(joined), expected(scenario, "abc"))
 
 
-@pytest.mark.parametrize("how", [{}, {"distribute": "ctr", "copies": 2}])
+@pytest.mark.parametrize("how", few([{}, {"distribute": "ctr", "copies": 2}], 1))
 def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path, how: dict[str, Any]) -> None:
     scenario = scenario_of(spark, tmp_path, "abc", batches=2)
     scenario.run(matched(scenario, "abc"), slots=4, **how)
@@ -198,7 +202,7 @@ def test_restart_with_other_slots(spark: SparkSession, tmp_path: Path, how: dict
         assert all(one != other for one, other in zip(*planes, strict=True))
 
 
-@pytest.mark.parametrize("how", [{}, {"distribute": "ctr", "copies": 2}])
+@pytest.mark.parametrize("how", few([{}, {"distribute": "ctr", "copies": 2}], 0))
 def test_slots_are_added_and_taken_away_while_it_runs(
     spark: SparkSession, tmp_path: Path, how: dict[str, Any]
 ) -> None:
