@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from scenario import LONGEST_S, Scenario
 
+from spillway.coordinator.chain import ROUND_IDS
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import CleanedUp, Reloaded, Spilled
 from spillway.settings import VICTIMS
@@ -182,7 +183,7 @@ def test_a_sink_that_fails_in_cleanup_loses_and_repeats_nothing(
     def sink(rows: DataFrame, batch_id: int) -> None:
         # Keeps what it got for an id, as a store that replaces by id would, and then may fail.
         written[batch_id] = [tuple(row) for row in rows.collect()]
-        if batch_id >= loop.ROUND_IDS and fails["left"] and batch_id % 2 == 0:
+        if batch_id >= ROUND_IDS and fails["left"] and batch_id % 2 == 0:
             fails["left"] -= 1
             raise RuntimeError("no room in the store")
 
@@ -237,7 +238,7 @@ def test_a_round_that_fails_in_a_running_query_is_repeated_before_the_next_batch
     def sink(rows: DataFrame, batch_id: int) -> None:
         # A store that ignores an id it has: a repeated round must bring what it brought before.
         written.setdefault(batch_id, [tuple(row) for row in rows.collect()])
-        if batch_id >= loop.ROUND_IDS and fails["left"]:
+        if batch_id >= ROUND_IDS and fails["left"]:
             fails["left"] -= 1
             raise RuntimeError("no room in the store")
 
