@@ -91,6 +91,7 @@ def main(given: str, root: str, placed: str) -> None:
             groups=32,
             share=found.get("share", "executor"),
             strategy="relocate-only",
+            moves=found.get("moves", "mslb"),
             buffer=1,
         )
         .trigger(availableNow=True)
