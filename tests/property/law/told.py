@@ -6,7 +6,7 @@ would refuse, because a slot is busy or a track cannot begin, is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.metrics.record import SlotRecord
@@ -98,10 +98,9 @@ class ToldSkew(Skew):
     """Gives every slot the budget that the script says."""
 
     script: Script = field(default_factory=Script)
-    slots: int = 0
 
     def observed(self, records: dict[int, SlotRecord], *, is_round: bool = False) -> Skew:
-        return replace(self, slots=max(self.slots, len(records)))
+        return self
 
     def budgets(self) -> dict[int, Budget]:
         budget = self.script.budget
