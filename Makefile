@@ -1,4 +1,4 @@
-# Everything a contributor or the CI runs. `make` alone prints the targets.
+# Everything that a contributor or CI runs. `make` alone prints the targets.
 
 SHELL := bash
 PYTHON ?= python3
@@ -8,53 +8,65 @@ STAMP := $(VENV)/.installed
 # Options for the command behind a target: make test ARGS="-k doctor"
 ARGS ?=
 ROUNDS ?= 3
+# Seeds of `make chaos`, which simulates everything.
+CHAOS_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),1000)
+# Seeds of `make chaos-real`, which starts real processes: SEEDS=50 for as many, SEED=7 to play one again.
+REAL_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),50)
 
-# What pip says may not show the address of a package index.
+# Hides the addresses of package indexes in the output of pip.
 REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<address>|g' \
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test test-full check soak bench reproduce tables clean
+.PHONY: help setup demo lint format test test-full check soak chaos chaos-real bench reproduce tables clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Create .venv with everything needed; find or install Java
+setup: $(STAMP) ## Create .venv with all packages; find or install Java
 	@scripts/ensure-java
 
-demo: setup ## Run the demonstration query on live synthetic streams
+demo: setup ## Join live synthetic streams and check the result
 	@$(BIN)/spillway demo $(ARGS)
 
-lint: setup ## Check format, style, layers and types
+lint: setup ## Check format, style, layers, types, and that every test can be collected
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m mypy
+	@$(BIN)/python -m pytest --collect-only --quiet >.collected 2>&1 || { cat .collected; exit 1; }
+	@rm -f .collected
 
 format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff format .
 	@$(BIN)/python -m ruff check --fix .
 
-test: setup lint ## Lint, then run the tests (ARGS="..." goes to pytest)
+test: setup lint ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-full: setup lint ## The whole matrix: every step, every operator, many examples (an hour or two)
+test-full: setup lint ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: test ## Exactly what the CI runs
+check: test ## Run exactly what CI runs
 
-soak: setup ## Property tests on new random examples, kills at every step, ROUNDS times
+soak: setup ## Run property, simulation and cluster tests on new random examples, ROUNDS times
 	@for round in $$(seq $(ROUNDS)); do \
 		SOAK=1 $(BIN)/python -m pytest tests/property tests/simulation tests/cluster $(ARGS) || exit 1; \
 	done
 
-bench: setup ## Compare with Spark's own join, side by side
+chaos: setup ## Let SEEDS seeds of simulated disasters strike queries, and compare with brute force
+	@$(BIN)/spillway chaos --seeds $(CHAOS_SEEDS) --jobs 2 $(ARGS)
+
+chaos-real: setup ## Kill and stop real processes of queries, SEEDS times, or as SEED= says
+	@$(if $(SEED),SEED=$(SEED),SEEDS=$(REAL_SEEDS)) $(BIN)/python -m pytest tests/cluster/test_disasters.py -s $(ARGS)
+
+bench: setup ## Compare Spillway with Spark's own join
 	@$(BIN)/spillway bench $(ARGS)
 
-reproduce: setup ## Make the papers' figures again, and docs/reproduction.md
+reproduce: setup ## Reproduce the papers' figures and write docs/reproduction.md
 	@$(BIN)/spillway reproduce --out bench/reproduction --page docs/reproduction.md $(ARGS)
 
-tables: setup ## Write the README's table from bench/results, and the diagrams of moves
+tables: setup ## Write the README's tables from bench/results, and the diagrams of moves
 	@$(BIN)/python -m spillway_lab.bench.tables bench/results README.md
 	@$(BIN)/python -m spillway.protocols.diagram docs/architecture.md
 
@@ -66,9 +78,9 @@ clean: ## Remove caches and build results (.venv stays)
 # The exact versions are those of Python 3.11 and newer; 3.10 resolves within pyproject's bounds.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
-		echo "error: $(PYTHON) is not Python 3.10 or newer; name one: make setup PYTHON=python3.12" >&2; exit 1; }
+		echo "error: $(PYTHON) is not Python 3.10 or newer; choose one, for example: make setup PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "error: $(PYTHON) cannot make virtual environments; install them (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+		echo "error: $(PYTHON) cannot create virtual environments; install its venv module (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing spillway and its development tools into $(VENV)"
 	@set -o pipefail; \

@@ -9,8 +9,8 @@ query = (joined.writeStream.format("parquet")
             .option("checkpointLocation", "ck")
             .start("out"))
 
-A public name is imported when it is first used, so `import spillway` takes milliseconds and
-`spillway doctor` runs where pyspark is missing. `spillway.testing` is for tests of your own queries.
+Public names load on first use, so `import spillway` takes milliseconds and `spillway doctor` runs
+where pyspark is missing. `spillway.testing` is for tests of your own queries.
 """
 
 from importlib import import_module

@@ -1,9 +1,8 @@
 """What the machine must have, what it has, and how to get what is missing.
 
-Every check looks at one thing and returns a `Check`. No check changes anything or imports Spark, so
-all of them work on a machine without Spark. `fail` means that queries cannot run, `warn` that they
-run but may lack something. Where Spark has its own rule (which Java, which Python for the workers)
-the check follows that rule, not the shell's.
+Every check looks at one thing, changes nothing that lasts and does not import Spark. `fail` means
+that queries cannot run, `warn` that they run but may lack something. Where Spark has its own rule
+(which Java, which Python for the workers), the check follows Spark, not the shell.
 """
 
 from __future__ import annotations
@@ -79,6 +78,7 @@ def examine(environ: Mapping[str, str] | None = None, which: Which = shutil.whic
         check_java(environ, which),
         *(check_package(name) for name in PACKAGES),
         check_worker_python(environ, which),
+        check_kernels(),
         check_shared_memory(Path("/dev/shm")),
         check_disk(Path(tempfile.gettempdir())),
         check_cores(),
@@ -154,15 +154,40 @@ def check_worker_python(environ: Mapping[str, str], which: Which = shutil.which)
     path = which(wanted or "python3")
     answer = _answer([path, "-c", _WHO_ARE_YOU]) if path else None
     if answer is None:
-        return Check(name, "fail" if wanted else "warn", f"{chosen}: does not run", remedy)
+        return Check(name, "fail" if wanted else "warn", f"{chosen}: it does not run", remedy)
     theirs = answer.strip().split(" ", 2)
     major, minor = map(str, sys.version_info[:2])
     if theirs == [major, minor, sys.prefix]:
         return Check(name, "ok", chosen)
     # Spark rejects workers of another minor version; with the same one, packages may be missing.
     hopeless = bool(wanted) and theirs[:2] != [major, minor]
-    other = f"{chosen}: a different Python, {'.'.join(theirs[:2])} in {theirs[2]}"
+    other = f"{chosen}: it is another Python, {'.'.join(theirs[:2])} in {theirs[2]}"
     return Check(name, "fail" if hopeless else "warn", other, remedy)
+
+
+def _compiled_code() -> str | None:
+    from spillway.kernels.compiler import cache_directory
+
+    return cache_directory()
+
+
+def check_kernels(directory_of: Callable[[], str | None] = _compiled_code) -> Check:
+    """Where compiled kernels are kept, so that only the first Python worker compiles them."""
+    name = "kernels"
+    try:
+        directory = directory_of()
+    except ImportError as missing:
+        return Check(
+            name, "fail", f"numba cannot be imported: {missing}", "install numba, see above"
+        )
+    if directory is not None:
+        return Check(name, "ok", f"compiled code is in {directory}")
+    return Check(
+        name,
+        "warn",
+        "no writable directory for compiled code, so every Python worker compiles for some seconds",
+        "set NUMBA_CACHE_DIR to a directory that only this user can write to",
+    )
 
 
 def check_shared_memory(path: Path) -> Check:

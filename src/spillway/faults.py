@@ -5,10 +5,10 @@
     CommitFault   the commit of a batch: the driver raises or dies
     Faults        all of these for one query, and behaviour that is always on
 
-A fault happens once: the first process to create its marker file has it, so a restarted query passes
-the same place unharmed. Faults that share a marker happen once in all. The values are plain data,
-because slot tasks carry them to other processes; a query without faults pays one comparison. Users
-get them from `spillway.testing` and place them with `writer.faults(...)`.
+A fault happens once: the process that creates its marker file triggers it, so a restarted query
+passes the same point unharmed. Faults that share a marker happen once together. They are plain data,
+which slot tasks carry to other processes; a query without faults pays one comparison. Users get them
+from `spillway.testing` and place them with `writer.faults(...)`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POINTS = ("before-runs", "after-runs", "after-manifest", "sending", "receiving")
 COMMIT_POINTS = ("before-commit", "after-commit")
 #: The processes that can die at a step of a move.
 PROCESSES = ("driver", "sender", "receiver")
-#: The steps of a move that a query reaches (DCAPE-TR 5.1); 9 is when the move is taken back.
+#: The steps of a move that a query reaches (DCAPE-TR 5.1); 9: the move is rolled back.
 STEPS = range(1, 10)
 
 
@@ -107,14 +107,14 @@ class Faults:
     always_move: bool = False
 
     def reach_step(self, move: int, step: int, pids: Mapping[str, int]) -> None:
-        """Called by the driver at each step of a move, with the processes that could die."""
+        """The driver calls this at each step of a move, with the processes that could die."""
         for fault in self.steps:
             here = fault.step == step and fault.move in (move, None)
             if here and _first(fault.marker):
                 os.kill(pids[fault.who], signal.SIGKILL)
 
     def reach_commit(self, point: str, batch: int) -> None:
-        """Called by the driver before and after it writes the log record of a batch."""
+        """The driver calls this before and after it writes the log record of a batch."""
         for fault in self.commits:
             if (fault.point, fault.batch) == (point, batch) and _first(fault.marker):
                 if fault.kill:

@@ -1,7 +1,7 @@
 """A Spark session that prints nothing on the screen.
 
-Java writes to the standard error it was started with, before its log level can be set. While the session
-starts, that is a file; everything this process prints still goes to the screen.
+Java writes to its standard error before anyone can set its log level. While the session starts, that
+is a file; everything this process prints still goes to the screen.
 """
 
 from __future__ import annotations

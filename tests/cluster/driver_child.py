@@ -1,45 +1,63 @@
-"""A driver that is made to be killed: joins what is there on one checkpoint, and ends.
+"""A driver that is made to be killed: runs one life of a query on its checkpoint, and ends.
 
-Its session is made ahead; the query starts when a line comes on standard input, which keeps the time
-between two lives of the query short. `ready` appears when the query runs, `done` when it has ended.
+See `lives.py`. A ring has what is measured given, so that it gets shorter on any machine.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from inputs import Input
+from lives import JAVA, Life
+from queries import KINDS
+from sinks import SINKS
 
+from spillway.coordinator import coordinator
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source
 from spillway.spark.api.session import local_session
 from spillway.spark.runtime import loop
-
-#: Short lives gain nothing from the JVM's second compiler.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
+from spillway.testing import Faults
 
 
-def main(given: str, root: str, ready: str, adapt: str = "{}") -> None:
-    """Runs one life; `adapt` are more settings, as JSON, the bytes of a round of cleanup, and a plan."""
-    settings = json.loads(adapt)
-    plan = settings.pop("plan", {})
-    loop.ROUND_BYTES = settings.pop("round_bytes", loop.ROUND_BYTES)
-    conf = {"spark.driver.extraJavaOptions": JAVA, "spark.sql.session.timeZone": "UTC"}
-    spark = local_session("killed", "local[2]", conf)
+def hops_alone(*_: Any) -> Any:
+    """What is measured of a join that takes time on the way alone, so that one slot is best."""
+    step = ProbeStep("b", 100.0, 0.01, 1e-9)
+    sources = (Source("a", 1.0, (step,)), Source("b", 1.0, (replace(step, stream="a"),)))
+    return sources, HopCosts(send_s=1e-6, hop_s=0.01)
+
+
+def main(text: str) -> None:
+    """Runs one life."""
+    life = Life.parsed(text)
+    if "ring" in life.adapt:
+        coordinator.model_now = hops_alone
+    if life.round_bytes is not None:
+        loop.ROUND_BYTES = life.round_bytes
+    options = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
+    conf = {"spark.sql.session.timeZone": "UTC", **options, **life.conf}
+    spark = local_session("killed", life.master, conf)
+    with Path(life.root, "applications").open("a") as names:
+        names.write(spark.sparkContext.applicationId + "\n")
     sys.stdin.readline()
-    query = (
-        Input(**json.loads(given))
-        .join(spark)
-        .plan(**plan)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", f"{root}/checkpoint")
-        .adapt(slots=2, groups=16, **settings)
+    result = KINDS[life.kind].build(life.given, spark)
+    if life.plan:
+        result = result.plan(**life.plan)
+    writer = (
+        result.writeStream.option("checkpointLocation", f"{life.root}/checkpoint")
+        .adapt(**{"slots": 2, "groups": 16, **life.adapt})
+        .faults(Faults(always_move=life.always_move))
         .trigger(availableNow=True)
-        .start(f"{root}/out")
     )
-    Path(ready).touch()
+    sink = SINKS[life.sink]
+    query = sink.start(writer, result, life)
+    life.ready.touch()
     query.awaitTermination()
-    Path(f"{root}/done").touch()
+    sink.export(spark, life)
+    Path(life.root, "report.json").write_text(json.dumps(query.recentProgress))
+    life.done.touch()
     spark.stop()
 
 

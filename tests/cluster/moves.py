@@ -18,7 +18,7 @@ from inputs import Input, assert_same_rows, written
 from processes import Child, local_roots, wait_until
 
 from spillway.checkpoint.log import Log
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
 STEPS, TRACK_STEPS = range(1, 9), range(1, 6)
 #: When a move is taken back, or a parallel track given up.
@@ -89,7 +89,7 @@ class MovingPlace:
     def assert_exact(self, given: Input) -> None:
         """The output is the join, no row was taken twice, nothing moves and nothing waits."""
         assert_same_rows(written(self.root / "out"), given.expected())
-        state = Log(DurableTier(str(self.root / "checkpoint/spillway"))).latest()
+        state = Log(open_durable(str(self.root / "checkpoint/spillway"))).latest()
         assert state is not None
         assert state.rows_in == given.rows_with_key()
         assert state.moves == ()

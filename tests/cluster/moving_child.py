@@ -29,7 +29,7 @@ from spillway.policies.shape.shaping import Shaping
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
 from spillway.spark.runtime.mover import Mover
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 from spillway.testing import Fault, Faults, StepFault, steer
 
 SLOTS = 3
@@ -47,14 +47,14 @@ def _plan_by_slot(plans: Sequence[str]) -> None:
 
 def _lose_in_transit(moves: Sequence[int] | Literal["all"]) -> None:
     """What some moves send never arrives, so that they are taken back."""
-    carried = Mover._carried
+    carried = Mover._carry
 
     def lost(self: Mover, move: GroupMove, *rest: Any) -> Any:
         if moves == "all" or move.move in moves:
             raise RuntimeError("lost in transit")
         return carried(self, move, *rest)
 
-    Mover._carried = lost
+    Mover._carry = lost
 
 
 def main(given: str, root: str, placed: str) -> None:
@@ -109,8 +109,8 @@ def main(given: str, root: str, placed: str) -> None:
     report = Report(Path(root, "report.json"))
     report["events"] = [plain(event) for event in query.events]
     report["progress"] = query.recentProgress
-    log = Log(DurableTier(f"{root}/checkpoint/spillway"))
-    report["tables"] = {mark.batch: log.read(mark).routing.table for mark in log.marks()}
+    log = Log(open_durable(f"{root}/checkpoint/spillway"))
+    report["tables"] = {one.batch: one.routing.table for one in log.commits()}
     report.write()
     spark.stop()
 

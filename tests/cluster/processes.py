@@ -22,6 +22,9 @@ from spillway.settings import Adapt
 from spillway.spark.runtime.home import Places
 
 HERE = Path(__file__).parent
+#: The processes of a query: its driver in Python, the JVM of the driver, the JVMs of executors on their
+#: own, and Spark's Python workers without the daemons that fork them.
+DRIVER, JVM, EXECUTOR, WORKER = ROLES = ("driver", "jvm", "executor", "worker")
 
 
 class Child:
@@ -68,6 +71,19 @@ class Child:
             self._kill_rest()
         self.process.wait()
 
+    def processes(self, role: str) -> list[psutil.Process]:
+        """The living processes of a role (`ROLES`), the driver and its JVM being one each."""
+        return [one for one in self._members() if _role(one, self.process.pid) == role]
+
+    def send(self, signal_number: int, processes: Sequence[psutil.Process]) -> int:
+        """Sends a signal; returns how many processes were there to get it."""
+        sent = 0
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal_number)
+                sent += 1
+        return sent
+
     def close(self) -> None:
         """Ends whatever is left of it."""
         if self.process.stdin is not None:
@@ -89,11 +105,30 @@ class Child:
                 process.kill()
         psutil.wait_procs(left, timeout=30)
 
+    def members(self) -> list[psutil.Process]:
+        """All its processes that live."""
+        return list(self._members())
+
     def _members(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getsid(process.pid) == self.process.pid:
                     yield process
+
+
+def _role(process: psutil.Process, driver: int) -> str | None:
+    """What a process of a query is; None: something that passes, as a shell that starts another."""
+    if process.pid == driver:
+        return DRIVER
+    with contextlib.suppress(psutil.Error):
+        words = " ".join(process.cmdline())
+        if "CoarseGrainedExecutorBackend" in words:
+            return EXECUTOR
+        if "org.apache.spark.deploy.SparkSubmit" in words:
+            return JVM
+        if "runtime.daemon" in words and "java" not in process.parent().name():
+            return WORKER
+    return None
 
 
 def wait_until(

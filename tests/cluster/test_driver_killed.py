@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import random
 import shutil
 import time
@@ -16,21 +14,23 @@ from typing import Any
 
 import pytest
 from inputs import Input, assert_same_rows, batch_of, written
+from lives import Life
 from processes import Child, local_roots, wait_until
 
 from spillway.checkpoint.log import Log
 from spillway.metrics.events import Reshaped
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
-#: Kills of the query, each aim once, and where everything is tried.
-KILLS, SOAK_KILLS = 4, 12
+#: Kills of the query in the quick tier, in the full one (each aim once), and where everything is tried.
+KILLS, FULL_KILLS, SOAK_KILLS = 2, 4, 12
 #: Kills that fall into rounds of cleanup.
 SPILL_KILLS = 3
 SEED = 20260115
 #: When a kill falls: some time after the start, when what the life before left is taken up; some time
 #: after a commit, anywhere in a batch; as soon as a file of a batch is shown, when others may not be;
 #: as soon as a batch is in Spillway's log, when Spark may not have committed it.
-AIMS = ("starting", "running", "publishing", "committing")
+#: The quick tier begins with the first.
+AIMS = ("publishing", "committing", "starting", "running")
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,17 @@ class Place:
 
     def logged(self) -> int:
         """The newest batch in Spillway's log."""
-        return _newest(int(p.name.split(".")[0]) for p in self.log.glob("*.json"))
+        state = Log(open_durable(str(self.log.parent))).latest()
+        return -1 if state is None else state.batch
 
-    def rounds(self) -> list[str]:
-        """The rounds of cleanup in Spillway's log, begun and committed."""
-        return sorted(p.name for p in self.log.glob("*.*.*"))
+    def rounds(self) -> int:
+        """The rounds of cleanup in Spillway's log, begun and committed, each counted for itself."""
+        log = Log(open_durable(str(self.log.parent)))
+        newest = log.newest()
+        if newest is None or newest.state is None:
+            return 0
+        note = log.open_note(newest)
+        return 2 * newest.state.rounds + (note is not None and bool(note.cleanup))
 
     def committed(self) -> int:
         """The newest batch that Spark has committed."""
@@ -75,11 +81,13 @@ class Place:
         return _newest(int(p.name) for p in commits.glob("[0-9]*"))
 
 
-def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place, soak: bool) -> None:
-    wanted = SOAK_KILLS if soak else KILLS
+def test_driver_killed_many_times_loses_and_repeats_nothing(
+    place: Place, full: bool, soak: bool
+) -> None:
+    wanted = SOAK_KILLS if soak else FULL_KILLS if full else KILLS
     given = Input(
         str(place.root / "in"),
-        files=30 if soak else 16,
+        files=30 if soak else 16 if full else 9,
         rows=100,
         keys=120,
         seed=7,
@@ -101,13 +109,13 @@ def test_driver_killed_many_times_loses_and_repeats_nothing(place: Place, soak: 
     hits = [kill for kill in kills if kill.hit]
     assert len(hits) >= wanted
     assert hits[-1].logged < given.files - 1, "the query was through before the last kill"
-    assert len({kill.logged for kill in hits}) >= wanted // 3, (
+    assert len({kill.logged for kill in hits}) >= max(1, wanted // 3), (
         f"the kills made too little progress: {kills}"
     )
     inside = [kill for kill in hits if kill.published > kill.logged or kill.logged > kill.committed]
     assert inside, f"no kill fell between publishing and the two commits of a batch: {kills}"
     assert_same_rows(written(place.root / "out"), given.expected())
-    state = Log(DurableTier(str(place.log.parent))).latest()
+    state = Log(open_durable(str(place.log.parent))).latest()
     assert state is not None
     assert state.rows_in == given.rows_with_key(), "a row was taken twice, or never"
     assert sum(state.rows_late) == 0
@@ -122,13 +130,13 @@ def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
     given = Input(str(place.root / "in"), files=6, rows=150, keys=150, seed=9)
     given.write()
     chance = random.Random(SEED)
-    adapt: dict[str, Any] = {"memory": 12_000, "round_bytes": 4_000}
+    told: dict[str, Any] = {"adapt": {"memory": 12_000}, "round_bytes": 4_000}
     in_rounds = 0
     with ExitStack() as stack:
-        coming = _born(stack, given, place, 0, **adapt)
+        coming = _born(stack, given, place, 0, **told)
         for number in range(1, 3 * SPILL_KILLS):
-            life, coming = coming, _born(stack, given, place, number, **adapt)
-            before, rounds = place.logged(), len(place.rounds())
+            life, coming = coming, _born(stack, given, place, number, **told)
+            before, rounds = place.logged(), place.rounds()
             life.child.tell("go")
             more = chance.randint(1, 3)
             if number == 1:
@@ -139,7 +147,7 @@ def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
             through = (place.root / "done").exists()
             assert life.child.running or through, life.child.told()
             life.child.kill(workers=chance.random() < 0.5)
-            in_rounds += len(place.rounds()) > rounds and not through
+            in_rounds += place.rounds() > rounds and not through
             if through or in_rounds >= SPILL_KILLS:
                 break
         coming.child.tell("go")
@@ -147,7 +155,7 @@ def test_driver_killed_with_little_memory_and_in_cleanup(place: Place) -> None:
         assert wait_until(done.exists, 150, child=coming.child), coming.child.told()
     assert in_rounds >= SPILL_KILLS, f"only {in_rounds} kills fell into cleanup"
     assert_same_rows(written(place.root / "out"), given.expected())
-    state = Log(DurableTier(str(place.log.parent))).latest()
+    state = Log(open_durable(str(place.log.parent))).latest()
     assert state is not None
     assert state.rows_in == given.rows_with_key()
     assert state.pending == ()
@@ -170,10 +178,10 @@ def test_driver_killed_while_shapes_change(place: Place) -> None:
     given.write()
     chance = random.Random(SEED)
     with ExitStack() as stack:
-        lives = [{"memory": 12_000, "plan": plan} for plan in LIVES]
+        lives = [{"adapt": {"memory": 12_000}, "plan": plan} for plan in LIVES]
         coming = _born(stack, given, place, 0, **lives[0])
-        for number, adapt in enumerate(lives[1:], start=1):
-            life, coming = coming, _born(stack, given, place, number, **adapt)
+        for number, told in enumerate(lives[1:], start=1):
+            life, coming = coming, _born(stack, given, place, number, **told)
             before = place.logged()
             life.child.tell("go")
             # In the first batch the shape is what it was, from the second on what it is to be.
@@ -187,8 +195,8 @@ def test_driver_killed_while_shapes_change(place: Place) -> None:
         done = place.root / "done"
         assert wait_until(done.exists, 150, child=coming.child), coming.child.told()
     assert_same_rows(written(place.root / "out"), given.expected())
-    log = Log(DurableTier(str(place.log.parent)))
-    events = [event for mark in log.marks() for event in log.read(mark).events]
+    log = Log(open_durable(str(place.log.parent)))
+    events = [event for state in log.commits() for event in state.events]
     asked = [one for one in events if isinstance(one, Reshaped)]
     assert len({one.shape for one in asked}) >= 2, asked
     state = log.latest()
@@ -202,7 +210,7 @@ def _logged(place: Place, batch: int) -> bool:
 
 
 def _began(place: Place, notes: int) -> bool:
-    return len(place.rounds()) >= notes
+    return place.rounds() >= notes
 
 
 def _kill_one(life: _Life, place: Place, chance: random.Random, number: int) -> Kill:
@@ -215,8 +223,8 @@ def _kill_one(life: _Life, place: Place, chance: random.Random, number: int) -> 
         time.sleep(chance.uniform(0.1, 3.0))
     else:
         target = before + chance.randint(1, 2)
-        record = place.log / f"{target:09d}.json"
-        seen = (lambda: place.published() >= target) if aim == "publishing" else record.exists
+        where = place.published if aim == "publishing" else place.logged
+        seen = lambda: where() >= target  # noqa: E731
         wait_until(seen, 60, step=0.0005, child=child)
     if aim == "running":
         time.sleep(chance.uniform(0.0, 1.5))
@@ -233,13 +241,10 @@ class _Life:
     ready: Path
 
 
-def _born(stack: ExitStack, given: Input, place: Place, number: int, **adapt: object) -> _Life:
-    ready = place.root / f"ready-{number}"
-    text = json.dumps(dataclasses.asdict(given))
-    arguments = [text, str(place.root), str(ready), json.dumps(adapt)]
-    child = Child("driver_child.py", arguments, place.root / "scratch")
-    stack.callback(child.close)
-    return _Life(child, ready)
+def _born(stack: ExitStack, given: Input, place: Place, number: int, **told: Any) -> _Life:
+    """A life with some fields of `Life`."""
+    life = Life(str(place.root), number, given, **told)
+    return _Life(life.born(stack), life.ready)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ def test_driver_killed_at_every_step(moving: MovingPlace, full: bool) -> None:
     moving.assert_exact(given)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_driver_killed_at_every_step_of_a_track(moving: MovingPlace, full: bool) -> None:
     """Lives that each end at another step; the last when its track is given up."""

@@ -20,6 +20,7 @@ from processes import wait_until
 MOVE_BATCHES = 5
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1200)
 def test_executors_killed_at_every_step(moving: MovingPlace, full: bool, soak: bool) -> None:
     """One move without, then some that lose an executor each, one after the other."""

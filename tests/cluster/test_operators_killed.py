@@ -1,79 +1,78 @@
-"""Every operator, with rows that wait, spill or move, dies by SIGKILL at random times."""
+"""Every operator, with rows that wait, spill or move, dies by SIGKILL at random times.
+
+The input has late rows, NULL keys and times, and repeated rows; whole rows are compared, and all rows
+are counted.
+"""
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from inputs import Input, assert_same_rows, batch_of
-from processes import Child, local_roots, wait_until
+from inputs import Input
+from lives import Life, commits
+from mechanisms import MECHANISMS, WORKED
+from oracles import check_counts, check_output
+from processes import local_roots, wait_until
+from sinks import SINKS
 
 from spillway.checkpoint.log import Log
-from spillway.coordinator.batch.committed import Committed
-from spillway.metrics.events import Event, GroupsChosen, Scaled, Spilled
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
 #: Kills of each query, and where everything is tried.
 KILLS, SOAK_KILLS = 1, 3
 SEED = 20261116
-
-#: What makes rows wait, leave memory and move.
-MECHANISMS: dict[str, dict[str, Any]] = {
-    "generations": {"memory": 5_000, "round_bytes": 4_000, "strategy": "spill-only"},
-    "moves": {
-        "strategy": "relocate-only",
-        "relocation_batches": 1,
-        "relocation_threshold": 0.99,
-        "shares": (3, 1),
-    },
-    "rotation": {"memory": 800, "spill_mode": "rotation", "t_gap": "1 millisecond"},
-    "copies": {"distribute": "ctr", "copies": 2, "memory": 5_000, "strategy": "spill-only"},
-    "segments": {
-        "distribute": "atr",
-        "segment": "4 minutes",
-        "strategy": "relocate-only",
-        "relocation_batches": 1,
-        "relocation_threshold": 0.99,
-    },
-    "ring": {"ring": "auto", "adjustment": "passive"},
-    "skew buffer": {"skew_buffer": "1MB", "batch_target": "1 millisecond"},
-}
-
-
-def _happened(kind: type[Event]) -> Callable[[Committed], bool]:
-    """Whether a commit tells of such an event; one of no groups is none, but of slots."""
-    return lambda state: any(
-        isinstance(event, kind) and (event.groups or kind is Scaled) for event in state.events
-    )
-
-
-def _waited(state: Committed) -> bool:
-    return state.spooled_rows > 0
-
-
-#: What the log of a query in which a mechanism has worked tells, of some batch or round.
-WORKED: dict[str, Callable[[Committed], bool]] = {
-    "generations": _happened(Spilled),
-    "moves": _happened(GroupsChosen),
-    "rotation": _waited,
-    "copies": _happened(Spilled),
-    "segments": _happened(GroupsChosen),
-    "ring": _happened(Scaled),
-    "skew buffer": _waited,
-}
 #: Files of each stream; slots of a ring go when a window and the lateness have passed.
 FILES, RING_FILES = 14, 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query that is killed."""
+
+    kind: str
+    mechanism: str
+    sink: str = "parquet"
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {self.mechanism}, {self.sink}"
+
+    def life(self, root: Path, number: int, given: Input) -> Life:
+        """One start of it."""
+        adapt = {**MECHANISMS[self.mechanism], **self.more}
+        round_bytes = adapt.pop("round_bytes", None)
+        return Life(str(root), number, given, self.kind, self.sink, adapt, round_bytes=round_bytes)
+
+
+#: Groups move from the first batch on.
+UNEVEN = {"shares": (3, 1)}
+CASES = [
+    Case("group-by", "moves", more=UNEVEN),
+    Case("windowed", "skew buffer"),
+    Case("dedup", "rotation"),
+    Case("match", "generations"),
+    Case("chained", "generations", "by id"),
+]
+FULL_CASES = [
+    Case("group-by", "rotation"),
+    Case("windowed", "generations"),
+    Case("range", "tracks", more=UNEVEN),
+    Case("intervals", "both"),
+    Case("two streams", "generations", "table"),
+    Case("chained", "moves", more=UNEVEN),
+    Case("match", "moves", more=UNEVEN),
+    Case("match", "copies"),
+    Case("match", "segments"),
+    Case("match", "ring"),
+]
 
 
 @pytest.fixture
@@ -85,148 +84,61 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("kind", "mechanism"),
-    [
-        ("group-by", "moves"),
-        ("windowed", "skew buffer"),
-        ("dedup", "rotation"),
-        ("match", "generations"),
-        *(
-            pytest.param(kind, mechanism, marks=pytest.mark.full)
-            for kind, mechanism in [
-                ("group-by", "rotation"),
-                ("windowed", "generations"),
-                ("match", "moves"),
-                ("match", "copies"),
-                ("match", "segments"),
-                ("match", "ring"),
-            ]
-        ),
-    ],
+    "case", [*CASES, *(pytest.param(one, marks=pytest.mark.full) for one in FULL_CASES)], ids=str
 )
 def test_operator_killed_at_random_loses_and_repeats_nothing(
-    root: Path, kind: str, mechanism: str, soak: bool
+    root: Path, case: Case, soak: bool
 ) -> None:
-    kills = SOAK_KILLS if soak else KILLS
-    files = RING_FILES if mechanism == "ring" else FILES
-    given = Input(str(root / "in"), files=files, rows=150, keys=200, seed=len(kind + mechanism))
+    given = Input(
+        str(root / "in"),
+        files=RING_FILES if case.mechanism == "ring" else FILES,
+        rows=150,
+        keys=200,
+        seed=len(case.kind + case.mechanism),
+        window_minutes=2,
+        behind=0.1,
+        null_times=0.02,
+    )
     given.write()
-    chance = random.Random(f"{SEED} {kind} {mechanism}")
+    wanted = SOAK_KILLS if soak else KILLS
+    kills = _lives(root, case, given, wanted)
+    assert kills >= wanted, "the query was through before the last kill"
+    sink = SINKS[case.sink]
+    check_output(case.kind, given, sink.read(root), 1 if sink.exactly_once else 1 + kills)
+    assert not list(root.glob("differs-*")), "a batch came again with other rows"
+    logs = [Log(open_durable(str(path))) for path in sorted(root.glob("checkpoint/spillway*"))]
+    told = [log.commits() for log in logs]
+    check_counts(case.kind, given, [states[-1] for states in told])
+    times = sum(WORKED[case.mechanism](state) for states in told for state in states)
+    assert times, f"{case.mechanism} was in none of {len(told[0])} batches and rounds"
+    assert all(states[-1].pending == () for states in told)
+    assert all(states[-1].spooled_rows == 0 for states in told)
+
+
+def _lives(root: Path, case: Case, given: Input, wanted: int) -> int:
+    """Runs the query to its end, over some deaths; returns how many hit it while it ran."""
+    chance = random.Random(f"{SEED} {case.kind} {case.mechanism}")
+    hits = 0
     with ExitStack() as stack:
-        coming = _born(stack, root, 0, kind, MECHANISMS[mechanism])
-        hits = 0
-        for number in range(1, 3 * kills):
-            life, coming = coming, _born(stack, root, number, kind, MECHANISMS[mechanism])
-            life.tell("go")
-            if not wait_until((root / f"ready-{number - 1}").exists, 120, step=0.01, child=life):
-                pytest.fail(f"life {number} did not start its query\n{life.told()}")
-            target = _logged(root) + 1
-            wait_until(lambda target=target: _logged(root) >= target, 60, step=0.005, child=life)
+        life = case.life(root, 0, given)
+        coming = life.born(stack)
+        for number in range(1, 3 * wanted):
+            child, ready = coming, life.ready
+            life = case.life(root, number, given)
+            coming = life.born(stack)
+            child.tell("go")
+            if not wait_until(ready.exists, 120, step=0.01, child=child):
+                pytest.fail(f"life {number} did not start its query\n{child.told()}")
+            target = commits(root) + 1
+            wait_until(lambda target=target: commits(root) >= target, 60, step=0.005, child=child)
             time.sleep(chance.uniform(0.0, 1.0))
-            through = (root / "done").exists()
-            assert life.running or through, life.told()
-            life.kill(workers=chance.random() < 0.5)
+            through = life.done.exists()
+            assert child.running or through, child.told()
+            child.kill(workers=chance.random() < 0.5)
             hits += not through
-            if through or hits >= kills:
+            if through or hits >= wanted:
                 break
         coming.tell("go")
-        if not wait_until((root / "report.json").exists, 200, child=coming):
+        if not wait_until(life.done.exists, 200, child=coming):
             pytest.fail(f"the last life did not end well\n{coming.told()}")
-        wait_until((root / "done").exists, 30, child=coming)
-    assert hits >= kills, "the query was through before the last kill"
-    CHECKS[kind](root)
-    log = Log(DurableTier(str(root / "checkpoint/spillway")))
-    told = [log.read(mark) for mark in log.marks()]
-    times = sum(map(WORKED[mechanism], told))
-    assert times, f"{mechanism} was in none of {len(told)} batches and rounds"
-    assert told[-1].pending == ()
-    assert told[-1].spooled_rows == 0
-
-
-def _check_totals(root: Path) -> None:
-    """What was said last of each key is its total; a count grows, so the last is the largest."""
-    orders, found = _rows(root, "orders"), _written(root)
-    wanted = orders.groupby("item", dropna=False)["amount"].agg(["size", "sum"])
-    last = found.sort_values("n").groupby("item", dropna=False).last()
-    assert len(wanted) > 100
-    assert last["n"].sort_index().tolist() == wanted["size"].sort_index().tolist()
-    assert last["total"].sort_index().tolist() == wanted["sum"].sort_index().tolist()
-
-
-def _check_windows(root: Path) -> None:
-    """Every row has a result: the first row of a key sees one row, the second two, all others three."""
-    orders, found = _rows(root, "orders"), _written(root)
-    sizes = orders.groupby("item", dropna=False).size()
-    wanted = Counter(
-        (_plain(item), min(at, 3)) for item, size in sizes.items() for at in range(1, size + 1)
-    )
-    assert Counter(zip(map(_plain, found["item"]), found["n"], strict=True)) == wanted
-
-
-def _check_keys(root: Path) -> None:
-    """Every key once."""
-    orders, found = _rows(root, "orders"), _written(root)
-    once = Counter(_plain(item) for item in orders["item"].drop_duplicates())
-    assert Counter(map(_plain, found["item"])) == once
-
-
-def _check_matches(root: Path) -> None:
-    """All combinations within two minutes, tried one by one."""
-    orders, prices, stock = (
-        _rows(root, stream).reset_index(drop=True) for stream in ("orders", "prices", "stock")
-    )
-    near = (orders["amount"].to_numpy()[:, None] - prices["price"].to_numpy()[None, :]) ** 2 < 0.09
-    apart = orders["ts"].to_numpy()[:, None] - prices["ts"].to_numpy()[None, :]
-    i, j = np.nonzero(near & (np.abs(apart) < np.timedelta64(2, "m")))
-    pairs = pd.concat(
-        [
-            orders.iloc[i].rename(columns={"ts": "orders_ts"}).reset_index(drop=True),
-            prices.iloc[j].rename(columns={"ts": "prices_ts"}).reset_index(drop=True),
-        ],
-        axis=1,
-    )
-    pairs["rest"], stock["rest"] = pairs["ref"] % 50, stock["key"] % 50
-    whole = pairs.dropna(subset=["rest"]).merge(stock.dropna(subset=["rest"]), on="rest")
-    times = whole[["orders_ts", "prices_ts", "ts"]]
-    whole = whole[times.max(axis=1) - times.min(axis=1) < pd.Timedelta(minutes=2)]
-    assert_same_rows(_matched(_written(root)), _matched(whole))
-
-
-def _matched(rows: pd.DataFrame) -> Counter[tuple[object, ...]]:
-    items = [_plain(item) for item in rows["item"]]
-    others = (rows[column].tolist() for column in ("amount", "price", "place"))
-    return Counter(zip(items, *others, strict=True))
-
-
-CHECKS: dict[str, Callable[[Path], None]] = {
-    "group-by": _check_totals,
-    "windowed": _check_windows,
-    "dedup": _check_keys,
-    "match": _check_matches,
-}
-
-
-def _plain(item: Any) -> int | None:
-    return None if pd.isna(item) else int(item)
-
-
-def _rows(root: Path, stream: str) -> pd.DataFrame:
-    paths = sorted((root / "in" / stream).glob("*.parquet"))
-    return pd.concat([pq.read_table(path).to_pandas() for path in paths])
-
-
-def _written(root: Path) -> pd.DataFrame:
-    paths = sorted((root / "out").glob("b*.parquet"), key=lambda path: batch_of(path.name))
-    return pd.concat([pq.read_table(path).to_pandas() for path in paths])
-
-
-def _logged(root: Path) -> int:
-    log = root / "checkpoint/spillway/log"
-    return max((int(p.name.split(".")[0]) for p in log.glob("*.json")), default=-1)
-
-
-def _born(stack: ExitStack, root: Path, number: int, kind: str, adapt: dict[str, Any]) -> Child:
-    arguments = [kind, str(root), str(root / f"ready-{number}"), json.dumps(adapt)]
-    child = Child("operators_child.py", arguments, root / "scratch")
-    stack.callback(child.close)
-    return child
+    return hits

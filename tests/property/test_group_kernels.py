@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spillway.kernels import reduce
 from spillway.kernels.grouping import Grouping, by_group, grouped
-from spillway.kernels.ranking import sort_keys
+from spillway.kernels.ranking import NULL_KEY, sort_keys
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(0, 6)), max_size=60)
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
@@ -176,3 +176,7 @@ def test_moments_of_parts_are_those_of_the_whole(values, size) -> None:
         center = sum(x) / len(x)
         assert mean[0] == pytest.approx(float(center), rel=1e-12)
         assert m2[0] == pytest.approx(float(sum((v - center) ** 2 for v in x)), rel=1e-6, abs=1e-3)
+
+
+def test_column_without_a_type_has_the_key_of_null() -> None:
+    assert set(sort_keys(pa.nulls(3)).tolist()) == {NULL_KEY}

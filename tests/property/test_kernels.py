@@ -50,7 +50,7 @@ def test_order_is_the_stable_sort(values: list[int]) -> None:
 @given(HASHES, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_streams_are_split_and_each_sorted_stably(values, streams, random) -> None:
     h = as_hashes(values)
-    stream = np.array([random.randrange(streams) for _ in values], np.uint8)
+    stream = np.array([random.randrange(streams) for _ in values], np.int16)
     order, bounds = order_by_stream_and_hash(stream, h, streams)
     expected = np.lexsort((np.arange(len(h)), h, stream))
     assert order.tolist() == expected.tolist()

@@ -21,9 +21,8 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from law.told import Script, told_rules
 
-from spillway.checkpoint.log import note_of, note_text, record_of, record_text
+from spillway.codec import decode, encode
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.batch.references import References
@@ -67,6 +66,7 @@ from spillway.slot.orders import (
     Shadow,
     TakeBack,
 )
+from spillway.testing.simulated.told import Script, told_rules
 from tier import examples
 
 GROUPS, STREAMS = 12, 2
@@ -196,15 +196,15 @@ class TextHost:
         self.said: list[tuple[Message, float]] = []
 
     def note(self, mark: Mark) -> Note | None:
-        return note_of(self.notes[mark]) if mark in self.notes else None
+        return decode(Note, self.notes[mark]) if mark in self.notes else None
 
     def write_note(self, mark: Mark, note: Note) -> None:
-        self.notes[mark] = note_text(note)
-        assert note_of(self.notes[mark]) == note
+        self.notes[mark] = encode(note)
+        assert decode(Note, self.notes[mark]) == note
 
     def append(self, state: Committed) -> None:
-        self.record = record_text(state)
-        assert record_of(self.record) == state
+        self.record = encode(state)
+        assert decode(Committed, self.record) == state
 
     def send(self, groups: SendGroups) -> None:
         assert groups.move.move not in self.due
@@ -286,7 +286,7 @@ class Relocations(RuleBasedStateMachine):
             for slot in range(plan.routing.slots)
         }
         self.conductor.commit(plan, records, Took(1.0))
-        self.logged = record_of(self.host.record)
+        self.logged = decode(Committed, self.host.record)
         self.places.manifests = {slot: one.manifest for slot, one in records.items()}
         self.tell(plan)
         self.begun, self.script.impatient = None, False

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,19 +24,11 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Grouped, Joined, Treed, Windowed, shapes
 
 from spillway.coordinator.batch.references import References
-from spillway.operators.equi import ascent, tree
-from spillway.operators.grouping import groupby, windowed, windows
-from spillway.operators.predicates import predicate as predicates
-from spillway.operators.theta import sliced, visit
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
-from spillway.slot import cleanup, keeper, limits
-from spillway.slot import visits as rounds
 from spillway.slot.limits import Budget
-from spillway.state.layout import compaction, shelf
-from spillway.state.runs import merging
-from spillway.state.slot import memory, parts, shipping, staging
+from spillway.testing.simulated.sizes import small_sizes
 from tier import examples
 
 #: Limits of one slot, from none to one that a single row exceeds.
@@ -56,40 +47,13 @@ WAITING = [
     Deduped(5),
     Deduped(5, True),
 ]
-SMALL = [
-    (compaction, "FAN", 2),
-    (compaction, "COMBINING_FAN", 2),
-    (compaction, "LEAST_FUEL_ROWS", 3),
-    (compaction, "CROWDED_LAYERS", 4),
-    (cleanup, "CLEAN_STEP_BYTES", 150),
-    (keeper, "EXPIRY_BYTES", 200),
-    (limits, "LEAST_MADE_BYTES", 120),
-    (groupby, "STEP_KEYS", 2),
-    (windowed, "BLOCK_ROWS", 5),
-    (windows, "SPELLED_ROWS", 4),
-    (merging, "MERGE_STEP_BYTES", 400),
-    (shelf, "MOVE_BYTES", 100),
-    (shipping, "PARCEL_BYTES", 100),
-    (shipping, "PIECE_BYTES", 60),
-    (memory, "LEAST_WASTE_BYTES", 100),
-    (parts, "CROWDED_GENERATION", 3),
-    (staging, "STAGED_BYTES", 300),
-    (ascent, "PIECE_BYTES", 120),
-    (tree, "FILL_ROWS", 8),
-    (visit, "FEW_PAIRS", 0),
-    (predicates, "PAIR_BYTES", 1000),
-    (sliced, "VISITING_ROWS", 5),
-    (rounds, "HELD_BYTES", 300),
-]
 
 
 @contextmanager
 def small():
     """A folder, and everything that has a size made small."""
-    with ExitStack() as patches:
-        for module, name, value in SMALL:
-            patches.enter_context(mock.patch.object(module, name, value))
-        yield Path(patches.enter_context(tempfile.TemporaryDirectory()))
+    with small_sizes(), tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @st.composite
@@ -446,6 +410,36 @@ def test_batch_that_comes_again_has_the_limits_that_it_had() -> None:
         batch(0)
         batch(0)
         batch(16, lost=True)
+        assert cluster.events["Spilled"] > 0
+        assert cluster.events["Reloaded"] > 0
+        cluster.clean_up()
+        subject.check(cluster)
+
+
+class Patient(Cluster):
+    """The start after a crash never brings groups back, though it has as much memory."""
+
+    def change_settings(self) -> None:
+        self.adapt = self.adapt.changed(low_water=0.01, calm_batches=100)
+
+
+def test_batch_that_comes_again_brings_the_same_groups_back() -> None:
+    """The marks at which groups return are in the note, too, and not only the limit of memory."""
+    values = itertools.count()
+    with small() as folder:
+        subject = Grouped()
+        cluster = Patient(folder, subject, 0, 1, 600, block_rows=1000, low_water=0.9)
+
+        def batch(keys: range, lost: bool = False) -> None:
+            cluster.batch([Row(0, k, 0, next(values)) for k in keys], [], lost)
+
+        batch(range(16))
+        cluster.memory_bytes = 200
+        batch(range(16))
+        cluster.memory_bytes = 2000
+        batch(range(0))
+        batch(range(0))
+        batch(range(16), lost=True)
         assert cluster.events["Spilled"] > 0
         assert cluster.events["Reloaded"] > 0
         cluster.clean_up()

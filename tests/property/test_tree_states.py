@@ -14,12 +14,13 @@ from test_slot_law import small
 from spillway.ids import HASH_END
 from spillway.plan.shape import Shape, binary_shapes, flat, parse
 from spillway.slot.limits import Budget
+from tier import few
 
 FOUR = [f"s{at}" for at in range(4)]
 SHAPES = [*binary_shapes(FOUR), flat(FOUR), parse("((s0 s1 s3) s2)")]
 
 
-@pytest.mark.parametrize("windows", [[None] * 4, [9, 9, 9, 9], [4, 12, 7, 20]], ids=str)
+@pytest.mark.parametrize("windows", few([[None] * 4, [9, 9, 9, 9], [4, 12, 7, 20]], 2), ids=str)
 @pytest.mark.parametrize(("seed", "t_gap_s"), [(0, None), (1, None), (2, 1.0)])
 def test_states_hold_what_their_parts_have_through_spills_moves_and_plans(
     windows, seed, t_gap_s
@@ -129,7 +130,7 @@ def test_rows_find_what_left_memory_before_its_states_were_made() -> None:
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("spilled", few([False, True], 0))
 def test_groups_move_between_slots_whose_plans_differ(spilled: bool, by_name: bool) -> None:
     """What the receiver's plan has too is taken over, the rest is made there (PLANS 4.1)."""
     value = itertools.count()

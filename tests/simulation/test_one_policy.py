@@ -113,5 +113,5 @@ def test_decisions_and_choices_come_from_the_policies(monkeypatch):
 
 def test_steps_come_from_the_protocol(monkeypatch):
     monkeypatch.setattr(relocation.Relocation, "transitions", {})
-    with pytest.raises(Exception, match="cannot take"):
+    with pytest.raises(Exception, match="cannot accept"):
         simulate(preset("pressure"))

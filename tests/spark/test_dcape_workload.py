@@ -73,6 +73,7 @@ def test_classes_land_in_their_groups_with_their_rates(spark: SparkSession, spre
         assert Counter(wanted[group] for group in groups) == {0: 400, 1: 400, 2: 400}
 
 
+@pytest.mark.full
 def test_skew_alternates_between_the_halves_and_values_stay_even(spark: SparkSession) -> None:
     dcape = Dcape(
         streams=2, rows=440, tuple_range=1760, join_rates=(2, 1), groups=16, skew=10, skew_batches=2

@@ -40,6 +40,7 @@ def test_demo_is_exact_and_quiet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_benchmark_runs_every_engine_and_compares_them(tmp_path: Path) -> None:
     small = ("--rows", 2000, "--batches", 4, "--warmup", 0, "--driver-memory", "1g", "--no-settle")

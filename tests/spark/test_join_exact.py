@@ -20,6 +20,7 @@ from spillway.operators.input import StreamColumns
 from spillway.operators.stats import OperatorStats
 from spillway.state.runs.run import RunData
 from spillway.testing import assert_same_rows
+from tier import few
 
 # --- keys that are even, skewed, duplicated, NULL; streams that are empty or silent ---------------
 
@@ -66,7 +67,7 @@ LOADS = {
 }
 
 
-@pytest.mark.parametrize("case", LOADS)
+@pytest.mark.parametrize("case", few(LOADS, 1))
 def test_output_equals_the_batch_join(spark: SparkSession, tmp_path: Path, case: str) -> None:
     load, adapt = LOADS[case]
     scenario = Scenario(spark, tmp_path, **dict.fromkeys(load.names(), "k bigint, v int, t string"))
@@ -83,6 +84,7 @@ def test_output_equals_the_batch_join(spark: SparkSession, tmp_path: Path, case:
     assert progress[-1]["stateRows"] == sum(with_key.values())
 
 
+@pytest.mark.full
 def test_merging_of_many_small_batches_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a="k int, v int", b="k int, v int")
     random_ = random.Random(1)
@@ -223,6 +225,7 @@ def test_smallest_blocks_lose_no_combination() -> None:
         assert max(sizes) <= block_rows
 
 
+@pytest.mark.full
 def test_hot_key_with_millions_of_combinations_completes_exactly(
     spark: SparkSession, tmp_path: Path
 ) -> None:

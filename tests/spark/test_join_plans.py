@@ -98,7 +98,7 @@ def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", few(HOW, 0))
 @pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
 @pytest.mark.parametrize("plan", few(CHOSEN, 0))
 def test_every_plan_gives_the_batch_join(
@@ -166,12 +166,13 @@ def test_state_is_sent_between_slots_of_different_shapes(
     assert happened(query, GroupsReactivated)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("apart")
 def test_a_state_that_the_receiver_does_not_have_is_not_sent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, set[int]]] = []
-    carried = Mover._carried
+    carried = Mover._carry
 
     def noted(self, move, load, *rest):
         sent.append((move.receiver, {parcel.stream for parcel in load}))
@@ -182,7 +183,7 @@ def test_a_state_that_the_receiver_does_not_have_is_not_sent(
         others = range(1, state.routing.slots)
         return (parse("((a b) c)"), *(flat("abc") for _ in others))
 
-    monkeypatch.setattr(Mover, "_carried", noted)
+    monkeypatch.setattr(Mover, "_carry", noted)
     monkeypatch.setattr("spillway.coordinator.coordinator.shapes_of", divided)
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 8, far="ab")
@@ -218,6 +219,7 @@ def test_a_checkpoint_goes_on_under_another_plan(spark: SparkSession, tmp_path: 
     assert "made" not in query.describe()
 
 
+@pytest.mark.full
 def test_attempts_that_die_while_shapes_change_leave_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -242,6 +244,7 @@ def test_attempts_that_die_while_shapes_change_leave_nothing(
     scenario.check_files(slots=2)
 
 
+@pytest.mark.full
 def test_slots_come_and_go_under_any_plan(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     feed(scenario, 3, far="ac")
@@ -298,6 +301,7 @@ def test_explain_and_inspect_tell_shapes_and_costs(
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_rates_are_per_second_of_the_stream_whatever_batches_take(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

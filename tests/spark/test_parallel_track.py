@@ -29,6 +29,7 @@ from spillway.metrics.events import (
     TrackGivenUp,
 )
 from spillway.metrics.record import SlotRecord
+from tier import few
 
 A, B, C = (
     "k bigint, ts timestamp, a int",
@@ -72,8 +73,8 @@ def rows_in(scenario: Scenario) -> tuple[int, ...]:
     return state.rows_in
 
 
-@pytest.mark.parametrize("coalesces", [False, True])
-@pytest.mark.parametrize("streams", [{"a": A, "b": B}, {"a": A, "b": B, "c": C}], ids=len)
+@pytest.mark.parametrize("coalesces", few([False, True], 1))
+@pytest.mark.parametrize("streams", few([{"a": A, "b": B}, {"a": A, "b": B, "c": C}], 0), ids=len)
 def test_parallel_tracks_give_the_batch_join(
     spark: SparkSession, tmp_path: Path, streams: dict[str, str], coalesces: bool
 ) -> None:
@@ -99,7 +100,7 @@ def test_parallel_tracks_give_the_batch_join(
         assert given_up.reason == "the input has ended"
 
 
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", few(["append", "update"], 0))
 def test_parallel_tracks_of_a_windowed_group_by(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
@@ -128,6 +129,7 @@ def test_parallel_tracks_of_a_windowed_group_by(
     assert sorted(row["total"] for row in got) == wanted
 
 
+@pytest.mark.full
 def test_parallel_tracks_of_a_tumbling_dedup(spark: SparkSession, tmp_path: Path) -> None:
     clicks, lateness = Clicks(spark, tmp_path), timedelta(milliseconds=900)
     for second in range(10):
@@ -168,6 +170,7 @@ def test_track_goes_on_after_a_restart_and_not_with_other_slots(
     scenario.check_files(slots=3)
 
 
+@pytest.mark.full
 def test_slots_that_go_are_drained_by_parallel_tracks(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, 1, 4)
@@ -206,6 +209,7 @@ def test_auto_chooses_for_each_move_and_says_why(spark: SparkSession, tmp_path: 
     assert all("sending state 0.00 s" in reason for reason in reasons)
 
 
+@pytest.mark.full
 def test_auto_takes_a_track_where_state_is_dear_to_send(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from scenario import Scenario
 
 from spillway import Join, PlanError, QueryError, SettingsError, SpillwayError, StateError, join
+from spillway.checkpoint.checkpoint import FORMAT
 from spillway.kernels.checksum import checksum
 from spillway.settings import Adapt
 from spillway.testing import Faults
@@ -324,7 +325,10 @@ def test_durable_location_that_cannot_be_reached_is_named(
     message, detail, hint = refusal(StateError, lambda: scenario.start(joined, durable=location))
     assert message == f"the durable location {location!r} cannot be opened"
     assert detail
-    assert hint == "use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach"
+    assert (
+        hint
+        == "use a local path, file://, hdfs://, s3://, gs:// or az:// that this machine can reach"
+    )
 
 
 def test_durable_location_below_a_file_is_named(scenario: Scenario) -> None:
@@ -334,7 +338,10 @@ def test_durable_location_below_a_file_is_named(scenario: Scenario) -> None:
     message, detail, hint = refusal(StateError, lambda: scenario.start(joined, durable=location))
     assert message == f"the durable location {location!r} cannot be opened"
     assert "Not a directory" in detail
-    assert hint == "use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach"
+    assert (
+        hint
+        == "use a local path, file://, hdfs://, s3://, gs:// or az:// that this machine can reach"
+    )
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
@@ -375,10 +382,10 @@ def test_checkpoint_of_another_query_is_refused_and_says_what_differs(scenario: 
         "its streams are (orders, payments), this query's are (payments, orders)": of(
             payments=payments.stream(), orders=orders.stream()
         ),
-        "stream orders was joined on (order_id), now on (order_id, ts)": scenario.join()
+        "the keys of stream orders were (order_id), now (order_id, ts)": scenario.join()
         .on("order_id", "ts")
         .within("1 hour", time="ts"),
-        "the schema of stream orders had a column price double that is gone": of(
+        "the schema of stream orders no longer has the column price double": of(
             orders=trimmed, payments=payments.stream()
         ),
         "the schema of stream orders had price double, now float": of(
@@ -422,7 +429,7 @@ def test_checkpoint_of_a_newer_version_is_refused(scenario: Scenario) -> None:
         StateError, lambda: scenario.start(scenario.join().on("order_id"))
     )
     assert message == f"the checkpoint at {path.parent} was written by a newer version of Spillway"
-    assert detail == "its format is 99, this version reads format 2"
+    assert detail == f"its format is 99, this version reads format {FORMAT.number}"
     assert hint == "upgrade Spillway, or use another checkpoint location"
 
 

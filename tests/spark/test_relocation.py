@@ -58,7 +58,7 @@ def steps_of(query: Query) -> dict[int, list[type]]:
 
 
 @pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
-@pytest.mark.parametrize("strategy", few(STRATEGIES, 3, 4, 8))
+@pytest.mark.parametrize("strategy", few(STRATEGIES, 3, 8))
 def test_every_strategy_gives_the_batch_join(
     spark: SparkSession, tmp_path: Path, strategy: str, window: str | None
 ) -> None:
@@ -117,7 +117,7 @@ def happened(query: Query, kind: type) -> list[Event]:
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("window", [None, "4 minutes"])
+@pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
 def test_state_that_is_sent_gives_the_batch_join(
     spark: SparkSession, tmp_path: Path, window: str | None
 ) -> None:
@@ -131,6 +131,7 @@ def test_state_that_is_sent_gives_the_batch_join(
     assert happened(query, GroupsReactivated)
 
 
+@pytest.mark.full
 def test_where_slots_share_memory_state_moves_by_name(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario)
@@ -170,6 +171,7 @@ def test_slots_come_and_go_while_the_stream_goes_on(spark: SparkSession, tmp_pat
     scenario.check_files(slots=1)
 
 
+@pytest.mark.full
 def test_scaling_needs_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, files=2)
@@ -195,6 +197,7 @@ def test_scale_refuses_what_cannot_be(spark: SparkSession, tmp_path: Path) -> No
         query.scale(slots=2)
 
 
+@pytest.mark.full
 def test_a_full_buffer_completes_the_move_before_the_next_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -210,7 +213,7 @@ def test_a_full_buffer_completes_the_move_before_the_next_batch(
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("point", ["sending", "receiving"])
+@pytest.mark.parametrize("point", few(["sending", "receiving"], 1))
 def test_what_fails_on_its_way_is_sent_again(
     spark: SparkSession, tmp_path: Path, point: str
 ) -> None:
@@ -276,7 +279,7 @@ def test_progress_shows_a_move_in_flight(spark: SparkSession, tmp_path: Path) ->
     assert move.reason.startswith("M_least/M_max = ")
 
 
-@pytest.mark.parametrize("strategy", ["spill-only", "lazy-disk"])
+@pytest.mark.parametrize("strategy", few(["spill-only", "lazy-disk"], 1))
 def test_a_function_that_coalesces_gets_what_slots_without_rows_give(
     spark: SparkSession, tmp_path: Path, strategy: str
 ) -> None:

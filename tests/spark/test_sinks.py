@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from scenario import Scenario
 
+from spillway.checkpoint.log import Log
 from spillway.errors import PlanError, QueryError, SettingsError, SpillwayError
 from spillway.spark.sinks import Sink, SinkSpec, make_sink
+from spillway.spark.sinks.files import FileSink
 from spillway.spark.sinks.hadoop import HadoopDirectory, escape_glob
 from spillway.spark.sinks.memory import find_class
+from spillway.state.runs.durable import open_durable
 from tier import few
 
 SCHEMA = "k bigint, name string"
@@ -159,6 +163,31 @@ def test_only_a_replay_lists_the_target(
     sink.write(batch(FIRST), 7, replay=True)
     sink.write(batch(SECOND), 8, replay=False)
     assert patterns == ["*=*/b000000000007-*"]
+
+
+def test_driver_that_was_replaced_publishes_no_file(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another start takes over while the files of a batch are staged, and repeats the batch."""
+    scenario = Scenario(spark, tmp_path, a="k int, x int", b="k int, y int")
+    for number in range(3):
+        scenario.add(a=[(1, number)], b=[(1, number)])
+    stage, place = FileSink._stage, str(scenario.checkpoint / "spillway")
+
+    def replaced(self: FileSink, df: DataFrame, label: str) -> str:
+        staged = stage(self, df, label)
+        if label == "1":
+            Log(open_durable(place)).take_over()
+        return staged
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSink, "_stage", replaced)
+        with pytest.raises(QueryError, match="has taken over the checkpoint"):
+            scenario.run(scenario.join().on("k"))
+    published = {path.name.split("-")[0] for path in scenario.out.glob("b*")}
+    assert published == {f"b{0:012d}"}
+    scenario.run(scenario.join().on("k"))
+    scenario.check(scenario.join().on("k"))
 
 
 def test_writers_of_one_directory_replace_only_their_own_files(
@@ -346,21 +375,24 @@ def test_table_is_created_and_then_appended_to_by_name(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (SinkSpec("parquet", {}), "The parquet sink needs a directory to write to"),
-        (SinkSpec("memory", {}), "The memory sink needs a name for its table"),
+        (SinkSpec("parquet", {}), "the parquet sink needs a directory to write to"),
+        (SinkSpec("memory", {}), "the memory sink needs a name for its table"),
         (SinkSpec("memory", {}, query_name="a-b"), "queryName('a-b') cannot be the name"),
         (SinkSpec("memory", {}, query_name="a.b"), "it names a schema"),
-        (SinkSpec("parkay", {}), "There is no data source 'parkay' to write to"),
-        (SinkSpec("kafka", {}), "There is no data source 'kafka' to write to"),
+        (SinkSpec("parkay", {}), "there is no data source 'parkay' to write to"),
+        (SinkSpec("kafka", {}), "there is no data source 'kafka' to write to"),
         (SinkSpec("rate", {}), "'rate' is a source; queries cannot write to it"),
         (
             SinkSpec("noop", {}, partition_by=("k",)),
-            "The sink 'noop' does not support partitionBy(k)",
+            "the sink 'noop' does not support partitionBy(k)",
         ),
         (SinkSpec("console", {}, partition_by=("k",)), "does not support partitionBy(k)"),
         (SinkSpec(None, {}, foreach_batch=7), "expects a function, not int 7"),
         (SinkSpec(None, {}, foreach_batch=lambda df: None), "takes (df)"),
-        (SinkSpec("parquet", {}, path="nofs://host/out"), "'nofs://host/out' cannot be reached"),
+        (
+            SinkSpec("parquet", {}, path="nofs://host/out"),
+            "cannot reach the path 'nofs://host/out'",
+        ),
         (SinkSpec(None, {}, table="a b"), "toTable('a b'): Spark cannot look up the table"),
         (SinkSpec(None, {}, table="no_schema.t"), "Spark cannot create table no_schema.t"),
     ],
@@ -376,19 +408,19 @@ def test_console_option_must_be_a_number(spark: SparkSession, option: str) -> No
     error = refused(SinkSpec("console", {option: "many"}), spark)
     assert isinstance(error, SettingsError)
     assert error.message == (
-        f"Option {option} of the console sink must be a whole number, not 'many'"
+        f"option {option} of the console sink must be a whole number, not 'many'"
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "schema", "partition_by", "message", "hint"),
     [
-        ("csv", "k int, s struct<x:int>", (), "Column 's' is of type struct<x:int>", '"s.x"'),
+        ("csv", "k int, s struct<x:int>", (), "column 's' is of type struct<x:int>", '"s.x"'),
         ("csv", "k int, l array<int>", (), "which csv files cannot hold", "to_json(l)"),
-        ("csv", "k int, m map<string,int>", (), "Column 'm'", "to_json(m)"),
-        ("csv", "k int, b binary", (), "Column 'b' is of type binary", "base64(b)"),
+        ("csv", "k int, m map<string,int>", (), "column 'm'", "to_json(m)"),
+        ("csv", "k int, b binary", (), "column 'b' is of type binary", "base64(b)"),
         ("text", "a string, b string", (), "text files hold one column; the result has 2", "csv"),
-        ("text", "a int", (), "Column 'a' is of type int", "cast(a as string)"),
+        ("text", "a int", (), "column 'a' is of type int", "cast(a as string)"),
         ("parquet", "k int, K string", (), "more than one column named K, k", "alias"),
         ("json", "k int, name string", ("day",), "no column 'day'", "k, name"),
         ("json", "k int, l array<int>", ("l",), "a directory name cannot hold it", "simple type"),
@@ -413,7 +445,7 @@ def test_option_that_spark_refuses_is_found_before_the_start(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     error = refused(file_spec("parquet", tmp_path / "out", compression="zap"), spark)
-    assert error.message.startswith("The query cannot write parquet files to")
+    assert error.message.startswith("the query cannot write parquet files to")
     assert "codec zap is not available" in (error.detail or "")
 
 
@@ -422,7 +454,7 @@ def test_path_that_is_no_directory_of_ours_is_refused(spark: SparkSession, tmp_p
     assert "is a file" in refused(file_spec("json", tmp_path / "file"), spark).message
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
     error = refused(file_spec("json", tmp_path / "out"), spark)
-    assert "was written by Spark's own file sink" in error.message
+    assert "Spark's own file sink wrote the directory" in error.message
 
 
 def test_table_of_another_shape_is_refused(spark: SparkSession) -> None:
@@ -432,22 +464,36 @@ def test_table_of_another_shape_is_refused(spark: SparkSession) -> None:
         stored = refused(SinkSpec("orc", {}, table="shape"), spark)
         assert stored.message == "toTable('shape'): the table is stored as json, not as orc"
         columns = refused(SinkSpec(None, {}, table="shape"), spark, "k bigint, price double")
-        assert columns.message == "Table shape has the columns k, name; the result has k, price"
+        assert columns.message == "table shape has the columns k, name; the result has k, price"
         partitions = refused(SinkSpec(None, {}, table="shape", partition_by=("k",)), spark)
-        assert partitions.message == "Table shape is partitioned by (name), not by (k)"
+        assert partitions.message == "table shape is partitioned by (name), not by (k)"
         assert "this is a view" in refused(SinkSpec(None, {}, table="seen"), spark).message
     finally:
         spark.sql("drop table shape")
         spark.catalog.dropTempView("seen")
 
 
-def test_refusal_of_another_data_source_names_the_sink(
+def test_sink_that_lacks_an_option_or_a_driver_is_refused_before_the_start(
+    spark: SparkSession,
+) -> None:
+    assert refused(SinkSpec("jdbc", {}), spark).message == "the sink 'jdbc' needs the option url"
+    given = {"url": "jdbc:nosuch:here", "dbtable": "results"}
+    error = refused(SinkSpec("jdbc", given), spark)
+    assert error.message == "the sink 'jdbc' does not take the results of the query"
+    assert "No suitable driver" in (error.detail or "")
+
+
+def test_rows_that_a_data_source_rejects_are_named_by_sink_and_batch(
     spark: SparkSession, batch: Callable[..., DataFrame]
 ) -> None:
-    sink = opened(SinkSpec("jdbc", {}), spark)
-    with pytest.raises(PlanError, match="The sink 'jdbc' rejected batch 4") as raised:
-        sink.write(batch(FIRST), 4, replay=False)
-    assert "'url' is required" in (raised.value.detail or "")
+    url = "jdbc:derby:memory:sinks;create=true"
+    sink = opened(SinkSpec("jdbc", {"url": url, "dbtable": "results"}), spark)
+    sink.write(batch(FIRST), 0, replay=False)
+    stored = spark.read.jdbc(url, "results")
+    assert sorted(tuple(row) for row in stored.collect()) == FIRST
+    with pytest.raises(PlanError, match="the sink 'jdbc' rejected batch 4") as raised:
+        sink.write(batch(FIRST).withColumnRenamed("k", "other"), 4, replay=False)
+    assert "other" in (raised.value.detail or "")
 
 
 def test_job_that_fails_upstream_of_a_sink_is_not_blamed_on_it(

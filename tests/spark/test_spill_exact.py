@@ -13,17 +13,20 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from scenario import LONGEST_S, Scenario
 
-from spillway.coordinator.chain import ROUND_IDS
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import CleanedUp, Reloaded, Spilled
 from spillway.settings import VICTIMS
 from spillway.spark.runtime import loop
 from spillway.testing import Fault
+from tier import few
 
 SCHEMA = "k bigint, v bigint, name string"
+BATCHES = 5
 
 
-def make(spark: SparkSession, root: Path, streams: int, batches: int = 5, **more: int) -> Scenario:
+def make(
+    spark: SparkSession, root: Path, streams: int, batches: int = BATCHES, **more: int
+) -> Scenario:
     """Streams of random rows over few keys, so that most groups have partners to miss."""
     draw = random.Random(streams)
     scenario = Scenario(spark, root, **{f"s{i}": SCHEMA for i in range(streams)})
@@ -41,7 +44,7 @@ def make(spark: SparkSession, root: Path, streams: int, batches: int = 5, **more
     return scenario
 
 
-@pytest.mark.parametrize("victims", VICTIMS)
+@pytest.mark.parametrize("victims", few(VICTIMS, 0))
 def test_every_victim_policy_is_exact(spark: SparkSession, tmp_path: Path, victims: str) -> None:
     scenario = make(spark, tmp_path, 3)
     joined = scenario.join().on("k")
@@ -56,8 +59,8 @@ def test_every_victim_policy_is_exact(spark: SparkSession, tmp_path: Path, victi
     scenario.check_files(2)
 
 
-@pytest.mark.parametrize("fraction", [0.1, 1.0])
-@pytest.mark.parametrize("streams", [2, 5])
+@pytest.mark.parametrize("fraction", few([0.1, 1.0], 0))
+@pytest.mark.parametrize("streams", few([2, 5], 1))
 def test_any_part_of_memory_may_go(
     spark: SparkSession, tmp_path: Path, streams: int, fraction: float
 ) -> None:
@@ -129,6 +132,7 @@ def test_manual_cleanup_waits_until_it_is_asked_for(spark: SparkSession, tmp_pat
     scenario.check(joined)
 
 
+@pytest.mark.full
 def test_more_memory_brings_groups_back_while_the_stream_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -158,7 +162,7 @@ def test_more_memory_brings_groups_back_while_the_stream_runs(
     scenario.check(scenario.join().on("k"))
 
 
-@pytest.mark.parametrize("point", ["after-runs", "after-manifest"])
+@pytest.mark.parametrize("point", few(["after-runs", "after-manifest"], 1))
 def test_a_round_that_fails_is_repeated_by_the_next_start(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -183,7 +187,7 @@ def test_a_sink_that_fails_in_cleanup_loses_and_repeats_nothing(
     def sink(rows: DataFrame, batch_id: int) -> None:
         # Keeps what it got for an id, as a store that replaces by id would, and then may fail.
         written[batch_id] = [tuple(row) for row in rows.collect()]
-        if batch_id >= ROUND_IDS and fails["left"] and batch_id % 2 == 0:
+        if batch_id >= BATCHES and fails["left"] and batch_id % 2 == 0:
             fails["left"] -= 1
             raise RuntimeError("no room in the store")
 
@@ -198,6 +202,7 @@ def test_a_sink_that_fails_in_cleanup_loses_and_repeats_nothing(
     assert got == sorted(tuple(row) for row in scenario.expected(joined).collect())
 
 
+@pytest.mark.full
 def test_restarts_with_other_slots_carry_generations_along(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -238,7 +243,7 @@ def test_a_round_that_fails_in_a_running_query_is_repeated_before_the_next_batch
     def sink(rows: DataFrame, batch_id: int) -> None:
         # A store that ignores an id it has: a repeated round must bring what it brought before.
         written.setdefault(batch_id, [tuple(row) for row in rows.collect()])
-        if batch_id >= ROUND_IDS and fails["left"]:
+        if batch_id >= BATCHES and fails["left"]:
             fails["left"] -= 1
             raise RuntimeError("no room in the store")
 

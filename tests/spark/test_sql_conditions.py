@@ -3,15 +3,19 @@
 A condition that is not refused must be true, false and NULL on the same rows as in Spark, and fail on
 the same. All drawn conditions are columns of one query, each evaluated on the rows on which it should
 not fail; of the failures a part is tried, since every one needs a query of its own.
+
+Conditions without parentheses have every operator inside every other, in every place. What our parser
+reads in another way than Spark's must be refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -25,10 +29,14 @@ from spillway.errors import PlanError, QueryError
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.evaluation import holds
+from spillway.spark.api.meaning import check_reading, unseen_rows
+from tier import FULL
 
 ROWS = 40
-CONDITIONS = 400
-FAILURES = 25
+CONDITIONS = 400 if FULL else 120
+FAILURES = 25 if FULL else 6
+#: Drawn conditions of which Spark is asked how it reads them.
+READ = 80 if FULL else 30
 NAN, INF = math.nan, math.inf
 #: Columns: the type as Spark calls it, as Arrow does, and values.
 COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
@@ -239,14 +247,30 @@ def compare(spark: SparkSession, seed: int) -> None:
     ours, theirs = Ours(rows, str(zone)), in_spark(spark, rows)
     drawing = Drawing(seed)
     texts = list(dict.fromkeys(drawing.condition(2) for _ in range(CONDITIONS)))
+    failing = understood(ours, texts)
+    assert len(failing) > len(texts) * 4 / 5
+    unseen = unseen_rows(spark, theirs.schema)
+    for text in list(failing)[:READ]:
+        check_reading(unseen, text)
+    assert_same(ours, theirs, failing)
+    failed = [(text, bad[0]) for text, bad in failing.items() if bad]
+    assert len(failed) > (10 if FULL else 1)
+    for text, row in failed[:FAILURES]:
+        with pytest.raises(Exception, match=r"OVERFLOW|_BY_ZERO"):
+            theirs.where(f"id = {row}").selectExpr(text).collect()
+
+
+def understood(ours: Ours, texts: Sequence[str]) -> dict[str, list[int]]:
+    """The conditions that are not refused, with the rows on which each fails."""
     failing: dict[str, list[int]] = {}
-    refused = 0
     for text in texts:
-        try:
+        with contextlib.suppress(PlanError):
             failing[text] = ours.failing(text)
-        except PlanError:
-            refused += 1
-    assert refused < len(texts) / 5
+    return failing
+
+
+def assert_same(ours: Ours, theirs: DataFrame, failing: dict[str, list[int]]) -> None:
+    """Both say the same of the rows on which a condition does not fail."""
     guarded = [
         f"CASE WHEN id NOT IN ({', '.join(map(str, [-1, *bad]))}) THEN {text} END AS c{at}"
         for at, (text, bad) in enumerate(failing.items())
@@ -260,8 +284,123 @@ def compare(spark: SparkSession, seed: int) -> None:
             differ = [r for r, m, s in zip(good, mine, spoken, strict=True) if m != s]
             wrong.append((text, len(differ), differ[0]))
     assert not wrong, "\n".join(map(str, wrong[:20]))
-    failed = [(text, bad[0]) for text, bad in failing.items() if bad]
-    assert len(failed) > 10
-    for text, row in failed[:FAILURES]:
-        with pytest.raises(Exception, match=r"OVERFLOW|_BY_ZERO"):
-            theirs.where(f"id = {row}").selectExpr(text).collect()
+
+
+#: Operators, with a place for each operand.
+LOGICAL = {"or": "{} or {}", "and": "{} and {}", "not": "not {}", "!": "! {}"}
+COMPARED = {
+    **{name: "{} " + name + " {}" for name in ("=", "==", "!=", "<", ">=", "like", "<=>")},
+    "between": "{} between {} and {}",
+    "not between": "{} not between {} and {}",
+    "in": "{} in ({}, {})",
+    "not in": "{} not in ({}, {})",
+    "is null": "{} is null",
+    "is not null": "{} is not null",
+}
+CALCULATED = {
+    **{name: "{} " + name + " {}" for name in "+-*/%"},
+    "minus": "-{}",
+    "minus apart": "- {}",
+}
+OPERATORS = LOGICAL | COMPARED | CALCULATED | {"case": "case when {} then {} else {} end"}
+
+
+class Nesting:
+    """Draws operators inside operators, without parentheses."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def leaf(self, names: str) -> str:
+        return f"{self.random.choice('ab')}.{self.random.choice(names)}"
+
+    def one(self, name: str, leaves: str, place: int = 0, operand: str | None = None) -> str:
+        """An operator on columns, and on one operand if it is given."""
+        own = leaves or ("di" if name in CALCULATED else "q")
+        of = [self.leaf(own) for _ in range(OPERATORS[name].count("{}"))]
+        if operand is not None:
+            of[place] = operand
+        return OPERATORS[name].format(*of)
+
+    def pairs(self) -> Iterator[str]:
+        """Every operator inside every other, in every place; leaves of one kind, or as they fit."""
+        for (outer, form), inner in itertools.product(OPERATORS.items(), OPERATORS):
+            for place, leaves in itertools.product(range(form.count("{}")), ("", "q")):
+                text = self.one(outer, leaves, place, self.one(inner, leaves))
+                number = {outer, inner} <= CALCULATED.keys()
+                yield f"{text} < {self.leaf('d')}" if number else text
+
+    def chain(self, length: int) -> str:
+        """Operators one inside the other."""
+        text = self.leaf("q")
+        for _ in range(length):
+            name = self.random.choice(list(LOGICAL | COMPARED))
+            text = self.one(name, "q", self.random.randrange(OPERATORS[name].count("{}")), text)
+        return text
+
+
+def test_condition_without_parentheses_is_read_as_spark_reads_it_or_refused(
+    spark: SparkSession,
+) -> None:
+    rows = table(3)
+    ours, theirs = Ours(rows), in_spark(spark, rows)
+    nesting = Nesting(5)
+    texts = [*nesting.pairs(), *(nesting.chain(4) for _ in range(150 if FULL else 50))]
+    failing = understood(ours, list(dict.fromkeys(texts)))
+    read, unseen = {}, unseen_rows(spark, theirs.schema)
+    for text, bad in failing.items():
+        with contextlib.suppress(PlanError):
+            check_reading(unseen, text)
+            read[text] = bad
+    # Most of what we understand, Spark understands in the same way.
+    assert len(failing) > len(read) > 0.5 * len(failing) > 100
+    for start in range(0, len(read), CONDITIONS):
+        some = list(read)[start : start + CONDITIONS]
+        assert_same(ours, theirs, {text: read[text] for text in some})
+
+
+def test_text_that_spark_does_not_accept_is_refused_with_its_reason(spark: SparkSession) -> None:
+    unseen = unseen_rows(spark, in_spark(spark, table(4)).schema)
+    # Here sqlglot adds parentheses that nobody wrote.
+    with pytest.raises(PlanError) as refused:
+        check_reading(unseen, "a.i is not null = b.q")
+    assert str(refused.value) == (
+        "the condition 'a.i is not null = b.q' cannot be used: Spark does not accept it\n"
+        "  detail: [PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 16)\n"
+        "  hint: write it as Spark SQL"
+    )
+
+
+def test_text_that_spark_reads_in_another_way_is_refused_with_both_readings(
+    spark: SparkSession,
+) -> None:
+    session = spark.newSession()
+    session.conf.set("spark.sql.parser.escapedStringLiterals", True)
+    unseen = unseen_rows(session, in_spark(spark, table(4)).schema)
+    with pytest.raises(PlanError) as refused:
+        check_reading(unseen, r"a.s = 'x\ty' or a.q")
+    assert refused.value.message == (
+        "the condition \"a.s = 'x\\\\ty' or a.q\" cannot be used: Spark reads it as "
+        "((a.s = 'x\\\\ty') OR a.q), but Spillway as ((`a`.`s` = 'x\ty') OR `a`.`q`)"
+    )
+    assert refused.value.hint == "write it with parentheses"
+
+
+WRITTEN = [
+    "a.z - interval '3' seconds > b.z + interval -3 minutes",
+    "a.z + interval 5 milliseconds > b.z + interval 2 microseconds",
+    "a.n - interval 2 days > b.n and a.z > timestamp'2024-01-01 00:00:00'",
+    "not a.i is null and not (b.i is null) or isnotnull(a.s)",
+    "a.i > - -1 and a.i > -(-1) and a.l > -9223372036854775808 and -a.d > .5",
+    "a.i > cast(3 as bigint) and a.i in (7S, 3L) and a.d < 1e-1",
+    r"a.s = 'it\'s' or a.s = 'b\%' or a.s = 'a\u0041' or a.s = 'C:\\x'",
+    "nvl(a.i, 1) > len(b.s) and mod(a.i, 2) = 1 and log(a.d) < pow(b.d, 2) and ucase(a.s) = 'A'",
+    "ceiling(a.d) > signum(b.d) or char_length(a.s) = 3 or ifnull(a.i, 2) = 2 or log10(a.d) > 1",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_constants_and_functions_are_to_spark_what_they_are_here(
+    spark: SparkSession, text: str
+) -> None:
+    check_reading(unseen_rows(spark, in_spark(spark, table(4)).schema), text)

@@ -14,6 +14,7 @@ from scenario import Scenario
 from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.metrics.events import Reloaded, Spilled
+from tier import few
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 #: So little time that a slot which has been measured once has a budget of a few rows.
@@ -35,7 +36,7 @@ def waited(query: Query) -> list[int]:
     return [entry["spooledRows"] for entry in query.recentProgress]
 
 
-@pytest.mark.parametrize("window", [None, "4 minutes"])
+@pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
 def test_rows_beyond_a_budget_wait_and_are_joined_later(
     spark: SparkSession, tmp_path: Path, window: str | None
 ) -> None:
@@ -50,6 +51,7 @@ def test_rows_beyond_a_budget_wait_and_are_joined_later(
     assert waited(query)[-1] == 0
 
 
+@pytest.mark.full
 def test_a_small_buffer_is_never_exceeded_by_more_than_a_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -81,7 +83,7 @@ def test_what_waits_survives_a_restart_with_other_slots(
     assert waited(query)[-1] == 0
 
 
-@pytest.mark.parametrize("window", [None, "4 minutes"])
+@pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
 def test_groups_that_take_turns_in_memory_give_the_batch_join(
     spark: SparkSession, tmp_path: Path, window: str | None
 ) -> None:
@@ -102,6 +104,7 @@ def test_groups_that_take_turns_in_memory_give_the_batch_join(
     assert {Spilled, Reloaded} <= kinds
 
 
+@pytest.mark.full
 def test_a_start_may_change_how_groups_live_with_little_memory(
     spark: SparkSession, tmp_path: Path
 ) -> None:

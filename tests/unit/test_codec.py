@@ -16,7 +16,7 @@ from spillway.codec import Stored, decode, encode, made, plain, tagged
 from spillway.metrics.events import STEPS, TRACK_STEPS, Event, Scaled, Spilled
 from spillway.plan.shape import Shape, parse
 from spillway.policies.shape.costs import JoinRates, StreamRates
-from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.proposal import Proposal
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.engine import PROTOCOLS
 from spillway.protocols.move import GroupMove
@@ -109,7 +109,7 @@ def test_union_of_records_without_a_tag_is_refused() -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_keep_every_bit(value: float) -> None:
     rates = JoinRates((StreamRates("a", value, value, value),), {("a", "b"): value}, value)
-    known = SlotShape(parse("(a b)"), Wish(parse("(a b)"), 2), rates, chosen=True)
+    known = SlotShape(parse("(a b)"), Proposal(parse("(a b)"), 2), rates, chosen=True)
     assert decode(SlotShape, encode(known)) == known
 
 

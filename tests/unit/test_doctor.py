@@ -150,7 +150,7 @@ def test_worker_python_that_is_this_one_is_ok():
 
 def test_worker_python_that_is_not_there_fails_with_the_remedy():
     check = doctor.check_worker_python({"PYSPARK_PYTHON": "/gone/python"})
-    assert check.found == "/gone/python: does not run"
+    assert check.found == "/gone/python: it does not run"
     assert (check.status, check.remedy) == ("fail", f"export PYSPARK_PYTHON={sys.executable}")
 
 
@@ -163,7 +163,7 @@ def test_worker_python_that_is_another_one_is_noticed(tmp_path, told, status):
     check = doctor.check_worker_python({"PYSPARK_PYTHON": str(other)})
     assert check.status == status
     major, minor, prefix = told.split()
-    assert check.found == f"{other}: a different Python, {major}.{minor} in {prefix}"
+    assert check.found == f"{other}: it is another Python, {major}.{minor} in {prefix}"
 
 
 def test_worker_python_left_open_is_python3_of_path(tmp_path):

@@ -21,13 +21,13 @@ from spillway.routing.routing import Routing
 from spillway.state.manifest import manifest
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.manifest.reading import read_manifest
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
 OLDER = (
     "finish the query with the version that wrote the checkpoint, or use a new checkpoint location"
 )
 NEWER = "upgrade Spillway, or use another checkpoint location"
-MANIFEST, RECORD, NOTE = "manifests/m.json", "log/000000003.json", "log/000000004.begun"
+MANIFEST, RECORD, NOTE = "manifests/m.json", "log/000000000.json", "log/000000001.000001.begun"
 
 
 @pytest.fixture
@@ -37,9 +37,8 @@ def place(tmp_path: Path) -> Path:
     checkpoint.open({"streams": [], "key_types": []}, 4, "0.1.0")
     checkpoint.durable.write(MANIFEST, empty_manifest(SlotId(0), 2).encode())
     state = initial(Routing.even(4, 2), 2)
-    (tmp_path / "log").mkdir()
-    (tmp_path / RECORD).write_bytes(sealed(log.record_text(state)))
-    checkpoint.log.begin(Mark(4), new_note(state, {}))
+    checkpoint.log.take_over()
+    checkpoint.log.begin(Mark(0), new_note(state, {}))
     return tmp_path
 
 
@@ -59,12 +58,12 @@ KINDS = {
 
 
 def read(kind: str, place: Path) -> object:
-    durable = DurableTier(str(place))
+    durable = open_durable(str(place))
     readers = {
         "metadata": lambda: Checkpoint(str(place)).metadata(),
         "manifest": lambda: read_manifest(durable, MANIFEST),
-        "record": lambda: Log(durable).read(Mark(3)),
-        "note": lambda: Log(durable).read_note(Mark(4)),
+        "record": lambda: Log(durable).read(0),
+        "note": lambda: Log(durable).open_note(Log(durable).newest()),
     }
     return readers[kind]()
 
@@ -113,8 +112,8 @@ def test_several_formats_can_be_readable() -> None:
 
 
 def test_whole_file_of_the_right_format_with_wrong_content_is_refused_by_name(place: Path) -> None:
-    (place / RECORD).write_bytes(log.FORMAT.written(b'{"batch":"three"}'))
+    (place / RECORD).write_bytes(log.FORMAT.written(b'{"sequence":"three"}'))
     with pytest.raises(StateError) as refused:
         read("record", place)
     assert refused.value.message == f"log record {RECORD} cannot be read"
-    assert "Expected `int`, got `str` - at `$.batch`" in str(refused.value.detail)
+    assert "Expected `int`, got `str` - at `$.sequence`" in str(refused.value.detail)

@@ -153,7 +153,7 @@ def test_what_is_found_while_the_query_runs_is_written_auto() -> None:
         ),
         (
             {"utilisation_threshold": 1.1},
-            "utilisation_threshold=1.1 must be above 0 and at most 1\n"
+            "utilisation_threshold=1.1 must be a number above 0 and at most 1\n"
             "  hint: write for example .adapt(utilisation_threshold=0.3)",
         ),
         (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,22 +15,77 @@ from rich.text import Text
 from spillway.cli.output import USER_ERROR, JsonOption, console_for, emit_json, guarded
 from spillway.doctor import Check, examine, healthy
 
+if TYPE_CHECKING:
+    from spillway.state.runs.reaping import Abandoned
+
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(json_output: JsonOption = False) -> None:
-    """Check Java, Spark, shared memory and disk; exit 2 if something is missing.
+SweepOption = Annotated[
+    bool, typer.Option("--sweep", help="Remove local state of queries whose processes are gone.")
+]
+IdleOption = Annotated[
+    float, typer.Option("--idle", help="With --sweep: minutes since the last use of the state.")
+]
+PlacesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--in", help="With --sweep: a memory_dir or disk_dir, instead of the defaults."),
+]
 
-    Every finding that is not ok says what to do.
+
+def doctor(
+    json_output: JsonOption = False,
+    sweep: SweepOption = False,
+    idle: IdleOption = 60.0,
+    places: PlacesOption = None,
+) -> None:
+    """Check Python, Java, packages, memory and disk; exit 2 if queries cannot run.
+
+    Each finding that is not ok comes with what to do. With --sweep, it also removes what ended queries
+    have left in shared memory and on the local disk, and says what and how much.
     """
     with guarded(json_output):
         checks = examine()
+        swept = _sweep(places, idle * 60) if sweep else None
     if json_output:
-        emit_json({"ok": healthy(checks), "checks": [asdict(check) for check in checks]})
+        removed = {} if swept is None else {"swept": [_document(*one) for one in swept]}
+        listed = [asdict(check) for check in checks]
+        emit_json({"ok": healthy(checks), "checks": listed, **removed})
     else:
         console_for(json_output).print(_listed(checks))
+        for line in _told(swept):
+            console_for(json_output).print(line, soft_wrap=True)
     if not healthy(checks):
         raise typer.Exit(USER_ERROR)
+
+
+def _sweep(places: list[Path] | None, after_s: float) -> list[tuple[Abandoned, bool]]:
+    """The abandoned directories, and whether each could be removed."""
+    from spillway.spark.runtime.home import default_parents
+    from spillway.state.runs.reaping import abandoned, reap
+
+    found = abandoned(places or default_parents(), time.time(), after_s)
+    return [(one, reap(one)) for one in found]
+
+
+def _document(gone: Abandoned, removed: bool) -> dict[str, object]:
+    return {
+        "path": str(gone.path),
+        "bytes": gone.bytes,
+        "files": gone.files,
+        "idle_seconds": round(gone.idle_s),
+        "removed": removed,
+    }
+
+
+def _told(swept: list[tuple[Abandoned, bool]] | None) -> Iterator[str]:
+    if swept is None:
+        return
+    for gone, removed in swept:
+        what = "removed" if removed else "could not remove"
+        yield f"{what} {gone.path}: {gone.files} files, {gone.bytes} bytes"
+    total = sum(gone.bytes for gone, removed in swept if removed)
+    yield f"swept {total} bytes of {sum(removed for _, removed in swept)} ended queries"
 
 
 def _listed(checks: Iterable[Check]) -> Table:

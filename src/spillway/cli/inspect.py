@@ -24,7 +24,7 @@ def inspect(
     """
     from spillway.cli.inspection import show
     from spillway.inspect.document import as_document
-    from spillway.inspect.inspection import inspect_stages
+    from spillway.inspect.stages import inspect_stages
 
     with guarded(json_output):
         found = inspect_stages(checkpoint, verify=verify)

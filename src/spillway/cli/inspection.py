@@ -19,6 +19,7 @@ from spillway.metrics.events import Event, MoveEvent, Reshaped, Scaled
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import window_from
 from spillway.protocols.move import GroupMove
+from spillway.redaction import hidden
 from spillway.settings import PTLB
 
 #: Events in the text; `--json` has more.
@@ -53,12 +54,14 @@ def _summary(found: Inspection) -> Table:
 
 def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     """The lines of the summary: what a line is about, and what it says."""
-    yield "checkpoint", found.location
+    yield "checkpoint", hidden(found.location)
     yield "query", f"{found.metadata['query_id']}, spillway {found.metadata['spillway']}"
     key_types = found.metadata["query"]["key_types"]
     for stream in found.metadata["query"]["streams"]:
         keys = ", ".join(f"{k} {kind}" for k, kind in zip(stream["keys"], key_types, strict=True))
         yield f"stream {stream['name']}", f"on {keys}, {_window(stream['window'])}"
+    if found.record is not None:
+        yield "owner", f"epoch {found.record.epoch}: {found.record.owner}"
     state = found.committed
     if state is None:
         yield "committed", "unknown" if found.problems else "no batch yet"
@@ -77,8 +80,10 @@ def _state_facts(streams: Sequence[str], state: Committed) -> Iterator[tuple[str
     if state.scaling is not None:
         yield "scaling", _scaling(state.scaling, routing.slots)
     yield "watermark", "none" if state.watermark_us is None else iso_utc(state.watermark_us)
-    for name, rows, late in zip(streams, state.rows_in, state.rows_late, strict=True):
-        yield f"rows of {name}", f"{count(rows)} in, {count(late)} late"
+    nulls = state.rows_null or (0,) * len(streams)
+    for name, rows, late, null in zip(streams, state.rows_in, state.rows_late, nulls, strict=True):
+        empty = f"; {count(null)} more with a NULL key or time" if null else ""
+        yield f"rows of {name}", f"{count(rows)} in, {count(late)} late{empty}"
     cleaned = f", {count(state.rows_cleaned)} of them by cleanup" if state.rows_cleaned else ""
     yield "rows out", count(state.rows_out) + cleaned
     if state.pending:

@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from spillway.errors import SpillwayError
+from spillway.errors import SpillwayError, keeping_secrets
 
 USER_ERROR = 2
 
@@ -50,7 +50,8 @@ def console_for(json: bool) -> Console:
 def guarded(json: bool) -> Iterator[None]:
     """Report a `SpillwayError` of the block, or of the decorated function, and exit with code 2."""
     try:
-        yield
+        with keeping_secrets():
+            yield
     except SpillwayError as error:
         if json:
             emit_json({"error": _parts(error)})

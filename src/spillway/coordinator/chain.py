@@ -4,7 +4,10 @@ A batch or round of a stage is a batch of every later one. A crash between two c
 stages one step ahead; only the earlier stages repeat that step.
 
 A *round* is a batch without rows, between two batches. It produces missing results, processes
-waiting rows, and lets moves end when no batch comes. A start first repeats an unfinished round.
+waiting rows, and lets moves end. A start first repeats an unfinished round.
+
+The sink gets every batch and round under one number, which only grows and is the same in a
+repetition (`Chain.sink_id`). A sink that keeps the last number it has seen can skip what it has.
 
 `Engine` produces results from rows: with Spark jobs in a query, with plain calls in the tests.
 """
@@ -15,13 +18,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Took
+from spillway.errors import QueryError
 from spillway.metrics.record import SlotRecord
-
-#: The first sink id of a round of a stage; batch ids count from 0.
-ROUND_IDS = 1 << 40
 
 #: Rows of a stage, or its results.
 Rows = TypeVar("Rows")
@@ -54,8 +56,11 @@ class Engine(Protocol[Rows]):
         """Writes the results of the last stage to the sink."""
         ...
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan) -> Answers:
-        """Returns the answers of a stage's slots, each at least once."""
+    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
+        """Returns the answers of a stage's slots, each at least once.
+
+        Fails if the sink has not read the results of a slot. Only a replay may be left unread.
+        """
         ...
 
 
@@ -78,6 +83,32 @@ class Ran(Generic[Rows]):
     times: tuple[float, float, float, float]
 
 
+def left_unread(plan: BatchPlan, unread: Sequence[int]) -> QueryError:
+    """Returns the error for slots whose results the sink has not read."""
+    which = ", ".join(map(str, unread[:8])) + (", ..." if len(unread) > 8 else "")
+    return QueryError(
+        f"the sink has not read all results of batch {plan.batch}: those of {len(unread)} of "
+        f"{plan.routing.slots} slots are missing (slots {which})",
+        detail="results that the sink does not read would be lost, so the batch is not committed",
+        hint="in foreachBatch, write or count the whole DataFrame before you return; limit(), take() "
+        'and show() read only a part of it. To discard results: df.write.format("noop")'
+        '.mode("append").save()',
+    )
+
+
+def step_gap(before: Committed | None, later: Committed | None) -> str | None:
+    """Says how many steps a stage is behind or ahead of the stage before it; None: it fits.
+
+    It has the same steps, or one more: the last stage commits first.
+    """
+    steps = steps_of(before)
+    taken = 0 if later is None else later.batch + 1
+    if taken in (steps, steps + 1):
+        return None
+    which = "behind" if taken < steps else "ahead"
+    return f"it is {which}: it has taken {taken} steps, the stage before it {steps}"
+
+
 class Chain(Generic[Rows]):
     """The stages of one query, in the order in which rows pass them."""
 
@@ -92,6 +123,15 @@ class Chain(Generic[Rows]):
         #: Whether an earlier start or a failure may have left a round open.
         self._may_be_open = True
 
+    @property
+    def sink_id(self) -> int:
+        """The number of the next batch or round for the sink.
+
+        Every batch and round of the query is one step of the last stage. So this number counts from
+        0, only grows, and a repeated step has the number that it had.
+        """
+        return self.conductors[-1].coordinator.steps
+
     def batch(self, rows: Rows, number: int, period_s: float | None = None) -> list[Ran[Rows]]:
         """Runs one batch, exactly once; repeats open rounds before it.
 
@@ -101,7 +141,7 @@ class Chain(Generic[Rows]):
             return []
         ran = list(self.repeat_rounds().values())
         plan = self.conductors[0].begin_batch(number)
-        ran.append(self._run(Step(0, plan, rows), number, replay=self._first, period_s=period_s))
+        ran.append(self._run(Step(0, plan, rows), replay=self._first, period_s=period_s))
         self._first = False
         return ran
 
@@ -149,21 +189,18 @@ class Chain(Generic[Rows]):
         return any(later.state.batch + 1 > steps for later in following)
 
     def _round(self, at: int, plan: BatchPlan, *, replay: bool) -> Ran[Rows]:
-        sink_id = ROUND_IDS * (at + 1) + self.conductors[at].state.rounds
-        ran = self._run(Step(at, plan, self._engine.no_rows(at)), sink_id, replay=replay)
+        ran = self._run(Step(at, plan, self._engine.no_rows(at)), replay=replay)
         self._may_be_open = False
         return ran
 
-    def _run(
-        self, given: Step[Rows], sink_id: int, *, replay: bool, period_s: float | None = None
-    ) -> Ran[Rows]:
+    def _run(self, given: Step[Rows], *, replay: bool, period_s: float | None = None) -> Ran[Rows]:
         """Runs one step of a stage and of the later ones; `given` has the rows of the first."""
         engine, planned_at = self._engine, self._clock()
         steps = self._steps(given)
         began_at = self._clock()
         if steps[-1].at == len(self.conductors) - 1:
-            engine.write(steps[-1].results, sink_id, replay=replay)
-        answers = [engine.answers(step.at, step.results, step.plan) for step in steps]
+            engine.write(steps[-1].results, self.sink_id, replay=replay)
+        answers = [engine.answers(s.at, s.results, s.plan, replay=replay) for s in steps]
         ended_at = self._clock()
         took = Took(ended_at - planned_at, period_s)
         for step, said in reversed(list(zip(steps, answers, strict=True))):

@@ -1,7 +1,6 @@
 """Runs a coordinator in its host: calls it, carries out its effects, keeps the newest value.
 
-This is the whole driver between two batches, for every host. It is thin: it calls functions of
-values (coordinator/coordinator.py).
+This is the whole driver between two batches, for every host; coordinator/coordinator.py decides.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The coordinator: all that decides between two batches of a stage, as one frozen value.
+"""The coordinator: everything that decides between two batches of a stage, as one frozen value.
 
-    hear      takes messages about moves since the last batch; cancels tracks that last too long
-    settle    changes to the slots that a start or a user asks for
-    plan      returns the plan of the next batch or round
-    commit    turns the records of a batch or round into the next committed state
-    take      takes a user's request
+    take          takes a user's request
+    hear          takes messages about moves; gives up tracks that last too long
+    settle        changes to the slot count of this start
+    grant_wish    begins the change of slots that a user, or the ring, asked for
+    plan_batch    returns the plan of the next batch; `plan_round`, of the next round
+    commit        turns the records of a batch or round into the next committed state
 
-Each returns the next coordinator and effects (coordinator/effects.py), in the order in which a host
-carries them out (coordinator/host.py). None of them reads a clock, a file or Spark. So the Spark
-runtime, the simulators and the tests run the same decisions. coordinator/conductor.py connects a
-coordinator to its host.
+Methods return effects (coordinator/effects.py) in the order in which a host carries them out. None
+reads a clock, a file or Spark, so the Spark runtime, the simulators and the tests run the same
+decisions. coordinator/conductor.py connects a coordinator to its host.
 """
 
 from __future__ import annotations
@@ -18,9 +18,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.coordinator.batch.commit import commit_batch
-from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of
+from spillway.coordinator.batch.committed import (
+    Committed,
+    Mark,
+    Scaling,
+    next_round_of,
+    steps_of,
+)
 from spillway.coordinator.batch.plan import (
     BatchPlan,
+    LocalRules,
     Note,
     new_note,
     next_round,
@@ -106,8 +113,6 @@ class Coordinator:
     told: tuple[Event, ...] = ()
     #: Run files whose local copies the next plan deletes.
     garbage: tuple[str, ...] = ()
-    #: The commits on record, ascending.
-    marks: tuple[Mark, ...] = ()
     #: The moves that the host is sending.
     sending: frozenset[int] = frozenset()
     #: Whether this start has not committed a batch yet.
@@ -124,10 +129,9 @@ class Coordinator:
         state: Committed,
         references: References,
         slots: int,
-        marks: Iterable[Mark] = (),
     ) -> Coordinator:
         """Returns the coordinator of a start with `state` and `slots` requested slots."""
-        settings = terms.adapt
+        settings, most = terms.adapt, max(slots, state.routing.slots)
         skew_bytes, rotates = settings.skew_bytes, settings.spill_mode == "rotation"
         adjusts = terms.join is not None and terms.copies == 1
         ring = Ring.of(settings, slots) if adjusts else None
@@ -136,12 +140,11 @@ class Coordinator:
             state,
             Rules.of(settings, terms.life_us),
             references,
-            {s: settings.memory_of(s) for s in range(max(slots, state.routing.slots))},
+            {s: terms.memory_of(s, most) for s in range(most)},
             skew=None if skew_bytes is None else Skew(skew_bytes, settings.batch_target_s),
             gaps=Gaps(settings.t_gap_s) if rotates else None,
             ring=ring,
             slots_asked=slots if ring is None else ring.slots_at_start(state),
-            marks=tuple(marks),
         )
 
     # Current state
@@ -181,7 +184,7 @@ class Coordinator:
     @property
     def steps(self) -> int:
         """The batches and rounds since the first start: the batches of the next stage."""
-        return self.state.batch + 1 + self.state.rounds
+        return steps_of(self.state)
 
     @property
     def model(self) -> Model | None:
@@ -227,7 +230,7 @@ class Coordinator:
     # Between two batches
 
     def hear(self, said: Iterable[tuple[Message, float]]) -> tuple[Coordinator, Effects]:
-        """Takes messages about moves, cancels tracks that last too long, sends what has departed."""
+        """Takes messages about moves, gives up tracks that last too long, sends what has departed."""
         said = list(said)
         state, heard = resume(self.state, said)
         answered = {one.move for one, _ in said if isinstance(one, Received | SendFailed)}
@@ -239,7 +242,7 @@ class Coordinator:
         return replace(self, state=state, told=told, sending=self.sending - answered)._send()
 
     def settle(self) -> tuple[Coordinator, Effects]:
-        """Changes to the requested slot count, when nothing moves.
+        """Changes to the slot count of this start, when nothing moves.
 
         After `Reroute` the host returns the new state (`rerouted`).
         """
@@ -260,36 +263,39 @@ class Coordinator:
         if (wished := self.wished) is None:
             return self
         state = rescale(self.state, wished.slots, passive=wished.passive, reason=wished.reason)
-        settings, slots = self.terms.adapt, range(state.routing.slots)
-        memory = {slot: self.memory.get(slot, settings.memory_of(slot)) for slot in slots}
-        memory = {**self.memory, **memory}
+        memory = self._memory_for(self.state.routing.slots, state.routing.slots)
         return replace(self, state=state, wished=None, slots_asked=None, memory=memory)
 
+    def _memory_for(self, before: int, slots: int) -> dict[int, int | None]:
+        """Returns the limits for another slot count; limits that a user has set stay."""
+        terms, shared = self.terms, self.terms.spare
+        given = {
+            slot: limit
+            for slot, limit in self.memory.items()
+            if shared is None or limit != shared.limit_of(before)
+        }
+        return {s: terms.memory_of(s, slots) for s in {*self.memory, *range(slots)}} | given
+
     def _impatience(self, state: Committed) -> str:
-        """Says why parallel tracks are cancelled now; "" if they are not."""
+        """Says why the coordinator gives up parallel tracks now; "" if it does not."""
         if self.ended:
             return "the input has ended"
         if self._resizing(state):
             return f"the query changes to {self.slots_asked} slots"
-        # A cancelled track costs no result, and its slots can spill again.
+        # A track that is given up costs no result, and its groups can spill again.
         tracks = (move for move in state.moves if isinstance(move, ParallelTrack))
         full = self._crowded_slot(tracks, 0)
-        return (
-            "" if full is None else (f"slot {full} is out of memory and cannot spill during a move")
-        )
+        return "" if full is None else f"slot {full} is out of memory, and a track cannot spill"
 
     def _resizing(self, state: Committed) -> bool:
         """Whether this start waits for moves to end before it changes its slot count."""
         return self.slots_asked not in (None, state.routing.slots) and state.scaling is None
 
     def _crowded_slot(self, moves: Iterable[GroupMove], most: int) -> int | None:
-        """Returns a slot in a move, which cannot spill, that is above its limit by `most`."""
-        limits, taking_part = self.limits, {slot for move in moves for slot in move.slots}
-        for slot in sorted(taking_part & set(self.last)):
-            limit = limits.get(slot)
-            if limit is not None and sum(self.last[slot].state_bytes) > limit + most:
-                return slot
-        return None
+        """Returns a slot in a move with more than `most` bytes for which memory has no room."""
+        taking_part = {slot for move in moves for slot in move.slots}
+        crowded = (s for s in taking_part & set(self.last) if self.last[s].demoted_bytes > most)
+        return min(crowded, default=None)
 
     def _send(self) -> tuple[Coordinator, Effects]:
         """Sends what has departed from a slot and is not yet in transit."""
@@ -320,8 +326,8 @@ class Coordinator:
     def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
         """Returns the plan of the next batch; with a note, the same plan as before a crash.
 
-        It writes a note of every new plan: another start, with other settings, could plan
-        otherwise.
+        Every new plan has a note to write: another start, with other settings, could plan
+        differently.
         """
         planned = note or self._new_note()
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
@@ -336,6 +342,7 @@ class Coordinator:
             budgets=self.skew.budgets() if self.skew else None,
             t_gaps_s=self.gaps.seconds(slots) if self.gaps else None,
             shapes=shapes_of(self.state, self.terms.shaping),
+            local=LocalRules.of(self.terms.adapt),
         )
 
     def due_cleanup(self, wanted_bytes: int, among: Collection[int]) -> tuple[int, ...]:
@@ -352,8 +359,14 @@ class Coordinator:
         if not (cleanup or state.moves or state.scaling or state.spooled_rows):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None
-        shapes = shapes_of(state, self.terms.shaping)
-        note = new_note(state, self.limits, cleanup, t_gaps_s=at_once, shapes=shapes)
+        note = new_note(
+            state,
+            self.limits,
+            cleanup,
+            t_gaps_s=at_once,
+            shapes=shapes_of(state, self.terms.shaping),
+            local=LocalRules.of(self.terms.adapt),
+        )
         return self.repeat_round(note), (WriteNote(next_round_of(state), note),)
 
     def repeat_round(self, note: Note) -> BatchPlan:
@@ -370,15 +383,11 @@ class Coordinator:
         """Commits a batch or round; `attempts` are all records, including repeated ones."""
         state = self._committed(plan, records, took)
         references, files = self.references.after(plan, records, attempts, state)
-        marks = (*self.marks, Mark(state.batch, state.round))
-        kept = marks[-self.terms.keep_records :]
-        files = replace(files, marks=marks[: len(marks) - len(kept)])
         committed = replace(
             self,
             state=state,
             references=references,
             garbage=files.runs,
-            marks=kept,
             last=records,
             took=took,
             told=(),
@@ -402,7 +411,7 @@ class Coordinator:
         return state if terms.join is None else smooth(state, records, terms.join.slicing)
 
     def _observed(self) -> tuple[Coordinator, Effects]:
-        """Returns it with what the last batch showed about pace, turns and the ring."""
+        """Returns the coordinator with what the last batch showed about pace, turns and the ring."""
         state, records = self.state, self.last
         skew, gaps, ring, due = self.skew, self.gaps, self.ring, None
         if skew is not None:

@@ -51,11 +51,10 @@ class Reroute:
 
 @dataclass(frozen=True)
 class DiscardFiles:
-    """Delete files that no commit names any more, and log records that no restart needs."""
+    """Delete files that no commit names any more."""
 
     runs: tuple[str, ...]
     manifests: tuple[str, ...]
-    marks: tuple[Mark, ...] = ()
 
     @property
     def names(self) -> list[str]:

@@ -29,7 +29,7 @@ class Host(Protocol):
         ...
 
     def append(self, state: Committed) -> None:
-        """Commits; fails if another query has committed the same batch."""
+        """Commits; fails if another start has taken over."""
         ...
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
@@ -37,7 +37,7 @@ class Host(Protocol):
         ...
 
     def discard(self, files: DiscardFiles) -> None:
-        """Deletes files and records, now or later."""
+        """Deletes files, now or later."""
         ...
 
     def send(self, groups: SendGroups) -> None:
@@ -57,5 +57,5 @@ class Host(Protocol):
         ...
 
     def reach(self, step: StepReached) -> None:
-        """Called when a move takes a step."""
+        """The coordinator reports a step of a move."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spillway.operators.theta.sliced import SlicedJoin
+from spillway.policies.local.spare import Spare
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt, parse_bytes
 
@@ -16,7 +17,7 @@ class Terms:
     #: How late rows may come, for each stream; None: the stream has no window.
     lateness_us: tuple[int | None, ...]
     adapt: Adapt = field(default_factory=Adapt)
-    #: How long an old row counts; None: for ever.
+    #: How long an old row counts; None: forever.
     life_us: int | None = None
     #: The permitted join shapes of slots; None: the operator has only one.
     shaping: Shaping | None = None
@@ -24,8 +25,8 @@ class Terms:
     join: SlicedJoin | None = None
     #: Whether rows pass through without state, so that nothing is committed.
     identity: bool = False
-    #: Log records kept for people to read; a restart needs only the last.
-    keep_records: int = 100
+    #: The memory that slots share if the user has set no limit, and why it is this much.
+    spare: Spare | None = None
 
     @property
     def streams(self) -> int:
@@ -36,6 +37,10 @@ class Terms:
     def copies(self) -> int:
         """The number of copies of a slice."""
         return 1 if self.join is None else self.join.slicing.copies
+
+    def memory_of(self, slot: int, slots: int) -> int | None:
+        """The memory of one of `slots` slots in bytes; None: no limit."""
+        return self.adapt.memory_of(slot) if self.spare is None else self.spare.limit_of(slots)
 
     @property
     def buffer_bytes(self) -> int:

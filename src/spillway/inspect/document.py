@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spillway.checkpoint.record import Record
 from spillway.codec import plain
 from spillway.coordinator.batch.committed import Committed, Scaling
 from spillway.inspect.inspection import Inspection, SlotReport
 from spillway.metrics.progress import iso_utc
 from spillway.plan.join import JoinPlan, window_from
 from spillway.protocols.move import GroupMove
+from spillway.redaction import hidden
 
 
 def as_document(found: Inspection) -> dict[str, Any]:
     """Returns the inspection as plain data, for `--json`."""
     query, state, names = found.metadata["query"], found.committed, found.streams
     return {
-        "location": found.location,
+        "location": hidden(found.location),
         "version": found.metadata["spillway"],
         "format": found.metadata["format"],
         "query_id": found.metadata["query_id"],
@@ -28,6 +30,7 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "streams": [_stream_document(stream) for stream in query["streams"]],
         "key_types": query["key_types"],
         "groups": found.metadata["groups"],
+        "owner": None if found.record is None else _owner_document(found.record),
         "committed": None if state is None else _committed_document(state, names),
         "slots": [_slot_document(slot) for slot in found.slots],
         "events": [plain(event) for event in found.events],
@@ -39,6 +42,17 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "verified": found.verified,
         "ok": not found.problems,
         "problems": list(found.problems),
+    }
+
+
+def _owner_document(record: Record) -> dict[str, Any]:
+    owner = record.owner
+    return {
+        "epoch": record.epoch,
+        "sequence": record.sequence,
+        "host": owner.host,
+        "pid": owner.pid,
+        "started_at": owner.started_at,
     }
 
 
@@ -71,6 +85,7 @@ def _committed_document(state: Committed, names: Sequence[str]) -> dict[str, Any
         "watermark": None if state.watermark_us is None else iso_utc(state.watermark_us),
         "rows_in": dict(zip(names, state.rows_in, strict=True)),
         "rows_late": dict(zip(names, state.rows_late, strict=True)),
+        "rows_null": dict(zip(names, state.rows_null or (0,) * len(names), strict=True)),
         "rows_out": state.rows_out,
         "rows_cleaned": state.rows_cleaned,
         "rounds": state.rounds,

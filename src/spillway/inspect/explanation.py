@@ -30,7 +30,7 @@ class ShapeReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""
-        rates, wish = self.known.rates, self.known.wish
+        rates, proposal = self.known.rates, self.known.proposal
         return {
             "shape": str(self.known.shape),
             "costs": {
@@ -45,7 +45,9 @@ class ShapeReport:
             "results_per_s": None if rates is None else rates.results,
             "made": dict(self.made),
             "gaps": dict(self.gaps),
-            "wish": None if wish.shape is None else {"shape": str(wish.shape), "times": wish.times},
+            "proposal": None
+            if proposal.shape is None
+            else {"shape": str(proposal.shape), "times": proposal.times},
         }
 
     def lines(self) -> list[str]:

@@ -1,8 +1,8 @@
 """What a checkpoint holds and whether it is intact, read without its lock and without Spark.
 
-A running query commits while the reader works, and its janitor deletes files of older versions. So
-missing files count only if the log still ends with the batch that named them; otherwise the reader
-continues with the newer batch. It never writes.
+A running query commits meanwhile, and its janitor deletes files of older versions. So missing files
+count only if the log still ends with the batch that named them; otherwise the reader continues with
+the newer batch. It never writes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.record import Record
 from spillway.coordinator.batch.committed import Committed
 from spillway.errors import QueryError, StateError
 from spillway.ids import SlotId
@@ -24,8 +24,8 @@ from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupTable
 from spillway.state.layout.layers import Layer
 from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.runs.durable.opening import file_sizes
 from spillway.state.runs.run import Run
-from spillway.state.runs.tiers import open_filesystem
 
 #: Groups listed for each slot, those with the most results first.
 TOP_GROUPS = 5
@@ -120,7 +120,8 @@ class Inspection:
 
     location: str
     metadata: Mapping[str, Any]
-    committed: Committed | None
+    #: The newest record of the log; None in a new checkpoint.
+    record: Record | None
     slots: Sequence[SlotReport] = ()
     files: Files = field(default_factory=Files)
     #: What the query did to its state, as far as the log goes back, newest last.
@@ -128,6 +129,11 @@ class Inspection:
     problems: Sequence[str] = ()
     #: Whether every run was read and compared with its checksum.
     verified: bool = False
+
+    @property
+    def committed(self) -> Committed | None:
+        """The committed state; None before the first commit."""
+        return None if self.record is None else self.record.state
 
     @property
     def streams(self) -> list[str]:
@@ -145,24 +151,10 @@ def inspect_checkpoint(path: str, *, verify: bool = False) -> Inspection:
     checkpoint, metadata = _find(path)
     looked = _look(checkpoint, metadata, verify)
     for _ in range(_LOOKS):
-        if not looked.problems or _still_last(checkpoint, looked.committed):
+        if not looked.problems or _still_last(checkpoint, looked.record):
             break
         looked = _look(checkpoint, metadata, verify)
     return looked
-
-
-def inspect_stages(path: str, *, verify: bool = False) -> list[Inspection]:
-    """Inspects the checkpoints of all stages of a query, in the order in which rows pass them."""
-    found = [inspect_checkpoint(path, verify=verify)]
-    first = found[0].location.rstrip("/")
-    # A later stage has its folder next to that of the first, or in it if the first was named.
-    homes = (first.removesuffix("/spillway"), first)
-    while True:
-        places = (f"{home}/spillway-{len(found) + 1}" for home in homes)
-        later = next((place for place in places if Checkpoint(place).metadata()), None)
-        if later is None:
-            return found
-        found.append(inspect_checkpoint(later, verify=verify))
 
 
 def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
@@ -183,27 +175,28 @@ def _find(path: str) -> tuple[Checkpoint, dict[str, Any]]:
 
 def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> Inspection:
     try:
-        state = checkpoint.log.latest()
+        record = checkpoint.log.newest()
     except StateError as damage:
         return Inspection(checkpoint.location, metadata, None, problems=[damage.message])
-    if state is None:
-        return Inspection(checkpoint.location, metadata, None, verified=verify)
+    if record is None or record.state is None:
+        return Inspection(checkpoint.location, metadata, record, verified=verify)
+    state = record.state
     names = [stream["name"] for stream in metadata["query"]["streams"]]
     problems: list[str] = []
     manifests = [
         _manifest(checkpoint, state, slot, problems) for slot in range(len(state.manifests))
     ]
-    parts = _parts(checkpoint, state, problems)
+    parts = _parts(checkpoint, record, problems)
     known = [manifest for manifest in (*manifests, *parts) if manifest]
     runs = {name: run for manifest in known for name, run in manifest.runs().items()}
-    present = _sizes(checkpoint.location)
+    present = file_sizes(checkpoint.location, "runs")
     problems += _missing(runs, present)
     if verify:
         problems += _damaged(checkpoint, runs, present)
     return Inspection(
         checkpoint.location,
         metadata,
-        state,
+        record,
         [_slot(state, slot, manifest, names) for slot, manifest in enumerate(manifests)],
         Files(
             len(runs),
@@ -219,19 +212,21 @@ def _look(checkpoint: Checkpoint, metadata: Mapping[str, Any], verify: bool) -> 
 def _events(checkpoint: Checkpoint) -> list[Event]:
     """Returns the last events on record; a missing or damaged record has none."""
     found: list[Event] = []
-    for mark in reversed(checkpoint.log.marks()):
+    for sequence in reversed(checkpoint.log.sequences()):
         try:
-            found = [*checkpoint.log.read(mark).events, *found]
+            record = checkpoint.log.read(sequence)
         except StateError:
             continue
+        if record.state is not None and not record.takes_over:
+            found = [*record.state.events, *found]
         if len(found) >= LAST_EVENTS:
             break
     return found[-LAST_EVENTS:]
 
 
-def _still_last(checkpoint: Checkpoint, state: Committed | None) -> bool:
-    marks = checkpoint.log.marks()
-    return state is None or not marks or marks[-1] == (state.batch, state.round)
+def _still_last(checkpoint: Checkpoint, record: Record | None) -> bool:
+    sequences = checkpoint.log.sequences()
+    return record is None or not sequences or sequences[-1] == record.sequence
 
 
 def _manifest(
@@ -247,25 +242,17 @@ def _manifest(
         return None
 
 
-def _parts(checkpoint: Checkpoint, state: Committed, problems: list[str]) -> list[Manifest]:
+def _parts(checkpoint: Checkpoint, record: Record, problems: list[str]) -> list[Manifest]:
     """Reads what the current batch has received; only its note names it."""
     found = []
     try:
-        note = checkpoint.log.open_note(state)
+        note = checkpoint.log.open_note(record)
         for move in note.moves if note else ():
             if move.part:
                 found.append(checkpoint.manifest(move.part))
     except StateError as damage:
         problems.append(damage.message)
     return found
-
-
-def _sizes(location: str) -> dict[str, int]:
-    """Returns the existing run files, with their sizes."""
-    system, root = open_filesystem(location)
-    selector = fs.FileSelector(f"{root}/runs", allow_not_found=True)
-    files = (info for info in system.get_file_info(selector) if info.type == fs.FileType.File)
-    return {info.base_name: info.size for info in files}
 
 
 def _missing(runs: Mapping[str, Run], present: Mapping[str, int]) -> Iterator[str]:
@@ -348,7 +335,7 @@ def _moving(manifest: Manifest) -> tuple[list[MovingPart], ...]:
         for part, own in zip(manifest.departures, sizes, strict=True)
     ]
     own_rows = zip(manifest.parked, waiting, strict=True)
-    parked = [MovingPart(part.move, own, size) for part, own in own_rows]
+    parked = [MovingPart(part.move, own, part.bytes) for part, own in own_rows]
     track = manifest.track
     return departed, parked, [] if track is None else [MovingPart(track.move, rows, size)]
 

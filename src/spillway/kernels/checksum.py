@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from spillway.kernels.compiler import kernel
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mix(words: Any, tail: Any, size: int) -> Any:
     a, b, c, d = _P1, _P2, _P1 ^ _P2, np.uint64(size)
     n = words.shape[0] & ~3

@@ -1,8 +1,8 @@
 """Whether the real keys of candidate pairs are equal, column by column.
 
-Keys reach the operators normalised (no NULL, one NaN, no negative zero), so equality of values is
-equality of bits. Columns that are not plain fixed-width or variable-width bytes are compared by
-Arrow.
+Keys reach the operators normalised (one NaN, no negative zero), so equal values have equal bits. What
+is under a NULL is arbitrary, and NULL equals nothing; only `same_keys` takes it for a value. Arrow
+compares columns that are not plain fixed-width or variable-width bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
+from spillway.rows.cutting import TakenRows, Widths, cut_taken
 
-@njit(cache=True, nogil=True)
+
+@kernel
 def _equal_words(a: Any, ia: Any, b: Any, ib: Any, words: int) -> Any:
     n = ia.shape[0]
     same = np.empty(n, np.bool_)
@@ -30,7 +32,7 @@ def _equal_words(a: Any, ia: Any, b: Any, ib: Any, words: int) -> Any:
     return same
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _equal_bytes(a_at: Any, a: Any, ia: Any, b_at: Any, b: Any, ib: Any) -> Any:
     n = ia.shape[0]
     same = np.empty(n, np.bool_)
@@ -49,7 +51,7 @@ def _equal_bytes(a_at: Any, a: Any, ia: Any, b_at: Any, b: Any, ib: Any) -> Any:
 def equal_pairs(
     a: pa.Array, ia: NDArray[np.int32], b: pa.Array, ib: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """For each i, whether row `ia[i]` of `a` equals row `ib[i]` of `b`."""
+    """For each i, whether row `ia[i]` of `a` equals row `ib[i]` of `b`; NULL equals nothing."""
     words = fixed_words(a.type)
     if words is not None:
         dtype, per_row = words
@@ -57,8 +59,25 @@ def equal_pairs(
     elif _is_bytes(a.type):
         result = _equal_bytes(*_bytes(a), ia, *_bytes(b), ib)
     else:
-        result = pc.equal(a.take(pa.array(ia)), b.take(pa.array(ib))).to_numpy(zero_copy_only=False)
-    return np.asarray(result, dtype=np.bool_)
+        result = _equal_values(a, ia, b, ib)
+    same = np.asarray(result, dtype=np.bool_)
+    for column, at in ((a, ia), (b, ib)):
+        if column.null_count:
+            same = same & is_valid(column)[at]
+    return same
+
+
+def _equal_values(
+    a: pa.Array, ia: NDArray[np.int32], b: pa.Array, ib: NDArray[np.int32]
+) -> NDArray[Any]:
+    """Compares any values, a bounded number of bytes at a time."""
+    same = np.empty(len(ia), np.bool_)
+    taken = [TakenRows(Widths([a]), ia), TakenRows(Widths([b]), ib)]
+    for begin, end in cut_taken(taken, len(ia)):
+        mine, theirs = a.take(pa.array(ia[begin:end])), b.take(pa.array(ib[begin:end]))
+        equal = pc.equal(mine, theirs).fill_null(False)
+        same[begin:end] = equal.to_numpy(zero_copy_only=False)
+    return same
 
 
 def fixed_words(kind: pa.DataType) -> tuple[np.dtype[Any], int] | None:

@@ -1,9 +1,9 @@
 """Rows of equal keys next to each other.
 
-Rows come sorted by hash, and equal keys have equal hashes: nearly always a group is a stretch of one
-hash. Only where several keys share a hash may their rows be mixed. These stretches are put in order by
-comparing their rows with the first of each stretch, then the rest with the first of the rest, and so on:
-one pass for each key of a hash, which is two or three among millions of keys.
+Rows come sorted by hash, so the rows of a key are nearly always the whole stretch of one hash. Rows
+can be mixed only where several keys share a hash. The kernel compares such a stretch with its first
+row, then the rest with the first of the rest, and so on: one pass for each key of the hash, which is
+two or three among millions of keys.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 from spillway.kernels.equality import same_keys
 
 
@@ -63,7 +63,7 @@ def grouped(
     return Grouping(order, np.append(np.flatnonzero(begins), n))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _begins(h: NDArray[np.uint32], order: NDArray[np.int32]) -> Any:
     """Which rows, in their order, have another hash than the row before."""
     out = np.empty(order.shape[0], np.bool_)
@@ -79,7 +79,7 @@ def _untangled(
     changes: NDArray[np.int64],
     keys: Sequence[pa.Array],
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Order and beginnings of groups where the keys change inside stretches of one hash."""
+    """The order and beginnings of groups, where several keys share a hash."""
     starts = np.append(np.flatnonzero(begins), len(order))
     mixed = np.unique(np.searchsorted(starts, changes, side="right") - 1)
     sizes = starts[mixed + 1] - starts[mixed]
@@ -102,7 +102,7 @@ def _untangled(
     return order, begins
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _order_by_group(group: NDArray[np.int32], groups: int) -> Any:
     starts = np.zeros(groups + 1, np.int64)
     for g in group:

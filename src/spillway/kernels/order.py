@@ -1,15 +1,15 @@
 """Sorting by hash, and the bucket index that makes a sorted run a lookup table.
 
 The sort is a least-significant-digit radix sort of 32-bit hashes in three 11-bit passes. It is
-stable, so rows of equal hash keep their order of arrival, and a pass in which all rows share one
-digit is left out: merging a narrow hash range costs one or two passes.
+stable, so rows of equal hash keep their order of arrival. It skips a pass in which all rows share
+one digit: merging a narrow hash range costs one or two passes.
 
 The index of a sorted column `h` cuts the hash domain into buckets of `1 << shift` values. `first[b]`
-is the first row whose hash is in bucket `b` or a later one, and `present[b]` is a 64-bit word that
-says which 64ths of the bucket hold any row. Hashes are uniform, so a bucket holds a handful of rows
-and one bit rejects nearly nine of ten absent hashes. Unlike the steps of galloping search, lookups are
-independent, so the memory misses of many probes overlap: a probe of a run of 0.1 to 10 million rows
-takes 3 to 6 ns, against 25 to 150 ns for binary search in the same sorted column.
+is the first row whose hash is in bucket `b` or a later one; the bits of `present[b]` say which 64ths
+of the bucket hold any row. Hashes are uniform, so a bucket holds a handful of rows and one bit
+rejects nearly nine of ten absent hashes. Lookups are independent, so the memory misses of many probes
+overlap: a probe of a run of 0.1 to 10 million rows takes 3 to 6 ns, against 25 to 150 ns for binary
+search.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from spillway.kernels.compiler import kernel
 
 #: Rows per index bucket, at most: one presence word of 64 bits for 8 rows rejects most absent hashes,
 #: and keeps the index at a byte and a half per row.
@@ -29,7 +30,7 @@ _RADIX = 1 << _BITS
 _MASK = _RADIX - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_by_hash(h: NDArray[np.uint32]) -> Any:
     """The stable order that sorts `h` ascending, as int32 positions."""
     n = h.shape[0]
@@ -39,8 +40,8 @@ def order_by_hash(h: NDArray[np.uint32]) -> Any:
     return _sort_pairs(h.copy(), order)
 
 
-@njit(cache=True, nogil=True)
-def order_by_stream_and_hash(stream: NDArray[np.uint8], h: NDArray[np.uint32], streams: int) -> Any:
+@kernel
+def order_by_stream_and_hash(stream: NDArray[np.int16], h: NDArray[np.uint32], streams: int) -> Any:
     """The order that sorts rows by (stream, h), and where each stream begins (streams + 1)."""
     n = h.shape[0]
     bounds = np.zeros(streams + 1, np.int64)
@@ -62,7 +63,7 @@ def order_by_stream_and_hash(stream: NDArray[np.uint8], h: NDArray[np.uint32], s
     return order, bounds
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_pairs(keys: NDArray[np.uint32], order: NDArray[np.int32]) -> Any:
     n = keys.shape[0]
     counts = np.zeros((3, _RADIX), np.int64)
@@ -103,7 +104,7 @@ def index_shape(h: NDArray[np.uint32]) -> tuple[int, int]:
     return base, max(0, (span // wanted).bit_length() - 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bucket_index(h: NDArray[np.uint32], base: int, shift: int) -> Any:
     """The arrays `first` (one entry more than buckets) and `present` of the sorted column `h`."""
     n = h.shape[0]

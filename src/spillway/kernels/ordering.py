@@ -1,9 +1,9 @@
 """The order of the rows of a group: by batch, then by a time, then by content.
 
-The exchange delivers the rows of a batch in any order, so an operator that depends on order must not use
-the order of arrival: a repeated batch would produce something else. Content decides between rows of
-equal batch and time; rows with equal content are interchangeable. Columns are compared one by one, as
-SQL orders values; nested values are compared as text, and only where all plain columns agree.
+The exchange delivers the rows of a batch in any order. An operator that used the order of arrival
+would give other results when a batch repeats. Content decides between rows of equal batch and time;
+rows with equal content are interchangeable. Columns compare one by one, as SQL orders values; nested
+values compare as text, and only where all plain columns agree.
 
 Known limitation: 0.0 and -0.0 are equal here, so rows that differ in nothing else have no order.
 """
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 from spillway.kernels.grouping import Grouping
 from spillway.kernels.ranking import sort_keys
 
@@ -74,14 +74,14 @@ def _by_content(
     return still
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _after(first: Keys, second: Keys, a: Any, b: Any) -> bool:
     if first[a] != first[b]:
         return bool(first[a] > first[b])
     return bool(second[a] > second[b])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort_by_two(order: NDArray[np.int32], starts: Any, first: Keys, second: Keys) -> Any:
     """Sorts the rows of each group in place; returns how many neighbours agree in both keys."""
     ties = 0
@@ -113,7 +113,7 @@ def _texts(column: pa.Array) -> Keys:
     return sort_keys(pa.array([repr(value) for value in column.to_pylist()], pa.string()))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def apart(
     taken: NDArray[np.int64], taken_starts: Any, times: NDArray[np.int64], starts: Any, range_: int
 ) -> Any:
@@ -148,7 +148,7 @@ def apart(
     return far
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_each(values: NDArray[np.int64], starts: Any) -> None:
     """Sorts the values of each group in place."""
     for g in range(starts.shape[0] - 1):

@@ -1,11 +1,11 @@
 """Probing a sorted run: for every probing hash, the contiguous range of equal hashes in the run.
 
-Few probes use the index of a run (`match_ranges`). Where there are nearly as many probes as rows, both
-are scanned side by side (`match_sorted`), in a loop without unpredictable branches: a step takes 2-3 ns,
-and needs no index.
+If there are few probes, `match_ranges` uses the index of the run. If there are nearly as many probes
+as rows, `match_sorted` scans both side by side, in a loop without unpredictable branches: a step
+takes 2-3 ns, and needs no index.
 
 A range is not yet a match: two keys may share a hash. `expand` turns ranges into pairs of rows in
-pieces of any size, so a hot key with millions of pairs never has to be in memory as a whole.
+pieces of any size, so the millions of pairs of a hot key are never in memory together.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 
-@njit(cache=True, nogil=True)
+
+@kernel
 def match_ranges(
     probe: NDArray[np.uint32],
     h: NDArray[np.uint32],
@@ -60,7 +61,7 @@ def match_ranges(
     return which[:found].copy(), start[:found].copy(), count[:found].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def match_sorted(probe: NDArray[np.uint32], h: NDArray[np.uint32], begin: int, end: int) -> Any:
     """The same as `match_ranges`, for probing hashes that ascend."""
     n = probe.shape[0]
@@ -84,7 +85,7 @@ def match_sorted(probe: NDArray[np.uint32], h: NDArray[np.uint32], begin: int, e
     return which[:found].copy(), start[:found].copy(), count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expand(
     which: NDArray[Any],
     start: NDArray[Any],
@@ -138,7 +139,7 @@ Wanted: TypeAlias = tuple[
 ]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def expand_within(ranges: Ranges, wanted: Wanted, range_at: int, offset: int, limit: int) -> Any:
     """The same as `expand`, for the pairs whose run rows are wanted; also returns the pairs seen."""
     which, start, count = ranges
@@ -178,7 +179,7 @@ def expand_within(ranges: Ranges, wanted: Wanted, range_at: int, offset: int, li
     return left[:n], right[:n], range_at, offset, seen
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def narrowed(
     values: NDArray[np.float64],
     begin: NDArray[np.int64],
@@ -196,7 +197,7 @@ def narrowed(
     return inner, outer
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_groups(h: NDArray[np.uint32], rows: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
     """Adds to each group's count how many times its rows are listed."""
     groups = np.int64(counts.shape[0])

@@ -1,9 +1,9 @@
 """The order of values, as 64-bit integers that compare as the values do in SQL.
 
-Integers, dates, timestamps and booleans are their own keys; the bits of a float are transformed so that
-they compare as integers, with 0.0 equal to -0.0 and one NaN above all numbers, as Spark orders them.
-Other values (text, bytes, decimals) get their rank in the given column, so their keys compare only
-within one column. NULL comes first; where NULL must not count, its validity leaves it out.
+Integers, dates, timestamps and booleans are their own keys. The bits of a float become an integer
+that compares like it, with 0.0 equal to -0.0 and one NaN above all numbers, as in Spark. Other values
+(text, bytes, decimals) get their rank in the given column, so their keys compare only within it. NULL
+comes first; a caller that ignores NULL uses the validity.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def _ranks(column: pa.Array) -> NDArray[np.int64]:
             f"values of type {column.type} have no order",
             hint="leave the column out, or make its parts columns of their own",
         )
+    if pa.types.is_null(column.type):
+        return np.full(len(column), NULL_KEY)
     ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense")
     keys: NDArray[np.int64] = ranks.to_numpy(zero_copy_only=False).astype(np.int64)
     if column.null_count:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 
-@njit(cache=True, nogil=True)
+
+@kernel
 def count_valid(valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any) -> Any:
     """Values of each group that are not NULL."""
     out = np.empty(starts.shape[0] - 1, np.int64)
@@ -26,7 +27,7 @@ def count_valid(valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any)
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sum_floats(
     values: NDArray[np.float64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
@@ -43,7 +44,7 @@ def sum_floats(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sum_ints(
     values: NDArray[np.int64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
@@ -65,7 +66,7 @@ def sum_ints(
     return out, over
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sum_wide(
     words: NDArray[np.int64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
@@ -90,7 +91,7 @@ def sum_wide(
     return out, over
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def least(
     keys: NDArray[np.int64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
@@ -107,7 +108,7 @@ def least(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def first_of_three(
     a: NDArray[np.int64],
     b: NDArray[np.int64],
@@ -133,7 +134,7 @@ def first_of_three(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def moments(
     values: NDArray[np.float64], valid: NDArray[np.bool_], order: NDArray[np.int32], starts: Any
 ) -> Any:
@@ -154,7 +155,7 @@ def moments(
     return count, mean, m2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def combine_moments(
     counts: NDArray[np.int64],
     means: NDArray[np.float64],
@@ -180,7 +181,7 @@ def combine_moments(
     return count, mean, m2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_ints(
     totals: NDArray[np.int64],
     at: NDArray[np.int32],
@@ -198,7 +199,7 @@ def add_ints(
     return over
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_floats(
     totals: NDArray[np.float64],
     at: NDArray[np.int32],

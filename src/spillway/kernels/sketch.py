@@ -1,14 +1,14 @@
 """Quantile sketches: a few values that stand for many, and that can be merged.
 
 The sketch of Karnin, Lang and Liberty (KLL) has values on levels; a value on level l stands for 2**l.
-When the levels overflow, the lowest full one is sorted and every other value of it moves up a level; the
-other half is dropped. Which half is not random: it follows from a mix of the number of values, so that
-merging the same values in the same way gives the same sketch. The top level has room for K values, each
-lower one for two thirds of that, at least LEAST; in all less than 4 K values.
+When the levels overflow, every other value of the lowest full level, sorted, moves up; the rest are
+dropped. A mix of the number of values decides which half moves, so equal merges give equal sketches.
+The top level has room for K values, each lower one for two thirds of that, at least LEAST; less than
+4 K values in total.
 
-A sketch of at most K values is exact. Beyond that, the rank of its answer differs from the wanted rank
-by less than 1.7 % of the count for K = 200 (with 99 % certainty: the bound of KLL, for values that do
-not conspire with the mix), however it was merged.
+A sketch of at most K values is exact. Beyond that, the rank of its answer is off by less than 1.7 % of
+the count for K = 200, however it was merged (with 99 % certainty: the bound of KLL, for values that do
+not conspire with the mix).
 
 Sketches are two flat arrays: the values by row and level, lowest first, and the number on each level.
 """
@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from spillway.kernels.compiler import kernel
 
 #: Room on the top level.
 K = 200
@@ -29,12 +30,12 @@ _LEVELS = 48
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _room(level: int, levels: int) -> int:
     return max(LEAST, int(np.ceil(K * (2.0 / 3.0) ** (levels - 1 - level))))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _upper_half(count: Any, level: int) -> bool:
     """Whether the second value of each pair moves up."""
     mixed = (np.uint64(count) * np.uint64(2) + np.uint64(1)) * _MIX + np.uint64(level) * _MIX
@@ -43,7 +44,7 @@ def _upper_half(count: Any, level: int) -> bool:
     return bool((mixed >> np.uint64(63)) & np.uint64(1))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def combine_sketches(
     counts: NDArray[np.int64],
     values: NDArray[np.float64],
@@ -105,7 +106,7 @@ def combine_sketches(
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _level(
     values: NDArray[np.float64],
     value_at: Any,
@@ -132,7 +133,7 @@ def _level(
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sketch_quantile(
     counts: NDArray[np.int64],
     values: NDArray[np.float64],

@@ -1,10 +1,11 @@
 """One value per window, where windows slide: window w has the rows [begin[w], end[w]).
 
-Neither begins nor ends ever go back; a window that begins where no earlier one ended starts a new group.
-Differences of prefix sums would cancel: a large value that has left would take digits of the small ones
-with it. So nothing is ever subtracted. A window is the aggregate of a suffix of earlier rows, and of the
-rows added since ("two stacks"). When the suffix is used up, the suffixes of the rows present are
-computed anew; every row takes part once. So a window costs two steps, however many rows it has.
+Begins and ends never go back; a window that begins where no earlier one ended starts a new group.
+Differences of prefix sums would cancel: a large value that has left would take digits of the small
+ones with it. So nothing is subtracted. A window joins the aggregate of a suffix of earlier rows with
+that of the rows added since ("two stacks"). When the suffix is used up, the kernel computes the
+suffixes of the rows present; every row takes part once. So a window costs two steps, however many
+rows it has.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 
-@njit(cache=True, nogil=True)
+
+@kernel
 def last_rows(starts: Any, rows: int) -> Any:
     """Where the window of the last `rows` rows of its group begins, for each row as the last one."""
     begin = np.empty(starts[-1], np.int64)
@@ -26,7 +28,7 @@ def last_rows(starts: Any, rows: int) -> Any:
     return begin
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def last_range(starts: Any, times: NDArray[np.int64], range_: int) -> Any:
     """Where the window (t - range, t] of its group begins, for each row; times ascend in groups."""
     begin = np.empty(starts[-1], np.int64)
@@ -39,7 +41,7 @@ def last_range(starts: Any, times: NDArray[np.int64], range_: int) -> Any:
     return begin
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def overtaken(starts: Any, batches: NDArray[np.int32]) -> Any:
     """Whether a row of a later batch comes before a row in its group."""
     out = np.zeros(starts[-1], np.bool_)
@@ -51,7 +53,7 @@ def overtaken(starts: Any, batches: NDArray[np.int32]) -> Any:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spelled_out(
     begin: NDArray[np.int64], end: NDArray[np.int64], batches: NDArray[np.int32]
 ) -> Any:
@@ -71,7 +73,7 @@ def spelled_out(
     return rows[:at], starts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slide_sum(
     values: NDArray[Any], begin: NDArray[np.int64], end: NDArray[np.int64], zero: Any
 ) -> Any:
@@ -94,7 +96,7 @@ def slide_sum(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slide_least(
     keys: NDArray[np.int64],
     valid: NDArray[np.bool_],
@@ -124,7 +126,7 @@ def slide_least(
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _chan(na: Any, ma: float, sa: float, nb: Any, mb: float, sb: float) -> Any:
     if na == 0:
         return nb, mb, sb
@@ -134,7 +136,7 @@ def _chan(na: Any, ma: float, sa: float, nb: Any, mb: float, sb: float) -> Any:
     return n, ma + away * nb / n, sa + sb + away * away * na * nb / n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slide_moments(
     values: NDArray[np.float64],
     valid: NDArray[np.bool_],

@@ -103,7 +103,7 @@ class GroupsDeactivated(MoveEvent):
 
 @dataclass(frozen=True)
 class SendingAsked(MoveEvent):
-    """Step 5: the coordinator orders the groups to be sent."""
+    """Step 5: the coordinator orders the sender to send the groups."""
 
     kind: ClassVar[str] = "sending-asked"
     message: ClassVar[str] = "SendPartitions"
@@ -135,14 +135,14 @@ class GroupsReactivated(MoveEvent):
 
 @dataclass(frozen=True)
 class SendingFailed(MoveEvent):
-    """Sending the groups failed; the coordinator retries or cancels the move."""
+    """Sending the groups failed; the coordinator retries or gives up the move."""
 
     kind: ClassVar[str] = "sending-failed"
 
 
 @dataclass(frozen=True)
 class MoveRolledBack(MoveEvent):
-    """The sender serves the groups again, because the move was cancelled."""
+    """The sender serves the groups again, because the coordinator gave up the move."""
 
     kind: ClassVar[str] = "move-rolled-back"
     message: ClassVar[str] = "ReactivatePartitions"
@@ -181,14 +181,14 @@ class TrackGivenUp(MoveEvent):
 
 @dataclass(frozen=True)
 class Scaled(Event):
-    """The query has another slot count; `slot` is that number."""
+    """The query has changed its slot count; `slot` is the new number."""
 
     kind: ClassVar[str] = "scaled"
 
 
 @dataclass(frozen=True)
 class Reshaped(Event):
-    """A slot changes its join shape from the next batch on; `bytes` are of dropped states."""
+    """A slot changes its join shape from the next batch on; `bytes` is the size of dropped states."""
 
     kind: ClassVar[str] = "reshaped"
 

@@ -1,6 +1,6 @@
 """The statistics of a slot's groups, as one table of arrays.
 
-Rows and bytes are counted from the slices, so they are exact at every version. Outputs and the last
+Rows and bytes come from the slices, so they are exact at every version. Outputs and the last
 insertion carry over from version to version. Nothing here loops over groups.
 
 A group's *productivity* is its outputs per byte (DCAPE section 2), of the part in memory: a spilled

@@ -65,12 +65,14 @@ def progress(
     ordered = [records[slot] for slot in sorted(records)]
     rows_in = [sum(r.rows_in[i] for r in ordered) for i in range(len(streams))]
     late = [sum(r.rows_late[i] for r in ordered) for i in range(len(streams))]
+    null = [sum(r.rows_null[i] for r in ordered if r.rows_null) for i in range(len(streams))]
     return {
         "batchId": commit.batch,
         "cleanupRound": commit.round,
         "timestamp": iso_utc(round(started_at_s * 1e6)),
         "rowsIn": dict(zip(streams, rows_in, strict=True)),
         "rowsLate": dict(zip(streams, late, strict=True)),
+        "rowsNull": dict(zip(streams, null, strict=True)),
         "rowsOut": sum(r.rows_out for r in ordered),
         "rowsCleaned": sum(r.rows_cleaned for r in ordered),
         "rowsExpired": sum(r.expired_rows for r in ordered),

@@ -32,6 +32,8 @@ class SlotRecord:
     rows_in: tuple[int, ...]
     #: Late rows that were dropped, per stream.
     rows_late: tuple[int, ...]
+    #: Rows with a NULL key or time, per stream; they match nothing, and no other field counts them.
+    rows_null: tuple[int, ...] = field(default=(), kw_only=True)
     rows_out: int
     #: Largest event time seen in the batch, per stream, microseconds.
     max_times: tuple[int | None, ...]
@@ -41,8 +43,6 @@ class SlotRecord:
     layers: tuple[int, ...]
     #: The process and host that did the work.
     worker: str
-    #: Whether the task knew its slot from a row, and not only from its partition.
-    sure: bool = True
     #: The join shape of the slot; empty if the operator has only one.
     shape: str = ""
     #: The names of the made streams, and of those that are still missing somewhere.
@@ -59,6 +59,10 @@ class SlotRecord:
     profile: tuple[int, ...] = ()
     #: Bytes of rows that wait for groups in transit to this slot.
     parked_bytes: int = 0
+    #: Bytes in memory of groups that are leaving, and bytes of moving groups that left memory because
+    #: they cannot spill.
+    leaving_bytes: int = 0
+    demoted_bytes: int = 0
     #: Rows in their stored form: received, processed, and waiting for a later batch. No other field
     #: counts the last ones.
     brought_rows: int = 0

@@ -106,7 +106,7 @@ class ClusterView:
 
     #: Seconds of the stream since then, including pauses between batches; 0: not known.
     elapsed_s: float = 0.0
-    #: Whether the watermark has not moved enough since a parallel track was cancelled.
+    #: Whether the watermark has not moved enough since a parallel track was given up.
     stalled: bool = False
 
     def utilisation(self, slot: SlotView) -> float:

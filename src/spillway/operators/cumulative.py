@@ -21,7 +21,7 @@ from spillway.operators.input import empty_rows
 from spillway.operators.operator import Results
 from spillway.operators.stats import OperatorStats
 from spillway.state.layout.shelf import StreamLayout
-from spillway.state.runs.merging import Segment, merged
+from spillway.state.runs.merging import Segment, sorted_whole
 from spillway.state.runs.run import RunData
 
 
@@ -48,7 +48,7 @@ class Cumulative(ABC):
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Merges rows of several segments into one sorted batch."""
-        return merged(parts)
+        return sorted_whole(parts)
 
     def missing_results(
         self, base: Sequence[Segment], waiting: Sequence[Segment], stats: OperatorStats

@@ -2,12 +2,16 @@
 
 An exchanged row has the stream number, the hash, and then the lanes (spark/runtime/lanes.py). An
 operator gets one delta for each stream: the sorted new rows.
+
+A row with a NULL key or time matches nothing. It comes without its values, only to be counted: its
+stream number is below that of a marker (`null_number`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +19,15 @@ from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
 from spillway.routing.routing import HashRange
+from spillway.rows.joining import joined
 from spillway.state.runs.merging import Segment, inside
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
-#: Offset added to the stream number of a duplicated row, which is already counted.
-AGAIN = 32
+#: Offset added to the stream number of a duplicated row, which is already counted. Marks are above
+#: all stream numbers: this is also the largest number of streams.
+AGAIN = 1 << 12
+#: The stream number of a row that only tells a task its slot.
+MARKER = -1
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,30 @@ class Sorted:
     max_times: tuple[int | None, ...]
 
 
+def null_number(stream: Any) -> Any:
+    """Returns the number of a row of this stream that has a NULL key or time; and back.
+
+    Example:
+        >>> null_number(2), null_number(-4)
+        (-4, 2)
+    """
+    return MARKER - 1 - stream
+
+
+def without_nulls(
+    batches: Sequence[pa.RecordBatch], streams: int
+) -> tuple[list[pa.RecordBatch], NDArray[np.int64]]:
+    """Returns the rows that may match, and for each stream the number of those with a NULL."""
+    counts = np.zeros(streams, np.int64)
+    kept = []
+    for batch in batches:
+        stream = batch.column(0).to_numpy()
+        null = stream < MARKER
+        counts += np.bincount(null_number(stream[null]), minlength=streams)
+        kept.append(batch.filter(pa.array(~null)) if null.any() else batch)
+    return [some for some in kept if some.num_rows], counts
+
+
 def sort_input(
     batches: Sequence[pa.RecordBatch],
     streams: Sequence[StreamColumns],
@@ -73,8 +105,8 @@ def sort_input(
     if not batches:
         empty = tuple(empty_rows() for _ in streams)
         return Sorted(empty, (0,) * len(streams), (0,) * len(streams), (None,) * len(streams))
-    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-    stream = as_numpy(whole.column(0), np.uint8)
+    whole = joined(batches)
+    stream = stream_numbers(whole)
     h = as_numpy(whole.column(1), np.uint32)
     again = stream >= AGAIN if stream.max() >= AGAIN else None
     order, bounds = order_by_stream_and_hash(stream % AGAIN, h, len(streams))
@@ -128,6 +160,11 @@ def _stored(
     lanes = [whole.column(2 + lane).take(at) for lane in columns.lanes]
     names = [HASH_COLUMN, *(f"c{i}" for i in range(len(lanes)))]
     return pa.RecordBatch.from_arrays([pa.array(h[mine]), *lanes], names=names)
+
+
+def stream_numbers(batch: pa.RecordBatch) -> NDArray[np.int16]:
+    """Returns the stream number of each exchanged row, with its marks."""
+    return as_numpy(batch.column(0), np.int16)
 
 
 def empty_rows() -> RunData:

@@ -5,7 +5,7 @@ result batches of bounded size. It never touches a file, a clock or Spark. The s
 to the state after the operator has run. So spill, cleanup, moves, scaling and recovery exist once:
 the state does what FLUX asks of each operator (section 5.1, Figure 5).
 
-All of them implement `Operator`. An operator declares a capability by having its methods:
+All implement `Operator`. An operator declares a capability by having its methods:
 
     Additive     joins new rows with rows in memory as they come (the equi-joins); a result is a
                  combination of rows, and cleanup adds those between parts later
@@ -14,8 +14,7 @@ All of them implement `Operator`. An operator declares a capability by having it
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
 
-Any other operator only stores rows, and visitors look for partners in them
-(operators/theta/sliced.py).
+Any other operator only stores rows, which visitors search (operators/theta/sliced.py).
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ Made = Generator[pa.RecordBatch, None, None]
 #: Yields results; returns the rows to keep for each stream.
 Results = Generator[pa.RecordBatch, None, tuple[RunData, ...]]
 #: Takes sorted rows of a stream; returns them as they are kept.
-Keep = Callable[[int, RunData], Segment]
+Keep = Callable[[int, RunData], Sequence[Segment]]
 
 
-def _nowhere(stream: int, rows: RunData) -> Segment:
+def _nowhere(stream: int, rows: RunData) -> Sequence[Segment]:
     raise AssertionError(f"{rows.rows} rows made for stream {stream} belong to no parallel track")
 
 

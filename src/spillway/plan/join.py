@@ -35,7 +35,6 @@ class StreamPlan:
 class Plan(Protocol):
     """What the state of a query depends on: all of it must be equal when a checkpoint starts again."""
 
-    #: The name of the operator.
     OPERATOR: ClassVar[str]
 
     @property

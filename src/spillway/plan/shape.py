@@ -1,12 +1,12 @@
 """Shapes: the order in which streams are joined, and the states stored on the way.
 
-A shape is a tree. Its leaves are streams, and every inner node joins its children. An inner node below
-the root stores what it produces as an intermediate state: `((A B) (C D))` stores A+B and C+D,
+A shape is a tree: its leaves are streams, and every inner node joins its children. An inner node
+below the root stores what it produces as an intermediate state: `((A B) (C D))` stores A+B and C+D,
 `((A B C) D)` stores A+B+C, and `(A B C D)`, the n-way join, stores only its streams.
 
-A state's name lists the streams of its combinations and nothing else, so two shapes with a state of the
-same name share that state (PLANS 4.1, state matching). The order of children means nothing; they are
-sorted by their first names, so that equal shapes are equal values.
+The name of a state lists only the streams of its combinations, so shapes with a state of the same
+name share it (PLANS 4.1, state matching). Children are sorted by their first names, so equal shapes
+are equal values.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 
-#: The protocols by name.
 PROTOCOLS: dict[str, type[GroupMove]] = {
     kind.protocol: kind for kind in (Relocation, ParallelTrack)
 }
@@ -41,7 +40,7 @@ def delivered(
     heard = []
     for message in messages:
         if message.move not in by_id:
-            raise QueryError(f"no move {message.move} can take {message}")
+            raise QueryError(f"{message} is for move {message.move}, which is not in progress")
         before = by_id[message.move]
         heard.append((message, before))
         # The move itself asked for sending, so that message is not news to it.

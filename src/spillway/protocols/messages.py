@@ -3,7 +3,7 @@
 Coordinator, sender, receiver and split are not four machines here. Messages to slots and to the
 split travel as orders in the plan of a batch; answers return in the slot records and in the commit.
 Three facts have no name in the papers: a batch has reactivated groups, sending has failed, and a
-parallel track is cancelled.
+parallel track is given up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What all move protocols share: one move, its table, and its steps.
 
 A protocol is a subclass with three parts: the table of phases that a message may lead to, what the
-coordinator says in each phase, and what a message changes. The first and the last step are the same
-for all. The phase alone decides what the coordinator says, so a coordinator that restarts with a
-logged phase continues where it was.
+coordinator says in each phase, and what a message changes. All share the first and the last step.
+The phase alone decides what the coordinator says, so it continues after a restart from the logged
+phase.
 
     mslb   moving state: DCAPE's relocation, and MSLB of PLANS (protocols/relocation.py)
     ptlb   parallel track: PTLB of PLANS (protocols/parallel_track.py)
@@ -102,7 +102,7 @@ class GroupMove:
         allowed = self.transitions.get((self.phase, type(message)))
         if allowed is None or message.move != self.move:
             raise QueryError(
-                f"move {self.move} is {self.phase.value} and cannot take {message}",
+                f"move {self.move} is {self.phase.value} and cannot accept {message}",
                 detail=(
                     f"from slot {self.sender} to slot {self.receiver}, {len(self.groups)} groups"
                 ),

@@ -9,7 +9,7 @@
 
 No state travels. While rows are duplicated, both slots have every new row of the groups, and the
 sender also the old ones. Until the old rows are gone, either side can be deleted, and the other
-serves the groups alone. So the coordinator can cancel a track without loss.
+serves the groups alone. So the coordinator can give up a track without loss.
 """
 
 from __future__ import annotations

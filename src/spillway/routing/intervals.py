@@ -1,8 +1,8 @@
 """Intervals of time: how a join on any predicate becomes an equi-join (ATR, aligned tuple routing).
 
-One stream is the *master*. Its time is cut into intervals of length T, and a row of another stream is
-copied to every interval in which a row of the master can be its partner. All rows of a combination then
-meet in the interval of its master row, and only there; so the join on equal interval numbers, with the
+One stream is the *master*, whose time has intervals of length T. A row of another stream is copied to
+every interval in which a row of the master can be its partner. So all rows of a combination meet in
+the interval of its master row, and only there: the join on equal interval numbers, with the
 predicates as residual conditions, produces every combination once (PSP section 7). The paper, and the
 option `segment=`, call an interval a segment.
 

@@ -1,8 +1,7 @@
 """Which slot serves which group.
 
 A routing is immutable and versioned; every batch runs under exactly one, named in its plan. Slots are
-numbered from 0. A new slot count moves as few groups as an even spread allows, so the state of all other
-groups stays where it is.
+numbered from 0. A new slot count moves as few groups as an even spread allows.
 """
 
 from __future__ import annotations
@@ -91,7 +90,10 @@ class Routing:
             )
         table = np.asarray(self.table)
         if table.min() < 0 or table.max() >= self.slots:
-            raise SettingsError("a group is routed to a slot that does not exist")
+            wrong = table[(table < 0) | (table >= self.slots)][0]
+            raise SettingsError(
+                f"the routing sends a group to slot {wrong}, but the slots are 0 to {self.slots - 1}"
+            )
 
     @classmethod
     def even(cls, groups: int, slots: int) -> Routing:

@@ -1,8 +1,8 @@
 """Slices: places in time that are groups.
 
-A time-sliced join (PSP) has no key, so `_h` of its rows is not a hash but a *place in time*. The time of
-a stream is cut into buckets of one width, the buckets go round the groups, and the lower bits of `_h`
-are the offset of a time in its bucket:
+A time-sliced join (PSP) has no key, so `_h` of its rows is not a hash but a *place in time*. Buckets of
+one width divide the time of a stream and go round the groups; the lower bits of `_h` are the offset of
+a time in its bucket:
 
     bucket = floor(t / width)      group = bucket mod groups      _h = start of the group + offset
 
@@ -10,9 +10,9 @@ So a slice is a group: contiguous in every sorted run, and routed, spilled, move
 Places ascend with time and start again after a *period* of width times groups, so a range of times is a
 range of places that may wrap around. Times a period apart share a place; places only tell where to look.
 
-Each stream has its own width: its live rows cover about half of the groups (PSP section 3: boundaries
-per stream). Where rows are stored several times (CTR), each copy has a *plane* of groups of equal size,
-and copy k of a slice is a group of plane k.
+Each stream has its own width, with which its live rows cover about half of the groups (PSP section 3:
+boundaries per stream). If rows are stored several times (CTR), each copy has a *plane* of groups of
+equal size, and copy k of a slice is a group of plane k.
 
 Known limitation: an offset has 32 bits less those of the group. With 256 groups and a window of more
 than about half an hour a place is wider than a microsecond, and ranges are slightly too wide.

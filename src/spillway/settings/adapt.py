@@ -14,6 +14,7 @@ from typing import Any
 
 from spillway.duration import duration_us
 from spillway.errors import SettingsError
+from spillway.redaction import hidden
 from spillway.settings.checks import (
     MAY_BE_AUTO,
     check_choice,
@@ -34,6 +35,7 @@ from spillway.settings.choices import (
     RINGS,
     SPILL_MODES,
     STRATEGIES,
+    UNLIMITED,
     VICTIMS,
 )
 
@@ -87,19 +89,20 @@ class Adapt:
     slots: int | None = None
     #: Partition groups, the unit of routing; the first start of a checkpoint fixes the number.
     groups: int = 256
-    #: How a new checkpoint shares out its groups: a weight for each slot; None: evenly.
+    #: How a new checkpoint divides its groups: a weight for each slot; None: evenly.
     shares: tuple[float, ...] | None = None
     #: State that one slot may hold in memory, in bytes or as text like "200MB"; or a mapping from slots
-    #: to such limits. At the limit whole groups spill to disk, and their missing results come later.
-    #: None: no limit.
+    #: to such limits; slots that it does not name have none. At the limit whole groups spill to disk,
+    #: and their missing results come later. None: a share of what is free on the hosts when the query
+    #: starts (`explain()` shows it). "unlimited": no limit.
     memory: int | str | Mapping[int, int | str] | None = None
     #: What the query does when memory is short: "none", "spill-only", "relocate-only", "lazy-disk",
     #: "active-disk", "global-disk", "flux-memory"; or when slots are not equally busy: "flux-load",
-    #: "flux-hybrid". None: "lazy-disk" if memory is limited, else "none". "auto": "lazy-disk" with
+    #: "flux-hybrid". None: "lazy-disk" with a `memory`, "spill-only" without. "auto": "lazy-disk" with
     #: moves="auto".
     strategy: str | None = None
     #: How groups move. "mslb": their state moves. "ptlb": sender and receiver both process new rows
-    #: until the old ones have left the window; only for queries with a window. "auto": what costs less.
+    #: until the old ones have left the window; only for queries with a window. "auto": the cheaper one.
     #: None: "auto" with strategy="auto", else "mslb".
     moves: str | None = None
     #: State moves when the emptiest slot has less than this fraction of the fullest slot's state.
@@ -115,7 +118,7 @@ class Adapt:
     memory_threshold: float = 1.0
     #: A slot must spill when another slot makes more than this many times its results per group.
     productivity_ratio: float = 2.0
-    #: Bytes that all forced spills together may have; None: what exceeds the memory of all slots.
+    #: Most bytes of all forced spills together; None: what exceeds the memory of all slots.
     max_forced_spill: int | str | None = None
     #: The FLUX strategies move a group when a slot is this many times as busy, or as full, as another
     #: (th_imb of the paper). "auto": tuned from measured benefit.
@@ -161,20 +164,24 @@ class Adapt:
     disk_dir: str | None = None
     #: Where runs and manifests are durable, a path or URI; None: in the checkpoint.
     durable: str | None = None
+    #: Whether a batch waits until its files are on disk, on a local filesystem. Without it, a query that
+    #: dies loses nothing, but a machine that loses power can lose the checkpoint. Object stores always
+    #: confirm.
+    fsync: bool = True
     #: Who shares one memory tier: all workers of a "host", or those of one "executor".
     share: str = "host"
     #: Rows of one result batch and of an intermediate block of the join.
     block_rows: int = 65_536
     #: Bytes of input that a slot processes at a time; it divides larger batches.
     piece_bytes: int | str = 256 * 1024 * 1024
-    #: How a join without equal keys is distributed over the slots. "psp": one slot stores each row, and
-    #: the row visits all slots. "ctr": the same with several copies of each row. "atr": by segments of
-    #: one stream's time. "auto": what the cost model says of the first rows. The first start of a
-    #: checkpoint decides.
+    #: How a join without equal keys uses the slots. "psp": one slot stores each row, and the row visits
+    #: all slots. "ctr": the same with several copies of each row. "atr": by segments of one stream's
+    #: time. "auto": the cost model chooses, from the first rows. The first start of a checkpoint
+    #: decides.
     distribute: str = "psp"
     #: Copies of a row ("ctr").
     copies: int = 2
-    #: Length of a segment ("atr"; None: three of the longest windows), and the stream that defines the
+    #: Length of a segment ("atr"; None: 3 × the longest window), and the stream that defines the
     #: segments (None: the first stream, or with "auto" the one with the most rows a second).
     segment: str | timedelta | None = None
     master: str | None = None
@@ -182,8 +189,8 @@ class Adapt:
     #: "passive": nothing moves; new slots get new rows, retiring slots get no new rows and leave when a
     #: window has passed. "auto": passive unless slots fall behind.
     adjustment: str = AGGRESSIVE
-    #: How many of its slots "psp" uses. "fixed": all. "auto": the number that answers soonest by the
-    #: measurements. A restart continues with the number that was in use.
+    #: How many of its slots "psp" uses. "fixed": all. "auto": the number with the shortest response time
+    #: by the measurements. A restart continues with the number that was in use.
     ring: str = FIXED
     #: New rows, or combinations, that look for partners in a slot at a time (the interleaving of PSP-I).
     #: It bounds the memory for their candidates, as `block_rows` bounds pairs, and changes no result.
@@ -203,10 +210,15 @@ class Adapt:
         self._check_groups()
         self._check_shares()
         for slot, limit in self._memory_by_slot().items():
-            parse_bytes("memory" if slot is None else f"memory of slot {slot}", limit)
+            if limit != UNLIMITED:
+                parse_bytes("memory" if slot is None else f"memory of slot {slot}", limit)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self))
+        return hidden(f"{type(self).__name__}({given})")
 
     def _check(self, names: Iterable[str], check: Callable[[str, Any], object]) -> None:
-        """Checks the settings of one kind, but for None and "auto" where these have a meaning."""
+        """Checks the settings of one kind, except None and "auto" where these have a meaning."""
         for name in names:
             value = getattr(self, name)
             unset = value is None and getattr(type(self), name) is None
@@ -241,7 +253,7 @@ class Adapt:
         """The strategy, with the default resolved."""
         if self.strategy is not None:
             return "lazy-disk" if self.strategy == AUTO else self.strategy
-        return "none" if self.memory is None else "lazy-disk"
+        return "none" if self.memory in (None, UNLIMITED) else "lazy-disk"
 
     @property
     def moves_name(self) -> str:
@@ -255,7 +267,7 @@ class Adapt:
 
     @property
     def delta_min_s(self) -> float | None:
-        """Seconds that the FLUX strategies collect statistics at least; None: tuned."""
+        """The fewest seconds that FLUX strategies collect statistics; None: tuned."""
         return _seconds_or_auto("delta_min", self.delta_min)
 
     @property
@@ -276,7 +288,7 @@ class Adapt:
 
     @property
     def max_forced_bytes(self) -> int | None:
-        """Bytes that all forced spills together may have."""
+        """Most bytes of all forced spills together."""
         limit = self.max_forced_spill
         return None if limit is None else parse_bytes("max_forced_spill", limit)
 
@@ -284,7 +296,16 @@ class Adapt:
         """The memory of one slot in bytes; None: no limit."""
         limits = self._memory_by_slot()
         limit = limits.get(slot, limits.get(None))
-        return None if limit is None else parse_bytes("memory", limit)
+        return None if limit in (None, UNLIMITED) else parse_bytes("memory", limit)
+
+    def takes_spare_memory(self) -> bool:
+        """Whether the limit of memory follows from what is free."""
+        never = self.strategy in ("none", "relocate-only")
+        return self.memory is None and not never
+
+    def with_spare_memory(self, limit_bytes: int) -> Adapt:
+        """The settings with a limit that the user did not set: slots spill at it, and nothing moves."""
+        return replace(self, memory=limit_bytes, strategy=self.strategy or "spill-only")
 
     def _memory_by_slot(self) -> dict[int | None, int | str]:
         if self.memory is None:

@@ -1,4 +1,4 @@
-"""What values of settings are valid, and what an error says of the others.
+"""Which values of settings are valid, and the errors for the others.
 
 Every message names the setting, the value and what is expected; every hint is a call that works.
 """
@@ -56,7 +56,7 @@ def check_fraction(name: str, value: Any) -> None:
     """Raises unless the value is above 0 and at most 1."""
     if not _is_number(value) or not 0 < value <= 1:
         raise SettingsError(
-            f"{name}={value!r} must be above 0 and at most 1", hint=_example(name, "0.3")
+            f"{name}={value!r} must be a number above 0 and at most 1", hint=_example(name, "0.3")
         )
 
 

@@ -9,12 +9,14 @@ VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive
 SPILL_MODES = ("generations", "rotation")
 
 #: How slots share memory; see spillway/policies/cluster/strategy.py.
+#: A limit that does not exist.
+UNLIMITED = "unlimited"
 STRATEGIES = (
     *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
     *("flux-load", "flux-memory", "flux-hybrid"),
 )
 
-#: How a join without equal keys is distributed over slots; see spillway/spark/api/matching.py.
+#: How a join without equal keys uses the slots; see spillway/spark/api/matching.py.
 DISTRIBUTIONS = ("psp", "atr", "ctr")
 
 #: How such a join changes its slot count; see spillway/coordinator/decisions/smoothing.py.

@@ -35,7 +35,6 @@ def empty_record(job: SlotJob, manifest: str) -> SlotRecord:
         layers=(),
         shape=job.shape,
         worker=job.worker,
-        sure=job.sure,
     )
 
 

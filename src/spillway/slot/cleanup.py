@@ -19,7 +19,7 @@ from spillway.operators.cumulative import Cumulative
 from spillway.operators.operator import Additive, Keeping, Operator, Work
 from spillway.operators.stats import OperatorStats
 from spillway.slot.limits import ENDLESS
-from spillway.state.runs.merging import Segment
+from spillway.state.runs.merging import Segment, steps
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
@@ -38,10 +38,10 @@ class Ending:
     #: Bytes that cleanup keeps at a time.
     made_bytes: int = ENDLESS
 
-    def keep(self, stream: int, rows: RunData) -> Segment:
+    def keep(self, stream: int, rows: RunData) -> Sequence[Segment]:
         """Keeps made rows in memory until there is no room; then everything ends on disk."""
         if self.in_memory:
-            held = self.state.memory.held_bytes() + rows.batch.nbytes
+            held = self.state.held_bytes() + rows.batch.nbytes
             self.in_memory = held <= self.room_bytes
         keep = self.state.keep if self.in_memory else self.state.parts.keep_on_disk
         return keep(stream, rows)
@@ -85,9 +85,10 @@ def _make_younger(
             state.staging.add_segments(stream, segments)
         return
     base = state.parts.frozen(groups)
-    kept = yield from operator.missing_results(base[0], waiting[0], stats)
-    for stream, rows in enumerate(kept):
-        state.add(stream, rows)
+    for some in steps(waiting[0]):
+        kept = yield from operator.missing_results(base[0], some, stats)
+        for stream, rows in enumerate(kept):
+            state.add(stream, rows)
     state.parts.settle(groups, in_memory=False)
 
 
@@ -100,10 +101,10 @@ def _make_between(
         return
     made: list[list[Segment]]
 
-    def kept(stream: int, rows: RunData) -> Segment:
-        segment = work.keeping.keep(stream, rows)
-        made[stream].append(segment)
-        return segment
+    def kept(stream: int, rows: RunData) -> Sequence[Segment]:
+        segments = work.keeping.keep(stream, rows)
+        made[stream] += segments
+        return segments
 
     making = replace(work, keeping=replace(work.keeping, keep=kept))
     base = parts[0]

@@ -10,7 +10,7 @@ only results that need an old row. The receiver produces the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spillway.operators.cumulative import Cumulative
 from spillway.operators.input import empty_rows, rows_inside
@@ -28,8 +28,8 @@ from spillway.operators.operator import (
 from spillway.operators.stats import OperatorStats
 from spillway.slot.admission import Admission, Cut, Deltas, Fate, Fates, admitted_fates
 from spillway.slot.limits import ENDLESS
-from spillway.state.runs.merging import merged
-from spillway.state.runs.run import RunData
+from spillway.state.runs.merging import sorted_whole
+from spillway.state.runs.run import RunData, Slice
 from spillway.state.slot.state import SlotState
 
 
@@ -81,19 +81,15 @@ class Intake:
         for stream, rows in enumerate(cut.get(Fate.PROCESS, ())):
             self._state.staging.add(stream, rows)
 
-    def take(self, deltas: Deltas) -> Iterator[Cut]:
-        """Takes rows that waited elsewhere; yields those that can be processed now."""
+    def take(self, waited: Sequence[Sequence[Slice]]) -> Iterator[Cut]:
+        """Takes rows that waited, for each stream; yields those that can be processed now."""
+        self._state.staging.add_slices(waited)
         if not self._cumulative:
-            yield self._fates.cut(deltas)
-            return
-        for stream, rows in enumerate(deltas):
-            self._state.staging.add(stream, rows)
+            yield from self.take_staged()
 
     def take_spooled(self, groups: Collection[int]) -> Iterator[Cut]:
         """Takes the spooled rows of groups; yields those that can be processed now."""
-        self._state.staging.add_slices(self._state.spooler.take(groups))
-        if not self._cumulative:
-            yield from self.take_staged()
+        yield from self.take(self._state.spooler.take(groups))
 
     def catch_up(self, groups: Collection[int]) -> Iterator[Cut]:
         """Yields the spooled rows of groups, if each row can be processed on its own."""
@@ -102,7 +98,7 @@ class Intake:
 
     def take_staged(self) -> Iterator[Cut]:
         """Yields the staged rows when the batch is complete, one hash range after the other."""
-        for found in self._state.staging.take():
+        for found in self._state.staging.take(whole=self._cumulative):
             yield self._fates.cut([empty_rows() if rows is None else rows for rows in found])
 
     # Processing
@@ -179,4 +175,4 @@ def rows_of(cut: Cut) -> int:
 def _together(a: RunData, b: RunData) -> RunData:
     if a.rows == 0 or b.rows == 0:
         return b if a.rows == 0 else a
-    return RunData(merged([a.batch, b.batch]), a.time_column)
+    return RunData(sorted_whole([a.batch, b.batch]), a.time_column)

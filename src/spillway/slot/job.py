@@ -28,8 +28,6 @@ class SlotJob:
     #: Distinguishes the files of this attempt from those of other attempts.
     attempt: str
     worker: str
-    #: Whether the slot number comes from a row, and not only from the partition of the task.
-    sure: bool = True
     limits: Limits = field(default_factory=Limits)
     #: Groups whose missing results this batch must produce.
     cleanup: tuple[int, ...] = ()

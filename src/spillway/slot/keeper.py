@@ -71,18 +71,17 @@ class MemoryKeeper:
         yield from self._clean(
             sorted(self._state.parts.pending & set(asked)), math.inf, "asked for"
         )
-        if not self._limits.relocating:
-            yield from self._bring_back()
+        yield from self._bring_back()
 
-    def keep(self, stream: int, rows: RunData) -> Segment:
+    def keep(self, stream: int, rows: RunData) -> list[Segment]:
         """Adds rows that the operator made in this batch, then checks memory.
 
         The operator may continue with opened data of groups that spill. The slot probes these
         groups on disk until the batch ends, and rows made from them follow.
         """
-        segment = self._state.add_made(stream, rows)
+        segments = self._state.add_made(stream, rows)
         self.check()
-        return segment
+        return segments
 
     def check(self) -> None:
         """Spills groups if memory is above its limit."""
@@ -95,10 +94,13 @@ class MemoryKeeper:
         self._keep_below(limit)
 
     def _keep_below(self, limit: int) -> None:
-        held = self._state.memory.held_bytes()
+        held = self._state.held_bytes()
         self.peak_bytes = max(self.peak_bytes, held)
-        if held > limit and not self._limits.relocating:
+        if held > limit:
             self._make_room(held, limit)
+        if self._state.held_bytes() > limit:
+            # What cannot spill, because it moves, stays as it is but leaves memory.
+            self._state.demote(self._limits.pinned)
 
     def force(self, order: Force) -> None:
         """Spills groups because the coordinator orders it."""
@@ -112,16 +114,21 @@ class MemoryKeeper:
     def _spill(self, kind: type[Event], wanted: int, below: int | None, why: str) -> None:
         watch = Watch()
         with watch:
-            table = self._state.table()
+            table = self._movable()
             choice = self._controller.victims(table, wanted, self._state.version, below)
             self._state.parts.spill(choice.groups)
         if choice.groups:
             moved = int(table.size[list(choice.groups)].sum())
             self._note(kind, choice.groups, moved, watch, f"{why}: {choice.reason}")
 
+    def _movable(self, staying: Collection[int] = ()) -> GroupTable:
+        """Returns the statistics of the groups that may spill and return."""
+        table, fixed = self._state.table(), self._limits.pinned.union(staying)
+        return table.only(set(range(len(table))) - fixed) if fixed else table
+
     def calm_batches(self) -> int:
         """Counts consecutive batches that left memory below its low-water mark."""
-        if self._state.memory.held_bytes() >= self._limits.low_bytes:
+        if self._state.held_bytes() >= self._limits.low_bytes:
             return 0
         return min(self._state.manifest.calm + 1, self._limits.calm_batches)
 
@@ -139,8 +146,8 @@ class MemoryKeeper:
         calm = self._state.manifest.calm >= self._limits.calm_batches
         if not calm or not self._table.disk_rows.any():
             return
-        room = int(min(self._limits.fill_bytes - self._state.memory.held_bytes(), RELOAD_BYTES))
-        table = self._state.table()
+        room = int(min(self._limits.fill_bytes - self._state.held_bytes(), RELOAD_BYTES))
+        table = self._movable()
         choice = self._controller.returning(table, room, self._state.version)
         reason = f"room for {room} bytes in memory: {choice.reason}"
         missing = sorted(set(choice.groups) & self._state.parts.pending)
@@ -185,7 +192,7 @@ class MemoryKeeper:
             limit = self._limits.memory_bytes
             room = ENDLESS if limit is None else limit
             return Ending(self._state, True, room - more, self._limits.made_bytes)
-        fits = self._state.memory.held_bytes() + more <= self._limits.fill_bytes
+        fits = self._state.held_bytes() + more <= self._limits.fill_bytes
         return Ending(self._state, fits, self._limits.fill_bytes - more, self._limits.made_bytes)
 
     def _note(

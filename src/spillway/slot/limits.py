@@ -22,8 +22,9 @@ class Limits:
     #: Groups return when memory stayed below `low_water` for `calm_batches` batches.
     low_water: float = 0.5
     calm_batches: int = 3
-    #: Whether groups of the slot are moving; meanwhile no group spills or returns.
-    relocating: bool = False
+    #: Groups that two slots serve during a parallel track: they cannot spill, because the other slot
+    #: counts on their results.
+    pinned: frozenset[int] = frozenset()
     #: Seconds between turns, when groups rotate (slot/rotation.py); None: they spill in
     #: generations.
     t_gap_s: float | None = None
@@ -35,7 +36,7 @@ class Limits:
 
     @property
     def fill_bytes(self) -> float:
-        """How far returning groups may fill memory: halfway to the limit."""
+        """How far returning groups may fill memory: halfway from the low-water mark to the limit."""
         return (self.low_bytes + (self.memory_bytes or 0)) / 2
 
     @property

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spillway.metrics.record import SlotRecord
 from spillway.operators.input import Sorted
@@ -58,10 +60,11 @@ class Meter:
 
 @dataclass
 class Tally:
-    """Row counts of one batch: received, late and emitted."""
+    """Row counts of one batch: received, late, with a NULL, and emitted."""
 
     rows: list[int]
     late: list[int]
+    nulls: NDArray[np.int64]
     max_times: list[int | None]
     out: int = 0
     #: Rows passed to the operator, in their stored form.
@@ -70,7 +73,7 @@ class Tally:
     @classmethod
     def none(cls, streams: int) -> Tally:
         """Returns a tally of zero."""
-        return cls([0] * streams, [0] * streams, [None] * streams)
+        return cls([0] * streams, [0] * streams, np.zeros(streams, np.int64), [None] * streams)
 
     def add(self, piece: Sorted) -> None:
         """Counts a piece of the input."""
@@ -100,6 +103,7 @@ class Tally:
             record,
             rows_in=tuple(self.rows),
             rows_late=tuple(self.late),
+            rows_null=tuple(self.nulls.tolist()),
             rows_out=self.out,
             max_times=tuple(self.max_times),
             processed_rows=self.processed,

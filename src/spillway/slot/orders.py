@@ -2,11 +2,12 @@
 
 The coordinator's protocols (spillway/protocols) speak of partitions and machines; a slot task knows
 only its own state. An order translates a message of the papers to that state. The slot carries out
-orders at the start of the batch. Only `Choose` is answered at the end, from the newest statistics.
+orders at the start of the batch. It answers only `Choose` at the end, from the newest statistics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 #: How to pick one group.
@@ -137,3 +138,9 @@ class Force:
 
 Tracked = Duplicate | Shadow | Rejoin | Delete
 Order = Choose | Depart | Park | Arrive | Leave | TakeBack | Tracked | Force
+
+
+def pinned_groups(orders: Iterable[Order]) -> frozenset[int]:
+    """Returns the groups that another slot serves too, in a parallel track."""
+    shared = (order.groups for order in orders if isinstance(order, Duplicate | Shadow))
+    return frozenset(group for groups in shared for group in groups)

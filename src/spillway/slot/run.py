@@ -1,4 +1,4 @@
-"""One slot, one batch: the pure function of design section 2, without Spark.
+"""One slot, one batch: results and a record from a manifest, a job and rows, without Spark.
 
 `run_slot` consumes the slot's rows from the exchange and yields results as it finds them. After the
 consumer takes the last one, it writes the manifest and reports. If the consumer stops early or
@@ -16,10 +16,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from spillway.metrics.record import SlotRecord
-from spillway.operators.input import sort_input
+from spillway.operators.input import sort_input, without_nulls
 from spillway.operators.operator import Made, Making, Operator
 from spillway.operators.stats import OperatorStats
 from spillway.routing.routing import HashRange
+from spillway.rows import bounds
+from spillway.rows.cutting import cut_rows
 from spillway.slot.admission import Admission, Cut, admission_of, closed_groups
 from spillway.slot.answer import empty_record, with_files, with_state
 from spillway.slot.controller import Controller
@@ -175,6 +177,8 @@ class SlotBatch:
     def _sorted(self, batches: Sequence[pa.RecordBatch]) -> tuple[RunData, ...]:
         """Returns the rows of a piece in their stored form."""
         job, guests = self._job, self._guests
+        batches, nulls = without_nulls(batches, len(job.streams))
+        self._tally.nulls += nulls
         if guests is not None:
             batches = guests.admit(batches, self._state)
         copied = self._transit.copied if guests is None else guests.copied
@@ -199,6 +203,9 @@ class SlotBatch:
             self._state.parts.seal()
         with self._meter.phase("compact"):
             self._state.compact(self._job.watermark_us)
+        with self._meter.phase("spill"):
+            # Merging may have brought rows back to memory.
+            self._keeper.check()
         self._attempt.reach("after-runs")
 
     def _let_guests_look(self) -> Iterator[pa.RecordBatch]:
@@ -214,6 +221,8 @@ class SlotBatch:
         with self._meter.phase("commit"):
             new = self._state.next_manifest(learned, self._keeper.calm_batches())
             self._attempt.store.durable.write(name, new.encode())
+            # A record names only what survives a crash of the machine.
+            self._attempt.store.durable.sync()
         self._attempt.reach("after-manifest")
         return name, new
 
@@ -229,19 +238,22 @@ class SlotBatch:
 
 def _piece_bytes(job: SlotJob) -> int:
     """Returns the bytes of input per piece: small enough to check memory often."""
-    limit = job.limits.memory_bytes
-    return job.piece_bytes if limit is None else min(job.piece_bytes, max(1 << 20, limit // 4))
+    limit, most = job.limits.memory_bytes, min(job.piece_bytes, bounds.JOINED_BYTES)
+    return most if limit is None else min(most, max(1 << 20, limit // 4))
 
 
 def _pieces(rows: Iterable[pa.RecordBatch], limit_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Splits the input into pieces of bounded size; a batch larger than memory becomes many."""
+    """Splits the input into pieces of bounded size; a batch larger than memory becomes many.
+
+    So does a batch larger than a piece. A piece is larger only if it is one row.
+    """
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in rows:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= limit_bytes:
+    for batch in (some for whole in rows for some in cut_rows(whole, limit_bytes)):
+        if held and size + batch.nbytes > limit_bytes:
             yield held
             held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
     if held:
         yield held

@@ -3,8 +3,8 @@
 `Transit` carries out the orders of one batch on a state (slot/orders.py). The slot processes rows
 that waited before the state expires and before any row of the batch. So they find what they would
 have found when they arrived, and are never late. For a cumulative operator they become rows of this
-batch, and the state keeps what they need until then. Spooled rows (slot/admission.py) are processed
-before their group leaves.
+batch, and the state keeps what they need until then. The slot processes spooled rows
+(slot/admission.py) before their group leaves.
 
 While two slots serve groups (state/slot/tracks.py), the sender's rows are copies. The slot that the
 routing names counts them.
@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from spillway.metrics.record import Chosen, SlotRecord
-from spillway.operators.input import empty_rows
 from spillway.operators.operator import Made
 from spillway.routing.routing import group_ranges
 from spillway.slot.controller import Controller
@@ -36,6 +35,7 @@ from spillway.slot.orders import (
     TakeBack,
 )
 from spillway.state.layout.moving import Parked, of_move
+from spillway.state.layout.shelf import slices
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.slot.state import SlotState
 
@@ -111,6 +111,8 @@ class Transit:
             chosen=self.chosen(job.owned, controller),
             purged=self._purged(job.watermark_us),
             parked_bytes=self._state.parked_bytes,
+            leaving_bytes=self._state.leaving_bytes,
+            demoted_bytes=self._state.demoted_bytes,
         )
 
     def chosen(self, owned: Collection[int], controller: Controller) -> tuple[Chosen, ...]:
@@ -155,7 +157,5 @@ class Transit:
 
     def _flush(self, move: int, parked: Parked | None, intake: Intake) -> Made:
         if parked is not None:
-            found = self._state.waiting(parked)
-            waited = [empty_rows() if rows is None else rows for rows in found]
-            yield from intake.process(intake.take(waited))
+            yield from intake.process(intake.take([slices(layers) for layers in parked.streams]))
         self._state.leave(move)

@@ -2,16 +2,15 @@
 
 The first visit is a normal slot task (slot/run.py) that receives all new rows of the batch. It
 stores those whose slices are here; then all rows, as `Visitors`, look for partners in this state.
-With two streams, these are the results. If slices have copies, rows go to the slots that store them
-and to the copies that they probe (policies/ring/covering.py).
+With two streams, these are the results. If slices have copies, rows go only to the slots that store
+them and to the copies that they probe (policies/ring/covering.py).
 
 With n streams, the combinations found visit all slots again, n - 2 times. These later visits only
 read: they open the manifest that the first visit wrote, whose name the slot has sent itself through
 the exchange. So a stage that runs again reads files of the attempt whose rows it reads.
 
-PSP sends rows round a ring, slot by slot (4.1). Here they visit all slots at once: one exchange
-instead of one hop per node, with the same number of row transfers (4.3). Slices stay where they
-were built.
+PSP sends rows round a ring, slot by slot (4.1). Here one exchange replaces the hops, with the same
+number of row transfers (4.3). Slices stay where they were built.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import pyarrow as pa
 from spillway.errors import StateError
 from spillway.metrics.counts import Counts, added, of_predicates
 from spillway.metrics.record import SlotRecord
-from spillway.operators.input import sort_input
+from spillway.operators.input import sort_input, stream_numbers
 from spillway.operators.operator import Made
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import control_row, manifest_in, of_batch, of_rows
@@ -91,7 +90,7 @@ class Visitors:
         """Returns the rows that look for partners here."""
         if self._here.all():
             return batch
-        there = self._here[as_numpy(batch.column(0), np.int8)]
+        there = self._here[stream_numbers(batch)]
         return batch.filter(pa.array(there)) if there.any() else None
 
     def _own(self, batch: pa.RecordBatch, copy: int) -> pa.RecordBatch | None:
@@ -218,3 +217,16 @@ def completed(record: SlotRecord, later: Sequence[VisitRecord]) -> SlotRecord:
         sampled=added([record.sampled, *(one.measured for one in later)]),
         restored=(*record.restored, *(name for one in later for name in one.restored)),
     )
+
+
+def answered(attempts: Iterable[SlotRecord | VisitRecord], visits: int) -> SlotRecord | None:
+    """The record of a slot over all its visits; None: some have not ended."""
+    said = list(attempts)
+    later: dict[int, VisitRecord] = {}
+    for one in said:
+        if isinstance(one, VisitRecord):
+            later.setdefault(one.visit, one)
+    first = next((one for one in said if isinstance(one, SlotRecord)), None)
+    if first is None or len(later) < visits - 1:
+        return None
+    return completed(first, list(later.values()))

@@ -15,12 +15,36 @@ fail, so that the comparison covers recovery too.
     assert_same_rows(spark.read.parquet("out"), expected)
 """
 
-from spillway.faults import CommitFault as CommitFault
-from spillway.faults import Fault as Fault
-from spillway.faults import Faults as Faults
-from spillway.faults import StepFault as StepFault
-from spillway.spark.api.steering import steer as steer
-from spillway.testing.oracle import assert_same_rows as assert_same_rows
-from spillway.testing.oracle import multiset_difference as multiset_difference
-from spillway.testing.oracle import oracle as oracle
-from spillway.testing.sources import FileStream as FileStream
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spillway.faults import CommitFault as CommitFault
+    from spillway.faults import Fault as Fault
+    from spillway.faults import Faults as Faults
+    from spillway.faults import StepFault as StepFault
+    from spillway.spark.api.steering import steer as steer
+    from spillway.testing.comparison import assert_same_rows as assert_same_rows
+    from spillway.testing.comparison import multiset_difference as multiset_difference
+    from spillway.testing.comparison import oracle as oracle
+    from spillway.testing.sources import FileStream as FileStream
+
+#: The module of each name. Names load on first use: `spillway.testing.chaos` needs no Spark.
+_HOMES = {
+    **dict.fromkeys(("CommitFault", "Fault", "Faults", "StepFault"), "spillway.faults"),
+    "steer": "spillway.spark.api.steering",
+    **dict.fromkeys(
+        ("assert_same_rows", "multiset_difference", "oracle"), "spillway.testing.comparison"
+    ),
+    "FileStream": "spillway.testing.sources",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - names are computed
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'spillway.testing' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from spillway.checkpoint.log import note_text, record_text
+from spillway.checkpoint.record import Begun, Owner, Record, begun_text, record_text
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.conductor import Conductor
@@ -35,6 +35,10 @@ _LIMIT_BYTES = 1 << 30
 _BATCH_S, _SENT_S = 1.0, 0.1
 
 
+#: Of records that nobody reads.
+_OWNER = Owner("bench", 1, 0.0, "")
+
+
 class _Prompt(Carrier):
     """Delivers state before the next batch begins."""
 
@@ -50,12 +54,12 @@ class _TextHost(SimulatedHost):
     def write_note(self, mark: Mark, note: Note) -> None:
         """Encodes the note."""
         super().write_note(mark, note)
-        note_text(note)
+        begun_text(Begun(*mark, note))
 
     def append(self, state: Committed) -> None:
         """Encodes the record."""
         super().append(state)
-        record_text(state)
+        record_text(Record(0, 1, _OWNER, 0, state=state))
 
 
 def coordinator_s(slots: int = SLOTS, groups: int = GROUPS, seed: int = 0) -> float:

@@ -36,6 +36,7 @@ from spillway_lab.bench.spec import (
     CORES,
     IDENTITY,
     PROVIDERS,
+    UNSYNCED,
     WINDOW_BATCHES,
     EngineOrder,
 )
@@ -183,7 +184,8 @@ def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
     query = _joined(frames, case.windowed) if case.keys is None else _grouped(frames, case.keys)
     ours = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
     ours._identity = order.engine == IDENTITY
-    return SpillwayRun(ours.adapt(slots=CORES, memory=order.memory_bytes).start())
+    ours = ours.adapt(slots=CORES, memory=order.memory, fsync=order.engine != UNSYNCED)
+    return SpillwayRun(ours.start())
 
 
 def _joined(frames: Mapping[str, DataFrame], windowed: bool) -> Result:
@@ -243,7 +245,7 @@ def _run(
     run = start(spark, order, checkpoint)
     try:
         batches = awaited(run, phase, say, least_s, least_batches)
-        if found is not None and order.memory_bytes is not None:
+        if found is not None and isinstance(order.memory, int):
             assert isinstance(run, SpillwayRun)
             say({"phase": "cleanup", "batch": 0, "of": 1})
             found["cleanup"] = run.clean_up()

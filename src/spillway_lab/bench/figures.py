@@ -21,6 +21,7 @@ from spillway_lab.bench.spec import (
     RELOCATE,
     SPILLWAY,
     THETA,
+    UNSYNCED,
 )
 
 #: The batches whose medians `growth` compares. With the default rows, the first three measured batches
@@ -39,6 +40,7 @@ RATIOS = {
     "vs_spark_memory": "spark-memory",
     "vs_spark_rocksdb": "spark-rocksdb",
     "vs_identity": IDENTITY,
+    "vs_unsynced": UNSYNCED,
 }
 SPILL_RATIOS = {"vs_all_memory": ALL_MEMORY}
 
@@ -78,6 +80,7 @@ def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[s
         if ours and engine in engines
         else None
         for ratio, engine in (SPILL_RATIOS if spill else RATIOS).items()
+        if engine in CASES[name].engines
     }
     if spill:
         made = (ours or {}).get("cleanup_rows_per_slot_s")

@@ -3,14 +3,14 @@
     python -m spillway_lab.bench.move ORDER.json RESULT.json
 
 A join of two streams with a wide payload builds up three times as much state in one slot as in the
-other. A gigabyte then moves back and forth between them, always to the emptier one, at one batch per
-trigger interval. All batches count, from the first that releases groups to the last that serves them
-again or catches up. Meanwhile Spark shuffles as many bytes of the same rows. Slots of one host share a
+other. A gigabyte then moves back and forth, always to the emptier slot, at one batch per trigger
+interval. All batches count, from the first that releases groups to the last that serves them again
+or catches up. Meanwhile Spark shuffles as many bytes of the same rows. Slots of one host share a
 memory tier, so state moves by name; a last move sends bytes, as between hosts. Then the query doubles
-its slots and goes back. At the end its row count is checked.
+its slots and goes back. The last step checks its row count.
 
-The coordinator is measured alone: its work between two batches for a thousand slots and a hundred
-thousand groups, against an empty batch in the same process.
+The coordinator's work between two batches, for a thousand slots and a hundred thousand groups, is
+compared with an empty batch in the same process.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python -m spillway_lab.bench.plans ORDER.json RESULT.json
 
-Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match rarely:
-the best plan joins all at once, and rows of a probe b first. From batch `CHANGE` on they match twenty
-times as often: the best plan stores the matches of b and c. The engines are all fixed shapes, and
-`auto`, which slots choose themselves.
+Three streams are joined within windows (spillway_lab/workloads/drift.py). At first a and b match
+rarely: the best plan joins all at once, and rows of a probe b first. From batch `CHANGE` on they
+match twenty times as often: the best plan stores the matches of b and c. The engines are all fixed
+shapes, and `auto`, which slots choose themselves.
 
-Processes differ more than steady shapes do. So the process of `auto` also runs all shapes in turns, and
+Processes differ more than steady shapes do. So the process of `auto` also runs all shapes in turns;
 a disturbance hits all of them.
 """
 

@@ -1,8 +1,7 @@
 """Spillway against Spark's own join: all engines of a case in turn, each in a fresh process.
 
-Only one engine runs at a time, with its own Java, so that none inherits garbage or compiled code.
-Checkpoints of all engines go to the same disk and are removed after each run. Spark's own joins run with
-their defaults.
+One engine runs at a time, with its own Java, so none inherits garbage or compiled code. Checkpoints
+go to the same disk and are removed after each run. Spark's own joins run with their defaults.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway.errors import SettingsError
+from spillway.settings.choices import UNLIMITED
 from spillway_lab.workloads.pairs import Pairs
 
 CORES = 2
@@ -24,6 +25,8 @@ RELOCATE = "relocate"
 DRIFT = "plans"
 THETA = "theta"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
+#: Spillway without fsync: the price of durability.
+UNSYNCED = "spillway-unsynced"
 #: Spark's state store providers by engine.
 PROVIDERS = {
     "spark-memory": ("org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"),
@@ -39,8 +42,7 @@ PLANS: dict[str, dict[str, str]] = {
     "tree-bc": {"shape": "(a (b c))"},
     AUTO: {"kind": AUTO},
 }
-#: The engines of all cases.
-KNOWN_ENGINES = (*ENGINES, ALL_MEMORY, *PLANS)
+KNOWN_ENGINES = (*ENGINES, UNSYNCED, ALL_MEMORY, *PLANS)
 #: Bytes of a (k, v) row in state, including its hash.
 _ROW_BYTES = 20
 
@@ -63,7 +65,7 @@ class Case:
 
 
 CASES = {
-    "join2": Case(streams=2),
+    "join2": Case(streams=2, engines=(*ENGINES, UNSYNCED)),
     "join3": Case(streams=3),
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
@@ -103,14 +105,14 @@ class BenchSettings:
     def __post_init__(self) -> None:
         if min(self.batches, self.spark_batches) < 2 or self.rows < 1 or self.dropped < 0:
             raise SettingsError(
-                f"{self.batches} and {self.spark_batches} batches of {self.rows} rows are not "
-                "enough to measure",
+                f"--batches {self.batches}, --spark-batches {self.spark_batches} and --rows "
+                f"{self.rows} are too few to measure",
                 hint="use at least 2 batches and 1 row",
             )
 
         if self.directory is not None and not Path(self.directory).is_dir():
             raise SettingsError(
-                f"there is no directory {self.directory}", hint="make it, or name another --dir"
+                f"there is no directory {self.directory}", hint="create it, or choose another --dir"
             )
 
     def batches_of(self, engine: str) -> int:
@@ -165,9 +167,11 @@ class EngineOrder:
         )
 
     @property
-    def memory_bytes(self) -> int | None:
-        """The memory limit of one slot, if the engine has one."""
+    def memory(self) -> int | str | None:
+        """The memory limit of one slot; None: what a user gets without one."""
         share = self.case.memory_share
+        if self.engine == ALL_MEMORY:
+            return UNLIMITED
         if share is None or self.engine != SPILLWAY:
             return None
         whole = self.rows * self.run_batches * self.case.streams * _ROW_BYTES

@@ -21,7 +21,7 @@ import pyspark
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
-from spillway.operators.predicates.predicate import PAIR_BYTES
+from spillway.rows.bounds import BLOCK_BYTES
 from spillway.spark.api.join import join
 from spillway_lab.bench.engine import answer, session
 from spillway_lab.bench.spec import CORES, EngineOrder
@@ -151,7 +151,7 @@ def _numpy_pairs_per_cpu_s(scenes: Scenes, say: Say) -> float:
     rows = WINDOW * scenes.rows
     random = np.random.default_rng(0)
     one, other = (random.integers(0, 256, (rows, 3 * PIXELS), np.uint8) for _ in range(2))
-    block = max(1, PAIR_BYTES // (2 * 3 * PIXELS))
+    block = max(1, BLOCK_BYTES // (2 * 3 * PIXELS))
     left, right = (side.ravel() for side in np.meshgrid(np.arange(rows), np.arange(rows)))
     done, began = 0, 0.0
     for at in range(0, min(len(left), BLOCKS * block), block):

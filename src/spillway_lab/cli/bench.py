@@ -37,7 +37,7 @@ def bench(
     spark_batches: Annotated[int, typer.Option(help="Batches that Spark's own joins run.")] = 10,
     rows: Annotated[int, typer.Option(help="Rows of each stream in each batch.")] = 200_000,
     warmup: Annotated[float, typer.Option(help="Seconds of warm-up for each engine.")] = 40.0,
-    driver_memory: Annotated[str, typer.Option(help="Java memory of each engine.")] = "6g",
+    driver_memory: Annotated[str, typer.Option(help="Java heap of each engine.")] = "6g",
     directory: Annotated[
         str | None, typer.Option("--dir", help="Directory for scratch files and checkpoints.")
     ] = None,

@@ -38,9 +38,9 @@ def reproduce(
     """Reproduce figures of the papers: data, plot and verdict; exit 1 if a claim does not hold.
 
     Time is virtual: 40 minutes of stream are 40 batches, or 160 where the query compares slots often.
-    All figures together take most of an hour; those of FLUX, PLANS and PSP are simulated and take
-    minutes. With --json, one figure gives one document, several give a list. Plots need the extra
-    "lab".
+    All figures together take most of an hour. The figures of FLUX, PLANS and PSP are simulated and
+    take minutes, except flux-real, plans-real and psp-real, which run on Spark. With --json, one
+    figure gives one document, several give a list. Plots need the extra "lab".
     """
     from spillway_lab.reproduce.figures import run_figures
     from spillway_lab.reproduce.page import load, write_page

@@ -100,7 +100,7 @@ def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:
             path.write_text(json.dumps(document, indent=2) + "\n")
         except OSError as problem:
             raise SettingsError(
-                f"cannot write the measured machine to {path}",
+                f"cannot write the measurements to {path}",
                 detail=str(problem),
                 hint="choose another --machine",
             ) from problem
@@ -134,8 +134,8 @@ def _machine(path: Path) -> Machine:
     found = _read(path)
     if not isinstance(found, dict) or "machine" not in found:
         raise SettingsError(
-            f"{path} is not a measured machine",
-            hint=f"run spillway simulate --calibrate --machine {path} to make one",
+            f"{path} does not hold the measurements of a machine",
+            hint=f"run spillway simulate --calibrate --machine {path} to write them",
         )
     return Scenario.from_json({"machine": found["machine"]}).machine
 

@@ -50,7 +50,7 @@ class DemoSpec:
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rows < 1:
             raise SettingsError(
-                f"seconds={self.seconds:g} and rows={self.rows} must be positive",
+                f"--seconds {self.seconds:g} and --rows {self.rows} must be positive",
                 hint="for example --seconds 60 --rows 10000",
             )
         Adapt(slots=self.slots)
@@ -179,7 +179,10 @@ def _run(
     live.take(query.recentProgress)
     committed = Checkpoint(str(folder / "checkpoint" / "spillway")).log.latest()
     if committed is None:
-        raise QueryError("the demonstration ended before its first batch was committed")
+        raise QueryError(
+            "the demonstration ended before it committed its first batch",
+            hint="run `spillway doctor`, or use more --seconds",
+        )
     live.phase = "checking the result against a Spark batch query"
     show(live)
     collected = _collected(spark, folder / "result", committed.batch)
@@ -219,11 +222,13 @@ def _follow(query: Query, seconds: float, live: Live, show: Callable[[Live], Non
 def _wait(
     query: Query, live: Live, show: Callable[[Live], None], done: Callable[[bool], bool]
 ) -> None:
-    """Counts batches until `done`, which is told whether a batch has just been committed."""
+    """Counts batches until `done` returns true; its argument says whether a batch was just committed."""
     moved_at = time.monotonic()
     while True:
         if not query.isActive:
-            raise query.exception() or QueryError("the query ended by itself")
+            raise query.exception() or QueryError(
+                "the query ended early, without an error", hint="run `spillway doctor`"
+            )
         fresh = live.take(query.recentProgress)
         if fresh:
             moved_at = time.monotonic()
@@ -232,7 +237,7 @@ def _wait(
             return
         if time.monotonic() > moved_at + _PATIENCE_S:
             raise QueryError(
-                f"no batch was committed in {_PATIENCE_S} seconds",
+                f"the query committed no batch in {_PATIENCE_S} seconds",
                 hint="run `spillway doctor`, or use fewer --rows",
             )
         time.sleep(_LOOK_EVERY_S)

@@ -1,8 +1,8 @@
-"""Three live cameras whose frames are matched by their pixels within ten seconds, and a page of matches.
+"""Three live cameras whose frames match by their pixels within ten seconds, and a page of matches.
 
-An embedded Spark joins the frames with a user's function, without an equal key. Each second of the run
-adds a second of frames. At the end the demonstration tests all combinations of the consumed frames,
-compares the committed results, and writes a page with some matches.
+An embedded Spark joins the frames with a user's function, without an equal key. Each second of the
+run adds a second of frames. At the end the demonstration compares the committed results with all
+combinations of the consumed frames, and writes a page with some matches.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SimilaritySpec:
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rate <= 0:
             raise SettingsError(
-                f"{self.seconds:g} seconds and {self.rate:g} frames a second must be positive",
+                f"--seconds {self.seconds:g} and --rows {self.rate:g} must be positive",
                 hint="for example --seconds 30 --rows 12",
             )
         Adapt(slots=self.slots)
@@ -129,7 +129,8 @@ def _run(
                 raise problem
             if elapsed > spec.seconds + _PATIENCE_S:
                 raise QueryError(
-                    f"the query did not finish within {_PATIENCE_S:g} s of the last frame"
+                    f"the query did not finish within {_PATIENCE_S:g} s of the last frame",
+                    hint="run `spillway doctor`, or use fewer --rows",
                 )
             if elapsed < spec.seconds and made < elapsed:
                 _add(cameras, root, made)

@@ -1,7 +1,7 @@
 """`spillway reproduce`: the papers' figures on a real Spark, one run for each line; some are simulated.
 
-Figures that share a line share the run. A memory limit is a fraction of the state of the whole input,
-which is measured before any run.
+Figures that share a line share the run. A memory limit is a fraction of the state of the whole input;
+`Laboratory` measures that state first.
 """
 
 from __future__ import annotations

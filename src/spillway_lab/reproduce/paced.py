@@ -1,10 +1,10 @@
 """A finite input offered by the clock, and what a query makes of it meanwhile.
 
-The input is files, each with the rows of one interval of event time of all streams. A file appears when
-its interval is over by the clock, which starts when the query is ready. A batch takes one file, so the
-backlog of a slow query waits in the source. After the last file the query runs to the end of the input,
-and until nothing is on its way. Then its results are compared with those of a batch query: their number
-and the sum of their hashes, both computed by Spark.
+The input is files, each with the rows of one interval of event time of all streams. A file appears
+when its interval is over by the clock, which starts when the query is ready. A batch takes one file,
+so the backlog of a slow query waits in the source. After the last file the query runs until nothing
+is on its way. Then Spark compares its results with those of a batch query: their number and the sum
+of their hashes.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class Offer:
         self.at_once = at_once
         self._folder = folder
         folder.mkdir(parents=True)
-        self._files = [self._written(number) for number in range(round(ebb.seconds / step_s))]
+        self._files = [self._write(number) for number in range(round(ebb.seconds / step_s))]
 
-    def _written(self, number: int) -> Path:
+    def _write(self, number: int) -> Path:
         path = self._folder / f"{number:04d}.parquet"
         stretch = number * self.step_s, (number + 1) * self.step_s
         rows = pa.concat_tables(self.ebb.table(name, *stretch) for name in NAMES)

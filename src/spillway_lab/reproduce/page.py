@@ -2,8 +2,9 @@
 
     python -m spillway_lab.reproduce.page RESULTS PAGE
 
-No number on the page is typed by hand: `tests/unit/lab/reproduce/test_reproduce.py` makes the page again
-and fails if it differs. The plots are next to the page, in `figures/`.
+Tables and verdicts come from the files: `tests/unit/lab/reproduce/test_reproduce.py` makes the page
+again and fails if it differs. Only the notes, on claims that did not hold, are written by hand. The
+plots are next to the page, in `figures/`.
 """
 
 from __future__ import annotations
@@ -36,26 +37,27 @@ PLOTS = "figures"
 
 _HEAD = f"""# The papers' figures, reproduced
 
-`spillway reproduce` made them on a local Spark. This page is generated from the measurements in
-`bench/reproduction`; the verdicts are computed from the data.
+`spillway reproduce` writes this page from the measurements in `bench/reproduction`, and computes the
+verdicts from the data. The figures of DCAPE ran on a local Spark. Those of FLUX, PLANS and PSP are
+simulated, except the sections "on Spark".
 
 Unless a figure says otherwise:
 
 - **Time is virtual.** The papers' streams have a tuple every 30 ms, so {ROWS_PER_MINUTE} rows of each
   of the three streams are a minute, and a minute is a batch; {MINUTES} batches are {MINUTES} minutes.
-  Where slots are compared every 15 to 45 seconds, batches are shorter.
+  Where the query compares slots every 15 to 45 seconds, batches are shorter.
 - **Input** (DCAPE 3.1): tuple range 30,000; join rate 3, or 4, 2 and 1 for a third of the groups each,
   interleaved. One slot, {GROUPS} partition groups. Values come in a fixed pseudo-random order.
 - **Memory.** The papers push at 200 MB of Java objects, which has no equivalent here. The limit is
-  {MEMORY_PART:g} of the state that the same run has at its end when nothing leaves memory (All-Mem).
+  {MEMORY_PART:g} of the state at the end of the same run without a limit (All-Mem).
 - **Slots** stand for the papers' machines, in one Spark on one machine with two cores: the figures show
   what happens to state and output, not the time that more machines save. A relocation takes four batches
   or more.
 - **Processing time** is wall-clock time, on a machine that also does other work, and the first run of a
-  figure uses a cold Spark: differences below a factor of two mean nothing.
+  figure uses a cold Spark: ignore differences below a factor of two.
 - **Output** is what a run produces before the end of the input. Cleanup makes the missing results after
-  that; no group comes back earlier. In every run both together are compared with the number of rows that
-  the join of the input has.
+  that; no group comes back earlier. A run is exact if both together have as many rows as the join of the
+  input.
 """
 
 #: The columns of a table, where measured: heading, key, form.

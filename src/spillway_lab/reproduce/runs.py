@@ -1,8 +1,8 @@
 """The runs behind the figures: a workload as files, a query over them to its end, and its report.
 
-The batches of the workload are written once, a file for each stream and batch, so that the input ends
-and cleanup follows by itself. Until then groups stay where they are (`calm_batches` is longer than the
-run): the papers bring nothing back at run time.
+`Input` writes the workload once, a file for each batch with the rows of all streams. So the input ends,
+and cleanup follows. Until then groups stay where they are (`calm_batches` is longer than the run): the
+papers bring nothing back at run time.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ def run_variant(source: Input, variant: Variant, limit_bytes: int | None, checkp
     run = Run.of(_run(source, adapt, checkpoint))
     if len(run.output) != batches:
         raise QueryError(
-            f"the run {variant.name} reported {len(run.output)} batches, not {batches}"
+            f"the run {variant.name} reported {len(run.output)} batches, not {batches}",
+            hint="run the figure again; if this repeats, please report it",
         )
     return run
 

@@ -57,7 +57,7 @@ class Variant:
     adapt: Mapping[str, Hashable] = field(default_factory=dict, hash=False)
     #: Whether memory is limited.
     limited: bool = False
-    #: Bytes that the coordinator may make slots spill in all, as a multiple of the limit of one slot.
+    #: Bytes that the coordinator may make slots spill in total, as a multiple of the limit of one slot.
     forced_limits: float | None = None
 
     @property

@@ -23,13 +23,18 @@ def described(kind: type[_T], found: Any, where: str) -> _T:
         return made(kind, found)
     except ValueError as problem:
         raise SettingsError(
-            f"a field of {where} has a wrong type", detail=str(problem)
+            f"a field of {where} has the wrong type",
+            detail=str(problem),
+            hint="compare it with the output of spillway simulate baseline --show",
         ) from problem
 
 
 def _check_names(kind: Any, found: Any, where: str) -> None:
     if not isinstance(found, Mapping):
-        raise SettingsError(f"{where} is not an object: {found!r}")
+        raise SettingsError(
+            f"{where} must be an object, not {found!r}",
+            hint=f"its fields are {', '.join(one.name for one in fields(kind))}",
+        )
     types, names = get_type_hints(kind), [one.name for one in fields(kind)]
     for name, value in found.items():
         if name not in names:

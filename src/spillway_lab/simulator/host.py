@@ -90,7 +90,7 @@ class SimulatedHost:
 
     def reroute(self, state: Committed, routing: Routing) -> tuple[Committed, References]:
         """Never called: a simulated coordinator gets its slots at the start."""
-        raise NotImplementedError("a simulated cluster keeps its number of slots")
+        raise NotImplementedError("a simulated cluster cannot change its slot count")
 
     def discard(self, files: DiscardFiles) -> None:
         """There are no files."""

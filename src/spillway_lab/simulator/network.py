@@ -62,7 +62,7 @@ class Network(Carrier):
             )
             one.bytes_left -= rate * scenario.tick_s
             if one.bytes_left <= 0:
-                self._arrived(one)
+                self._finish(one)
 
     def _ready(self, one: _Transfer) -> bool:
         cluster, sender = self._cluster, one.move.sender
@@ -81,7 +81,7 @@ class Network(Carrier):
         self._say(SendPartitions(one.move.move), one)
         self._say(ReceivePartitions(one.move.move), one)
 
-    def _arrived(self, one: _Transfer) -> None:
+    def _finish(self, one: _Transfer) -> None:
         size = int(self._cluster.sizes()[one.groups].sum())
         self._say(Received(one.move.move, MANIFEST, size), one)
         del self._under_way[one.move.move]

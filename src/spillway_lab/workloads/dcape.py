@@ -7,7 +7,7 @@ produces ever more rows. Several join rates divide the partition groups into *cl
 many rows. A skew also halves the groups: one half gets `skew` rows for each row of the other, and
 they swap every `skew_batches` batches (DCAPE, section 4). A class within a half is a *cell*.
 
-A row's number gives its cell and its number j within the cell, in closed form. A cell visits its join
+A row's number gives its cell and its number j in the cell, in closed form. A cell visits its join
 values in a fixed order per stream: row j has the value at place j * odd modulo their count. A table
 lists the keys of each cell by hash. Spark computes all of it, the same at every replay.
 

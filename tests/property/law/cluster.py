@@ -14,24 +14,23 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from law.host import Crash
-from law.rows import GROUPS, Row, Subject
-from law.stages import Held, Results
-from law.told import ToldSkew, told_rules
-from spillway.coordinator.batch.plan import BatchPlan
-from spillway.coordinator.chain import Answers, Chain
+import pyarrow as pa
+
+from law.stages import Held, Ran
+from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
-from spillway.coordinator.terms import Terms
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo
-from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
 from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.local.rotation import Gaps
-from spillway.routing.routing import Routing
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
+from spillway.testing.simulated.engine import Engine, Partition, PlainTasks, Rows, Written
+from spillway.testing.simulated.host import Crash
+from spillway.testing.simulated.rows import GROUPS, Row, Subject
+from spillway.testing.simulated.told import ToldSkew, told_rules
 
 #: Settings of the laws, where a history does not say otherwise.
 SETTINGS = {
@@ -45,36 +44,45 @@ SETTINGS = {
 MOST_ROUNDS = 300
 
 
-class Engine:
-    """Runs stages at once, and keeps what the sink was given."""
+class DyingTasks:
+    """Runs every task once; before it, slots in `dies` are attempted and lost before they report."""
 
-    def __init__(
-        self, stages: Sequence[Held], rows_of: Sequence[Callable[[Hashable], Row] | None]
-    ) -> None:
-        self._stages = stages
-        self._rows_of = rows_of
-        #: What the sink has, by id.
-        self.sink: dict[int, Counter[Hashable]] = {}
+    def __init__(self) -> None:
+        self.dies: Sequence[int] = ()
 
-    def no_rows(self, at: int) -> list[Row]:
-        return []
+    def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
+        for one in partitions:
+            if one.slot in self.dies:
+                next(one.read(lambda _: None), None)
+        return PlainTasks().run(at, partitions)
 
-    def results(self, at: int, rows: list[Row], plan: BatchPlan) -> Results:
-        return self._stages[at].results_of(rows, plan)
 
-    def feed(self, at: int, results: Results) -> list[Row]:
-        row_of = self._rows_of[at]
-        assert row_of is not None
-        return [row_of(one) for one in results.output.elements()]
+class KeptSink:
+    """Keeps what it was given by id; a repeated id must bring the same rows."""
 
-    def write(self, results: Results, sink_id: int, *, replay: bool) -> None:
-        if sink_id in self.sink:
+    def __init__(self) -> None:
+        self.kept: dict[int, Counter[Hashable]] = {}
+
+    def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
+        read = step.engine.read_all(step.results)
+        output = Counter(step.values(read))
+        if sink_id in self.kept:
             assert replay
-            assert self.sink[sink_id] == results.output
-        self.sink[sink_id] = results.output
+            assert self.kept[sink_id] == output
+        self.kept[sink_id] = output
 
-    def answers(self, at: int, results: Results, plan: BatchPlan) -> Answers:
-        return Answers(results.records, tuple(results.records.values()))
+
+class LawEngine(Engine):
+    """Tells stages what they gave."""
+
+    def read_all(self, results: Rows) -> list[pa.RecordBatch]:
+        read = super().read_all(results)
+        stage = self.stages[results.at]
+        assert all(b.num_rows <= max(stage.adapt.block_rows, 1) for b in read)
+        records = {slot: stage.answered(said) for slot, said in results.reports.items()}
+        output = Counter(self.values(results.at, read))
+        stage.ran(Ran(results.plan, results.rows, records, output))
+        return read
 
 
 class Cluster:
@@ -113,10 +121,10 @@ class Cluster:
         self.adapt = Adapt(**how)
         self._memory_bytes = memory_bytes
         subjects = [subject, *(one for one, _ in then)]
-        self.stages = [self.held(root, one, at) for at, one in enumerate(subjects)]
-        for stage in self.stages:
-            stage.hosts = hosts
-        self.engine = Engine(self.stages, [None, *(made for _, made in then)])
+        self.stages = [self.held(root, one, at, hosts) for at, one in enumerate(subjects)]
+        self.tasks, self.sink = DyingTasks(), KeptSink()
+        rows_of = [None, *(made for _, made in then)]
+        self.engine = LawEngine(self.stages, rows_of, self.tasks, self.sink)
         self.slots = slots
         self.start(slots)
 
@@ -130,18 +138,14 @@ class Cluster:
         self.chain = Chain(conductors, self.engine, lambda: next(self._ticks))
 
     def _started(self, stage: Held, slots: int) -> Conductor:
-        stage.adapt, stage.opened = self.adapt, type(stage.opened)()
+        stage.adapt = self.adapt
+        stage.hosts[0].restart_worker()
         # What a history had told is forgotten, too.
         stage.script.decisions.clear()
-        operator = stage.first_operator()
-        life_s = None if operator.untracked else self._life_s(stage)
-        lateness = tuple(None if s.time is None else self.lateness for s in stage.streams)
-        join = operator if isinstance(operator, SlicedJoin) else None
-        terms = Terms(lateness, self.adapt, shaping=stage.shaping, join=join)
-        new = Routing.even(GROUPS, slots)
-        state, references = stage.checkpoint.recover(len(stage.streams), new)
-        marks = stage.checkpoint.log.marks()
-        coordinator = Coordinator.at_start(terms, state, references, slots, marks)
+        coordinator, carrier = stage.coordinator_at_start(slots, self.lateness), stage.new_carrier()
+        carrier.committed = stage.committed
+        life_us = coordinator.terms.life_us
+        life_s = None if life_us is None else life_us / 1e6
         stage.conductor = Conductor(
             replace(
                 coordinator,
@@ -150,12 +154,9 @@ class Cluster:
                 gaps=None if self.t_gap_s is None else Gaps(self.t_gap_s),
                 skew=coordinator.skew if self.skew_bytes else ToldSkew(0, script=stage.script),
             ),
-            stage.host(),
+            carrier,
         )
         return stage.conductor
-
-    def _life_s(self, stage: Held) -> float:
-        return (max(s.window_us or 0 for s in stage.streams) + self.lateness) / 1e6
 
     def lose_host(self) -> None:
         for stage in self.stages:
@@ -166,6 +167,12 @@ class Cluster:
         """The next start has other settings."""
         self._memory_bytes = None if self._memory_bytes else 600
         self.t_gap_s = 1.0 if self.t_gap_s is None else None
+        eager = self.adapt.calm_batches > 1
+        self.adapt = self.adapt.changed(
+            calm_batches=1 if eager else 5,
+            low_water=0.9 if eager else 0.1,
+            victims="largest" if eager else "least-productive",
+        )
 
     # What a history tells
 
@@ -196,26 +203,25 @@ class Cluster:
         `lost` is how many stages, from the first, lose their commit because the process dies: the sink
         has seen the batch, and the next start, with other settings, must bring the same.
         """
-        number = self.stages[0].state.batch + 1
+        number, self.tasks.dies = self.stages[0].state.batch + 1, dies
         for stage in self.stages:
-            stage.dies, stage.script.budget = dies, budget
+            stage.script.budget = budget
             stage.row_s = dict.fromkeys(slow, 1.0)
         if lost:
             for stage in self.stages[: int(lost)]:
                 stage.conductor.host.dies = True
             try:
-                self.chain.batch(rows, number)
+                self.chain.batch(Rows(rows), number)
             except Crash:
                 self.change_settings()
                 self.start(self.slots % 3 + 1)
-        self.chain.batch(rows, number)
+        self.chain.batch(Rows(rows), number)
         self._after()
 
     def round(self, cleanup_bytes: int, dies: Sequence[int] = (), at: int = 0) -> int:
         """A round that cleans up some groups; returns how many groups still miss results."""
         stage = self.stages[at]
-        for one in self.stages:
-            one.dies = dies
+        self.tasks.dies = dies
         among = [group for group, _ in stage.state.pending] if cleanup_bytes else ()
         self.chain.round(at, cleanup_bytes, among)
         self._after()
@@ -233,7 +239,7 @@ class Cluster:
                 self.round(1, at=at)
             else:
                 raise AssertionError("cleanup does not end")
-        assert sum(self.engine.sink.values(), Counter()) == self.stages[-1].results
+        assert sum(self.sink.kept.values(), Counter()) == self.stages[-1].results
 
     def give_up(self) -> None:
         """Parallel tracks end without waiting for their old rows."""

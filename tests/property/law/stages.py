@@ -1,68 +1,58 @@
-"""One stage under a law: slots that run the product's slot code, and what they gave."""
+"""A stage under a law: it keeps what it gave, and checks what must be true after every commit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from law.host import ATTEMPTS, LawHost
-from law.rows import GROUPS, Row, Subject, exchanged, hash_of
-from law.told import Script, ToldShaping
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.batch.committed import Committed
-from spillway.coordinator.batch.jobs import controller_of, job_of, operator_of
+from spillway.coordinator.batch.jobs import operator_of
 from spillway.coordinator.batch.plan import BatchPlan
-from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.decisions.reshaping import shapes_of
-from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.equi.intermediate import time_columns
-from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.operator import Operator
-from spillway.plan.shape import Shape
-from spillway.routing.groups import group_of
-from spillway.settings import Adapt
-from spillway.slot.job import SlotJob
-from spillway.slot.run import Attempt, run_slot
-from spillway.state.manifest.manifest import Manifest, empty_manifest
-from spillway.state.runs.store import OpenRuns, Store
+from spillway.operators.theta.sliced import Probing
+from spillway.state.runs.durable import open_durable
+from spillway.state.runs.store import OpenRuns
 from spillway.state.runs.tiers import LocalTier
+from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.rows import Row, Subject
+from spillway.testing.simulated.stages import Stage, fits_memory
+from spillway.testing.simulated.visits import VisitedStage
 
 
 @dataclass
-class Results:
-    """What a stage makes of the rows of a batch."""
+class Ran:
+    """What a stage made of the rows of a batch."""
 
-    rows: list[Row]
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    records: dict[int, SlotRecord] = field(default_factory=dict)
+    plan: BatchPlan
+    rows: Sequence[Row]
+    records: dict[int, SlotRecord]
     output: Counter[Hashable] = field(default_factory=Counter)
 
 
-class Held:
+class LocalHost(SimulatedHost):
+    """A host with directories."""
+
+    def __init__(self, root: Path) -> None:
+        tiers = (LocalTier(kind, root / kind) for kind in ("memory", "disk"))
+        super().__init__(*tiers, OpenRuns())
+
+
+class Held(Stage):
     """Slots, tiers and a checkpoint of one stage, and all that they gave."""
 
-    def __init__(self, root: Path, subject: Subject, at: int = 0) -> None:
+    def __init__(self, root: Path, subject: Subject, at: int = 0, hosts: int = 1) -> None:
         self.root = root / f"stage{at}"
-        self.subject = subject
-        self.streams = subject.streams
-        self.script = Script()
-        self.checkpoint = Checkpoint(str(self.root / "durable"))
-        self.adapt = Adapt()
-        self.opened = OpenRuns()
-        self.conductor: Conductor | None = None
-        #: Slots whose first attempt is lost before it reports.
-        self.dies: Sequence[int] = ()
-        #: How long a slot works for a row; others take a millisecond.
-        self.row_s: Mapping[int, float] = {}
-        #: How many hosts the slots are on.
-        self.hosts = 1
+        # All hosts share their directories; only their names differ.
+        places = [LocalHost(self.root)] * hosts
+        place = str(self.root / "durable")
+        checkpoint = Checkpoint(place, open_durable(place, fsync=False))
+        super().__init__(subject, checkpoint, places)
         #: All results, and for each batch and round its number and its results.
         self.results: Counter[Hashable] = Counter()
         self.said: list[tuple[int, Counter[Hashable]]] = []
@@ -70,133 +60,35 @@ class Held:
         self.accepted: list[tuple[int, Row]] = []
         self.late = self.late_seen = 0
         #: The plan that ran last, and what came of it.
-        self.running: tuple[BatchPlan, Results] | None = None
+        self.running: Ran | None = None
         self.events: Counter[str] = Counter()
-
-    # What is so now
-
-    @property
-    def state(self):
-        return self.conductor.state
-
-    def first_operator(self) -> Operator:
-        return self.subject.operator(self.adapt.block_rows)
-
-    @property
-    def shaping(self) -> ToldShaping | None:
-        """What shapes there may be of a join tree; it begins with that of the subject."""
-        first = self.first_operator()
-        if not isinstance(first, TreeOperator):
-            return None
-        return ToldShaping.of(tuple(s.name for s in self.streams), first.shape, self.script)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shape of each slot in the next batch."""
-        return shapes_of(self.state, self.shaping)
 
     def operator(self, slot: int) -> Operator:
         """What a slot did in the last batch."""
-        plan, _ = self.running
-        return operator_of(plan, slot, self.adapt, self.streams, self.first_operator())
+        return operator_of(self.running.plan, slot, self.adapt, self.streams, self.first_operator())
 
     def lose_host(self) -> None:
-        self.opened = OpenRuns()
+        self.hosts[0].restart_worker()
 
-    def host(self) -> LawHost:
-        times = partial(time_columns, self.first_operator().layouts, self.streams)
-        host = LawHost(self.checkpoint, len(self.streams), self.store, times)
-        host.committed = self.committed
-        return host
-
-    def store(self, batch: int) -> Store:
-        return Store(
-            LocalTier("memory", self.root / "memory"),
-            LocalTier("disk", self.root / "disk"),
-            self.checkpoint.durable,
-            self.opened,
-            batch,
-        )
-
-    def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
-        name = plan.manifests[slot]
-        none = empty_manifest(SlotId(slot), len(self.streams))
-        return self.checkpoint.manifest(name) if name else none
-
-    # One batch
-
-    def results_of(self, rows: list[Row], plan: BatchPlan) -> Results:
-        """Runs all slots; those in `dies` are first attempted and lost."""
-        found = Results(rows)
-        for slot in range(plan.routing.slots):
-            if slot in self.dies:
-                for _ in self._attempt(plan, rows, slot, lambda _: None):
-                    break
-            taken: list[SlotRecord] = []
-            for batch in self._attempt(plan, rows, slot, taken.append):
-                assert batch.num_rows <= max(self.adapt.block_rows, 1)
-                found.batches.append(batch)
-                found.output.update(self.subject.read(batch))
-            found.records[slot] = self.timed(taken[0])
-        self.running = plan, found
-        return found
-
-    def _attempt(self, plan, rows, slot, report) -> Iterator[pa.RecordBatch]:
-        attempt = next(ATTEMPTS)
-        operator = operator_of(plan, slot, self.adapt, self.streams, self.first_operator())
-        attempted = Attempt(
-            self.job(plan, slot, attempt),
-            self.manifest(plan, slot),
-            operator,
-            controller_of(self.adapt, SlotId(slot)),
-            self.swept_store(plan),
-            report,
-        )
-        return run_slot(self._exchanged(rows, plan, slot, attempt), attempted)
-
-    def job(self, plan: BatchPlan, slot: int, attempt: int) -> SlotJob:
-        worker = f"host{slot % self.hosts}/1/{slot}"
-        names = {"attempt": f"{attempt}", "worker": worker}
-        return job_of(plan, SlotId(slot), self.adapt, self.streams, **names)
-
-    def swept_store(self, plan: BatchPlan) -> Store:
-        store = self.store(plan.batch)
-        for name in plan.garbage:
-            store.forget(name)
-        return store
-
-    def timed(self, record: SlotRecord) -> SlotRecord:
-        """The record with times that a history says, so that what follows from them is repeatable."""
-        busy_s = self.row_s.get(record.slot, 1e-3) * max(record.processed_rows, 1)
-        sampled = {k: (n, min(m, n)) for k, (n, m) in record.sampled.items()}
-        return replace(record, busy_s=busy_s, cpu_s=busy_s, phases_s={}, sampled=sampled)
-
-    def _exchanged(self, rows, plan, slot, attempt) -> list[pa.RecordBatch]:
-        h = [hash_of(r.key) for r in rows]
-        groups = group_of(np.array(h, np.uint32), GROUPS).tolist() if rows else []
-        mine = [
-            at
-            for at, group in enumerate(groups)
-            if slot in (plan.routing.table[group], plan.copies.get(group))
-        ]
-        return exchanged([rows[at] for at in mine], [h[at] for at in mine], attempt)
-
-    # After a commit
+    def ran(self, ran: Ran) -> None:
+        """Takes what a step gave, before it commits."""
+        self.running = ran
 
     def committed(self, state: Committed) -> None:
         """Takes what a committed batch gave, and checks what must be true after it."""
-        plan, found = self.running
-        rows = found.rows
-        if self.streams[0].time is not None and plan.watermark_us is not None:
-            fresh = [r for r in rows if r.time >= plan.watermark_us]
+        ran = self.running
+        rows, watermark_us = ran.rows, ran.plan.watermark_us
+        if self.streams[0].time is not None and watermark_us is not None:
+            fresh = [r for r in rows if r.time >= watermark_us]
             self.late += len(rows) - len(fresh)
             rows = fresh
-        self.late_seen += sum(sum(r.rows_late) for r in found.records.values())
-        self.accepted += [(plan.batch, row) for row in rows]
-        self.results += found.output
-        self.said.append((plan.batch, found.output))
-        for record in found.records.values():
-            self._check_memory(plan, record)
+        self.late_seen += sum(sum(r.rows_late) for r in ran.records.values())
+        self.accepted += [(ran.plan.batch, row) for row in rows]
+        self.results += ran.output
+        self.said.append((ran.plan.batch, ran.output))
+        for record in ran.records.values():
+            written = self.checkpoint.manifest(record.manifest)
+            assert fits_memory(ran.plan, record, written)
         self.events.update(type(event).__name__ for event in state.events)
 
     def check_files(self) -> None:
@@ -206,11 +98,35 @@ class Held:
         assert self.conductor.coordinator.references.counts == named
         assert set(named) <= set(self.checkpoint.durable.names("runs"))
 
-    def _check_memory(self, plan: BatchPlan, record: SlotRecord) -> None:
-        limit = plan.memory_bytes[record.slot]
-        if limit is None or record.slot in plan.relocating:
-            return
-        # A group that is larger than memory has it to itself for its turn.
-        here = self.checkpoint.manifest(record.manifest).groups.rows.sum(axis=0) > 0
-        alone = plan.t_gap_of(record.slot) is not None and here.sum() == 1
-        assert alone or sum(record.state_bytes) <= limit
+
+class SlicedHeld(Held, VisitedStage):
+    """Slots that all rows visit."""
+
+    #: How often a group was in several parts.
+    parted = 0
+
+    def probing(self, plan: BatchPlan) -> Probing:
+        """That of a query; every other time with any orders."""
+        found = super().probing(plan)
+        rng = np.random.default_rng(plan.batch + 7 * len(self.said))
+        if rng.integers(0, 2):
+            return found
+        streams = range(len(self.streams))
+        orders = (rng.permutation([j for j in streams if j != i]).tolist() for i in streams)
+        return replace(found, orders=tuple(map(tuple, orders)))
+
+    def ran(self, ran: Ran) -> None:
+        super().ran(ran)
+        # A row is counted once, wherever its copies are, and late or not.
+        records = ran.records.values()
+        assert sum(r.rows_out for r in records) == sum(ran.output.values())
+        for stream in range(len(self.streams)):
+            given = sum(row.stream == stream for row in ran.rows)
+            assert sum(r.rows_in[stream] for r in records) == given
+
+    def committed(self, state: Committed) -> None:
+        super().committed(state)
+        # Visitors have looked into all parts of a group, so cleanup has nothing to do.
+        assert state.pending == ()
+        tables = [self.checkpoint.manifest(name).groups for name in state.manifests if name]
+        self.parted += sum(int(table.pending.sum()) for table in tables)

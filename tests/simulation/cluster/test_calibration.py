@@ -59,8 +59,8 @@ def test_file_that_is_no_machine_is_refused(tmp_path):
     found = run("baseline", "--machine", str(path), "--json")
     assert found.exit_code == 2
     error = json.loads(found.stdout)["error"]
-    assert error["message"] == f"{path} is not a measured machine"
-    assert error["hint"] == f"run spillway simulate --calibrate --machine {path} to make one"
+    assert error["message"] == f"{path} does not hold the measurements of a machine"
+    assert error["hint"] == f"run spillway simulate --calibrate --machine {path} to write them"
 
 
 def test_place_that_cannot_be_written_is_named(measured, tmp_path):
@@ -68,5 +68,5 @@ def test_place_that_cannot_be_written_is_named(measured, tmp_path):
     found = run("--calibrate", "--machine", str(path), "--json")
     assert found.exit_code == 2
     error = json.loads(found.stdout)["error"]
-    assert error["message"] == f"cannot write the measured machine to {path}"
+    assert error["message"] == f"cannot write the measurements to {path}"
     assert error["hint"] == "choose another --machine"

@@ -58,7 +58,7 @@ def test_groups_leave_a_slowed_slot_and_throughput_comes_back():
 
 
 def test_a_slot_cannot_be_slowed_by_less_than_nothing():
-    with pytest.raises(SettingsError, match=r"factor=0\.5 does not slow a slot down"):
+    with pytest.raises(SettingsError, match=r"factor=0\.5 must be at least 1, to slow a slot down"):
         replace(RUN, slowed=(Slowed(0, 0.5, 1.0),))
 
 

@@ -42,18 +42,18 @@ def test_preset_survives_json(name):
         ),
         (
             lambda: Scenario(slots=8, groups=4),
-            "16384 keys in 4 groups cannot be shared by 8 slots",
+            "8 slots cannot share 16384 keys in 4 groups",
             "use at least as many groups as slots, and at least as many keys as groups",
         ),
         (
             lambda: Scenario(disturbances=(Disturbance((40,)),)),
-            "slot 40 is disturbed, but there are 32",
-            "slots are numbered from 0",
+            "a disturbance names slot 40, but there are 32 slots",
+            "use slots from 0 to 31",
         ),
         (
             lambda: Scenario(adapt={"slots": 3}),
-            "slots is not a setting of adaptation in a scenario",
-            "slots and groups are next to adapt, memory is memory_bytes of machine",
+            "adapt of a scenario cannot set slots",
+            "set slots and groups next to adapt, and memory as memory_bytes of machine",
         ),
         (
             lambda: Machine(row_s=0),
@@ -67,7 +67,7 @@ def test_preset_survives_json(name):
         ),
         (
             lambda: Workload(history_rows=None),
-            "a group that keeps all rows cannot start with all of them",
+            "warm=true needs a limit of history_rows: a group starts with that many rows",
             "set warm=false, or history_rows to a number",
         ),
         (
@@ -94,9 +94,9 @@ def test_wrong_scenario_says_what_is_wrong_and_what_to_do(make, message, hint):
 
 
 def test_fields_of_a_wrong_kind_are_refused():
-    with pytest.raises(SettingsError, match="machine is not an object: 3"):
+    with pytest.raises(SettingsError, match="machine must be an object, not 3"):
         Scenario.from_json({"machine": 3})
-    with pytest.raises(SettingsError, match="a field of scenario has a wrong type"):
+    with pytest.raises(SettingsError, match="a field of scenario has the wrong type"):
         Scenario.from_json({"seconds": "long"})
 
 

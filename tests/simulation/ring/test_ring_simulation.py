@@ -246,12 +246,12 @@ def test_slot_takes_copies_as_they_come() -> None:
     ("changes", "told"),
     [
         ({"distribution": "hash"}, "distribution='hash' is not one of 'psp', 'atr', 'ctr'"),
-        ({"distribution": "ctr", "copies": 9}, "9 copies need 18 slots, there are 9"),
-        ({"interleave": 0}, "9 slots, 3 streams and 0 rows at a time do not make a ring"),
+        ({"distribution": "ctr", "copies": 9}, "9 copies need at least 18 slots, not 9"),
+        ({"interleave": 0}, "slots=9, streams=3 and interleave=0 are not a valid ring"),
         ({"network": "hub"}, "network='hub' is not one of 'packets', 'links', 'shared'"),
         (
             {"network": "links", "distribution": "atr"},
-            "network='links' requires PSP, row by row",
+            "network='links' requires distribution='psp' without batch_s",
         ),
         ({"cores": 2}, "cores=2 requires batch_s"),
         (

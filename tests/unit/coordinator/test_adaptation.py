@@ -26,7 +26,7 @@ from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.cluster.flux import Thresholds
 from spillway.policies.cluster.rounds import Progress, Rounds
 from spillway.policies.cluster.strategy import Strategy
-from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.proposal import Proposal
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (
     ReceivePartitions,
@@ -74,19 +74,19 @@ def test_slots_are_not_compared_before_the_interval_of_the_querys_clock(new) -> 
 
 
 @pytest.mark.parametrize(
-    ("wish", "lacking", "disk", "moves"),
+    ("proposal", "lacking", "disk", "moves"),
     [
-        (Wish(), (), 0, 1),
-        (Wish(parse("(a b)"), 1), (), 0, 0),
-        (Wish(), ("a+b",), 0, 0),
-        (Wish(), ("a+b",), 9, 1),
+        (Proposal(), (), 0, 1),
+        (Proposal(parse("(a b)"), 1), (), 0, 0),
+        (Proposal(), ("a+b",), 0, 0),
+        (Proposal(), ("a+b",), 9, 1),
     ],
 )
 def test_a_slot_that_changes_its_shape_is_left_alone_while_memory_suffices(
-    new, wish, lacking, disk, moves
+    new, proposal, lacking, disk, moves
 ) -> None:
     uneven = records(100, 10, lacking=[lacking, ()], disk_bytes=[(disk, 0), (0, 0)])
-    shapes = tuple(SlotShape(parse("(a b)"), one) for one in (wish, Wish()))
+    shapes = tuple(SlotShape(parse("(a b)"), one) for one in (proposal, Proposal()))
     state = replace(after(new, uneven), shapes=shapes)
     rules = Rules(Strategy("relocate-only"), interval_batches=1)
     assert len(adapt(state, uneven, {}, rules).moves) == moves

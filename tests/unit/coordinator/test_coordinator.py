@@ -36,7 +36,7 @@ from spillway.protocols.move import Phase
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
 
-TERMS = Terms((None, None), keep_records=2)
+TERMS = Terms((None, None))
 CALM = Rules(Strategy("none"))
 
 
@@ -192,15 +192,6 @@ def test_commit_discards_what_it_stops_naming() -> None:
     assert files.manifests == ("manifests/0", "manifests/1", "manifests/lost")
     assert after.garbage == ("a", "c")
     assert after.plan_batch(2)[0].garbage == ("a", "c")
-
-
-def test_old_records_go() -> None:
-    found, discarded = coordinator(), []
-    for _ in range(4):
-        found, effects = committed(found, 20, 10)
-        discarded += [one.marks for one in effects if isinstance(one, DiscardFiles)]
-    assert discarded == [(), (), (Mark(0),), (Mark(1),)]
-    assert found.marks == (Mark(2), Mark(3))
 
 
 def test_move_is_sent_once_until_it_is_answered() -> None:

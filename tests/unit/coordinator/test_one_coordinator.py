@@ -115,7 +115,7 @@ def test_a_part_is_found_in_every_form(text, part):
     [
         "from spillway.coordinator.decisions.adaptation import Rules, begin",
         "from spillway.coordinator.coordinator import Coordinator\nCoordinator.plan_batch",
-        "from spillway.coordinator import plan\nplan.needs_every_slot()",
+        "from spillway.coordinator import plan\nplan.new_note()",
         "scenario.adapt\nadapt = 1",
         "from elsewhere import smooth\nimport numpy as np\nnp.resume",
     ],

@@ -32,7 +32,7 @@ from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
 from spillway.slot.orders import LOAD, SIZE, Pick
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
 MB = 10**6
 #: A tenth of what the sender has.
@@ -107,7 +107,7 @@ def test_state_is_sent_where_a_track_cannot_be(name: str, spilled: int) -> None:
     slots = [slot(0, 400 * MB), slot(1, 0)]
     slots[spilled] = replace(slots[spilled], disk_bytes=1)
     sent = Protocols(name, 60.0).of(MOVE, ClusterView(tuple(slots), span_s=10.0))
-    why = "" if name == "mslb" else f"; state is sent: slot {spilled} has rows on disk"
+    why = "" if name == "mslb" else f"; the slot sends its state: slot {spilled} has rows on disk"
     assert (sent.protocol, sent.reason) == ("mslb", f"{MOVE.reason}{why}")
 
 
@@ -276,9 +276,12 @@ def test_state_is_moved_after_a_track_was_given_up_until_the_watermark_has_moved
     assert state.given_up == GivenUpTrack(70 * MB)
     [move] = state.moves
     assert isinstance(move, Relocation)
-    assert move.reason.endswith("; state is sent: a parallel track was cancelled recently")
+    assert move.reason.endswith(
+        "; the slot sends its state: the query gave up a parallel track recently"
+    )
     # The log keeps it, and later it does not count any more.
-    log = Log(DurableTier(str(tmp_path)))
+    log = Log(open_durable(str(tmp_path)))
+    log.take_over()
     log.append(state)
     assert log.latest() == state
     for moved_us, kind in ((99 * MB, Relocation), (100 * MB, ParallelTrack)):

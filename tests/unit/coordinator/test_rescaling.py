@@ -20,7 +20,7 @@ from spillway.metrics.record import Chosen
 from spillway.plan.shape import parse
 from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.strategy import Strategy
-from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.proposal import Proposal
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.messages import (
     Received,
@@ -201,8 +201,8 @@ def test_parts_end_where_the_sender_has_nothing_more_to_give(new) -> None:
 
 
 def test_parts_give_way_to_a_slot_that_would_have_another_shape(new) -> None:
-    for wish, moves in ((Wish(), 1), (Wish(parse("(a b)"), 1), 0)):
-        shapes = (SlotShape(parse("(a b)"), wish), SlotShape(parse("(a b)"), Wish()))
+    for proposal, moves in ((Proposal(), 1), (Proposal(parse("(a b)"), 1), 0)):
+        shapes = (SlotShape(parse("(a b)"), proposal), SlotShape(parse("(a b)"), Proposal()))
         state = replace(begin(new, [Move(0, 1, 25, "full")], part_bytes=10), shapes=shapes)
         assert len(ended(state, 0, (0,)).moves) == moves
 

@@ -25,14 +25,14 @@ from spillway.metrics.record import SlotRecord
 from spillway.operators.stats import OperatorStats
 from spillway.plan.shape import Shape, flat, left_deep, parse
 from spillway.policies.shape.costs import cheapest
-from spillway.policies.shape.proposal import Wish
+from spillway.policies.shape.proposal import Proposal
 from spillway.policies.shape.shaping import Shaping, SlotShape
 from spillway.protocols.move import Phase
 from spillway.protocols.parallel_track import ParallelTrack
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import HashRange, Routing
 from spillway.state.manifest.manifest import empty_manifest
-from spillway.state.runs.tiers import DurableTier
+from spillway.state.runs.durable import open_durable
 
 NAMES = ("a", "b", "c")
 AUTO, TREE, NWAY = (Shaping(NAMES, kind) for kind in ("auto", "tree", "nway"))
@@ -98,7 +98,7 @@ def test_a_tree_begins_left_deep_and_has_the_cheapest_once_measured() -> None:
 def test_auto_begins_at_once_and_changes_when_it_is_sure() -> None:
     state = batch(start(), AUTO)
     assert shapes(state) == ["(a b c)"] * 2
-    assert state.shapes[0].wish.times == 1
+    assert state.shapes[0].proposal.times == 1
     state = batch(state, AUTO)
     [first, _] = state.events
     assert isinstance(first, Reshaped)
@@ -151,12 +151,12 @@ def while_moving(state: Committed, shaping: Shaping, far: str = "ac") -> Committ
     return replace(after, moves=())
 
 
-def test_a_slot_that_takes_part_in_a_move_has_the_shape_it_wishes_when_the_move_is_over() -> None:
+def test_a_slot_that_takes_part_in_a_move_has_the_proposed_shape_when_the_move_is_over() -> None:
     state = batch(batch(start(), AUTO, "bc"), AUTO, "bc")
     for _ in range(3):
         state = while_moving(state, AUTO, "ac")
         assert shapes(state) == ["(a (b c))"] * 2
-    assert [one.wish.shape for one in state.shapes] == [parse("((a c) b)")] * 2
+    assert [one.proposal.shape for one in state.shapes] == [parse("((a c) b)")] * 2
     assert shapes(batch(state, AUTO, "ac")) == ["((a c) b)"] * 2
 
 
@@ -223,12 +223,12 @@ def evaluated(limits: dict[int, int | None]) -> int:
     names = tuple(f"s{at}" for at in range(6))
     shaping, slots = Shaping(names, "auto"), 64
     state, answers = initial(Routing.even(64, slots), 6), many_records(6, slots)
-    wished = SlotShape(flat(names), Wish(flat(names), 1))
-    state = replace(state, shapes=(wished,) * slots)
+    before = SlotShape(flat(names), Proposal(flat(names), 1))
+    state = replace(state, shapes=(before,) * slots)
     plan = planned(state, 0, shapes=(flat(names),) * slots)
     state = commit_batch(state, plan, answers, (None,) * 6, 1.0)
     after = reshape(state, plan, answers, limits, 1.0, shaping)
-    return sum(one.wish != wished.wish for one in after.shapes)
+    return sum(one.proposal != before.proposal for one in after.shapes)
 
 
 def first_last(streams: int, slots: int) -> dict[int, SlotRecord]:
@@ -243,7 +243,8 @@ def first_last(streams: int, slots: int) -> dict[int, SlotRecord]:
 
 def test_every_slot_leaves_the_tree_it_began_with_when_its_turn_comes(tmp_path: Path) -> None:
     names, slots = tuple(f"s{at}" for at in range(8)), 4
-    shaping, log = Shaping(names, "tree"), Log(DurableTier(str(tmp_path)))
+    shaping, log = Shaping(names, "tree"), Log(open_durable(str(tmp_path)))
+    log.take_over()
     state, answers = initial(Routing.even(8, slots), 8), first_last(8, slots)
     for number in range(slots):
         plan = planned(state, number, shapes=shapes_of(state, shaping))
@@ -345,12 +346,13 @@ def test_an_event_tells_from_what_to_what() -> None:
 
 
 def test_shapes_survive_the_log(tmp_path: Path) -> None:
-    log = Log(DurableTier(str(tmp_path)))
+    log = Log(open_durable(str(tmp_path)))
+    log.take_over()
     state = batch(start(), AUTO)
     log.append(state)
-    found = log.read(Mark(0))
+    found = log.latest()
     assert shapes(found) == shapes(state)
-    assert found.shapes[0].wish == state.shapes[0].wish
+    assert found.shapes[0].proposal == state.shapes[0].proposal
     assert found.shapes == state.shapes
     note = new_note(state, {}, shapes=shapes_of(state, AUTO))
     log.begin(Mark(1), note)

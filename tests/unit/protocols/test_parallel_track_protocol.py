@@ -80,7 +80,7 @@ def test_table_and_code_agree(phase: Phase, message: Message) -> None:
     if allowed is None:
         with pytest.raises(QueryError) as refused:
             move.step(message, 9.0)
-        assert f"move 4 is {phase.value} and cannot take {message}" in str(refused.value)
+        assert f"move 4 is {phase.value} and cannot accept {message}" in str(refused.value)
     else:
         after = move.step(message, 9.0)
         assert after.phase in allowed

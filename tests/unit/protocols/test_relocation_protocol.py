@@ -105,7 +105,7 @@ def test_table_and_code_agree(phase: Phase, message: Message, failures: int) -> 
     if allowed is None:
         with pytest.raises(QueryError) as refused:
             move.step(message, 9.0)
-        assert f"move 4 is {phase.value} and cannot take {message}" in str(refused.value)
+        assert f"move 4 is {phase.value} and cannot accept {message}" in str(refused.value)
         assert f"from slot 0 to slot 1, {len(move.groups)} groups" in str(refused.value)
     else:
         after = move.step(message, 9.0)
@@ -160,7 +160,7 @@ def test_messages_of_the_paper_occur_in_its_order() -> None:
 
 
 def test_message_to_another_move_is_refused() -> None:
-    with pytest.raises(QueryError, match="move 4 is computing and cannot take"):
+    with pytest.raises(QueryError, match="move 4 is computing and cannot accept"):
         MOVE.step(PartitionsToMove(5, (1,), 9))
 
 
@@ -210,7 +210,9 @@ def test_slots_are_busy_as_long_as_their_move_goes_on() -> None:
 
 
 def test_message_to_no_move_is_refused() -> None:
-    with pytest.raises(QueryError, match=r"no move 7 can take Deactivated\(move=7\)"):
+    with pytest.raises(
+        QueryError, match=r"Deactivated\(move=7\) is for move 7, which is not in progress"
+    ):
         delivered((MOVE,), [Deactivated(7)])
 
 

@@ -77,3 +77,10 @@ def test_table_survives_the_log() -> None:
 def test_more_slots_than_groups_is_refused() -> None:
     with pytest.raises(SettingsError, match="8 slots cannot share 4 groups"):
         Routing.even(4, 8)
+
+
+@pytest.mark.parametrize("slot", [-1, 2])
+def test_route_to_a_slot_that_is_not_there_is_refused(slot: int) -> None:
+    told = f"the routing sends a group to slot {slot}, but the slots are 0 to 1"
+    with pytest.raises(SettingsError, match=told):
+        Routing(0, 2, (0, 1, slot))

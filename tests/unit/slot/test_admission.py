@@ -18,9 +18,10 @@ from spillway.operators.operator import Operator
 from spillway.slot.admission import Admission, Fate, Fates, admission_of
 from spillway.slot.orders import Order, Park, Shadow
 from spillway.state.manifest.manifest import empty_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot.state import SlotState
 
 GROUPS = 8
@@ -49,7 +50,7 @@ class At:
         tiers = [LocalTier(kind, folder / kind) for kind in ("memory", "disk")]
         self.state = SlotState(
             empty_manifest(SlotId(0), len(operator.layouts)),
-            Store(*tiers, DurableTier(str(folder / "durable")), OpenRuns(), 0),
+            Store(*tiers, open_durable(str(folder / "durable")), OpenRuns(), 0),
             operator.layouts,
             groups=GROUPS,
             version=Version(0),

@@ -34,10 +34,11 @@ from spillway.state.layout.moving import of_move
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot.state import SlotState
 
 GROUPS, MOVE = 8, 3
@@ -109,7 +110,7 @@ def ids(data: RunData) -> list[int]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     tiers = [LocalTier(kind, tmp_path / kind) for kind in ("memory", "disk")]
-    return Store(*tiers, DurableTier(str(tmp_path / "durable")), OpenRuns(), 0)
+    return Store(*tiers, open_durable(str(tmp_path / "durable")), OpenRuns(), 0)
 
 
 class Slot:

@@ -18,9 +18,11 @@ from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest.combining import combine
 from spillway.state.manifest.manifest import FORMAT, empty_manifest
 from spillway.state.manifest.reading import decode_manifest
+from spillway.state.runs.durable import open_durable
+from spillway.state.runs.durable.opening import open_filesystem
 from spillway.state.runs.run import Run, RunData, Slice
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier, open_filesystem
+from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot import memory, staging
 from spillway.state.slot.state import SlotState
 
@@ -40,7 +42,7 @@ def store(tmp_path):
         return Store(
             LocalTier("memory", tmp_path / "memory"),
             LocalTier("disk", tmp_path / "disk"),
-            DurableTier(str(tmp_path / "durable")),
+            open_durable(str(tmp_path / "durable"), fsync=False),
             opened if opened is not None else OpenRuns(),
             batch,
         )
@@ -171,7 +173,7 @@ def test_rows_that_are_only_staged_are_not_durable(store, tmp_path, monkeypatch)
         assert list((tmp_path / "disk").iterdir())
         taken = [found.rows for (found,) in waiting.take() if found is not None]
         assert sum(taken) == 600
-    assert DurableTier(str(tmp_path / "durable")).names("runs") == []
+    assert open_durable(str(tmp_path / "durable")).names("runs") == []
     # What is said to have been written is what is deleted, wherever it is.
     assert len(state.written) == len(list((tmp_path / "disk").iterdir()))
 
@@ -230,7 +232,7 @@ def test_expired_layers_leave_whole_and_mixed_ones_are_filtered(store) -> None:
 
 
 def test_durable_tier_works_on_any_pyarrow_filesystem() -> None:
-    tier = DurableTier("mock:///check/point")
+    tier = open_durable("mock:///check/point")
     assert tier.local_path() is None
     assert tier.read("log/1.json") is None
     tier.write("runs/r", b"abc")
@@ -242,8 +244,8 @@ def test_durable_tier_works_on_any_pyarrow_filesystem() -> None:
     assert bytes(tier.read("metadata.json")) == b"2"
     assert tier.names("log") == ["1.json"]
     assert tier.names("nowhere") == []
-    tier.delete("runs/r")
-    tier.delete("runs/r")
+    tier.delete(["runs/r"])
+    tier.delete(["runs/r"])
     assert tier.names("runs") == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spillway.coordinator.batch.committed import Committed, GivenUpTrack, wishes
+from spillway.coordinator.batch.committed import Committed, GivenUpTrack, wants_shape
 from spillway.coordinator.batch.moves import announced, answers, told_of
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.errors import QueryError
@@ -23,11 +23,11 @@ def commit_batch(
     records: Mapping[int, SlotRecord],
     lateness_us: Sequence[int | None],
     seconds: float = 0.0,
-    beside: Sequence[Event] = (),
+    meanwhile: Sequence[Event] = (),
 ) -> Committed:
     """Returns the state after a batch that took `seconds`, from one record per slot.
 
-    `beside` holds the events between batches; the commit reports them too.
+    `meanwhile` has the events since the last batch; the commit reports them too.
     """
     ordered = _in_order(plan, records)
     counted = _counted(state, ordered, lateness_us)
@@ -35,13 +35,16 @@ def commit_batch(
     after = _named(after, plan, state)
     if any(isinstance(m, ParallelTrack) and m.phase is Phase.ROLLING_BACK for m in plan.moves):
         after = replace(after, given_up=GivenUpTrack(state.watermark_us))
-    return _stepped(after, plan, records, (*beside, *(e for r in ordered for e in r.events)))
+    return _stepped(after, plan, records, (*meanwhile, *(e for r in ordered for e in r.events)))
 
 
 def _in_order(plan: BatchPlan, records: Mapping[int, SlotRecord]) -> list[SlotRecord]:
     missing = [slot for slot in range(plan.routing.slots) if slot not in records]
     if missing:
-        raise QueryError(f"batch {plan.batch}: no record from slots {missing}")
+        raise QueryError(
+            f"batch {plan.batch}: slots {missing} sent no record",
+            hint="start the query again: it repeats the batch",
+        )
     return [records[slot] for slot in range(plan.routing.slots)]
 
 
@@ -72,6 +75,10 @@ def _counted(
         watermark_us=next_watermark(state.watermark_us, max_times, lateness_us),
         rows_in=_added(state.rows_in, [r.rows_in for r in ordered]),
         rows_late=_added(state.rows_late, [r.rows_late for r in ordered]),
+        rows_null=_added(
+            state.rows_null or (0,) * len(state.rows_in),
+            [r.rows_null for r in ordered if r.rows_null],
+        ),
         rows_out=state.rows_out + sum(r.rows_out for r in ordered),
         rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
@@ -90,7 +97,11 @@ def _stepped(
     """Returns the state with every move one step on, and all that happened as its events."""
     now_s = state.clock_s
     moves, heard = delivered(plan.moves, answers(plan.moves, records), now_s)
-    may_follow = [(one, move) for one, move in heard if not _gives_way(state, move, records)]
+    may_follow = [
+        (one, move)
+        for one, move in heard
+        if not _gives_way(state, move, records) and _has_room(plan, move, records)
+    ]
     followers = following(may_follow, state.moves_begun, now_s)
     moves = begun(moves, followers)
     asked = [(ComputePartitionsToMove(move.move), move) for move in followers]
@@ -103,7 +114,17 @@ def _stepped(
 
 def _gives_way(state: Committed, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
     """Whether the rest of a move waits, because one of its slots changes its shape first."""
-    return any(wishes(state, slot, records[slot]) for slot in move.slots)
+    return any(wants_shape(state, slot, records[slot]) for slot in move.slots)
+
+
+def _has_room(plan: BatchPlan, move: GroupMove, records: Mapping[int, SlotRecord]) -> bool:
+    """Whether the next part of a move fits into the receiver's memory, and the sender has room."""
+    more = {move.sender: 0, move.receiver: min(move.left_bytes, move.wanted_bytes)}
+    return all(
+        records[slot].demoted_bytes == 0
+        and ((limit := plan.memory_bytes[slot]) is None or held + more[slot] <= limit)
+        for slot, held in ((slot, sum(records[slot].state_bytes)) for slot in move.slots)
+    )
 
 
 def next_watermark(

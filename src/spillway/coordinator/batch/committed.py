@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class GivenUpTrack:
-    """A parallel track that was cancelled."""
+    """A parallel track that the coordinator gave up."""
 
     #: The watermark at that time.
     watermark_us: int | None
@@ -105,8 +105,10 @@ class Committed:
     sample: Sample = field(default_factory=Sample)
     #: The join shape of each slot from now on; empty if all use the n-way join.
     shapes: tuple[SlotShape, ...] = ()
-    #: The last parallel track that was cancelled.
+    #: The last parallel track that the coordinator gave up.
     given_up: GivenUpTrack | None = None
+    #: Rows with a NULL key or time since the first start, per stream; not part of `rows_in`.
+    rows_null: tuple[int, ...] = ()
 
 
 def initial(routing: Routing, streams: int) -> Committed:
@@ -117,16 +119,21 @@ def initial(routing: Routing, streams: int) -> Committed:
     )
 
 
+def steps_of(state: Committed | None) -> int:
+    """Returns the batches and rounds since the first start: the batches of the next stage."""
+    return 0 if state is None else state.batch + 1 + state.rounds
+
+
 def next_round_of(state: Committed) -> Mark:
     """Returns the name of the next round."""
     return Mark(state.batch, state.round + 1)
 
 
-def wishes(state: Committed, slot: int, record: SlotRecord) -> bool:
-    """Whether a slot wants another shape, and moves give way to that.
+def wants_shape(state: Committed, slot: int, record: SlotRecord) -> bool:
+    """Whether a slot wants another shape, so that its moves give way.
 
-    They do not if memory is short, or if the slot count changes.
+    They do not give way if memory is short, or while the slot count changes.
     """
     if state.scaling is not None or any(record.disk_bytes):
         return False
-    return slot < len(state.shapes) and state.shapes[slot].wish.shape is not None
+    return slot < len(state.shapes) and state.shapes[slot].proposal.shape is not None

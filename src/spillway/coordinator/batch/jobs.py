@@ -11,6 +11,7 @@ from spillway.policies.local.controller import LocalController
 from spillway.settings import Adapt, parse_bytes
 from spillway.slot.job import SlotJob
 from spillway.slot.limits import Limits
+from spillway.slot.orders import pinned_groups
 
 
 def job_of(
@@ -21,9 +22,9 @@ def job_of(
     *,
     attempt: str,
     worker: str,
-    sure: bool = True,
 ) -> SlotJob:
     """Builds the job of a slot; `attempt` distinguishes its files from other attempts."""
+    local = plan.note.local
     return SlotJob(
         batch=plan.batch,
         slot=slot,
@@ -33,13 +34,12 @@ def job_of(
         piece_bytes=parse_bytes("piece_bytes", adapt.piece_bytes),
         attempt=attempt,
         worker=worker,
-        sure=sure,
         limits=Limits(
             plan.memory_bytes[slot],
-            adapt.spill_fraction,
-            adapt.low_water,
-            adapt.calm_batches,
-            slot in plan.relocating,
+            local.spill_fraction,
+            local.low_water,
+            local.calm_batches,
+            pinned_groups(plan.orders.get(slot, ())),
             plan.t_gap_of(slot),
         ),
         cleanup=plan.cleanup,
@@ -51,10 +51,11 @@ def job_of(
     )
 
 
-def controller_of(adapt: Adapt, slot: SlotId) -> LocalController:
+def controller_of(plan: BatchPlan, slot: SlotId) -> LocalController:
     """Returns the local controller of a slot."""
+    local = plan.note.local
     return LocalController(
-        adapt.victims, adapt.amortised, adapt.inactive_batches, adapt.seed + slot
+        local.victims, local.amortised, local.inactive_batches, local.seed + slot
     )
 
 

@@ -1,11 +1,11 @@
 """Translates moves in progress into the plan of a batch, and its records into messages.
 
 The protocols (spillway/protocols) know phases and messages; a batch knows orders, a routing and
-slot records. This module translates between the two, without state of its own.
+slot records. This module has no state.
 
-Starting with the batch that deactivates groups, the split sends their rows to the receiver, which
-parks them. So the rows are already where they will be needed, and reactivation needs no further
-exchange. While rows are duplicated they also go to the receiver, and copies go to the sender.
+From the batch that deactivates groups on, the split sends their rows to the receiver, which parks
+them. So the rows are already where they will be needed, and reactivation needs no exchange. While
+rows are duplicated they also go to the receiver, and copies go to the sender.
 """
 
 from __future__ import annotations
@@ -183,7 +183,10 @@ def _choice(move: GroupMove, record: SlotRecord) -> PartitionsToMove:
     for one in record.chosen:
         if one.move == move.move:
             return PartitionsToMove(move.move, one.groups, one.bytes, one.reason)
-    raise QueryError(f"slot {move.sender} did not report which groups to move")
+    raise QueryError(
+        f"slot {move.sender} did not report which groups to send in move {move.move}",
+        hint="start the query again: it repeats the batch",
+    )
 
 
 def told_of(

@@ -9,17 +9,41 @@ plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.moves import copied, orders_of, routed
 from spillway.errors import QueryError
 from spillway.plan.shape import Shape
-from spillway.protocols.engine import busy
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
+from spillway.settings import Adapt
 from spillway.slot.limits import Budget
 from spillway.slot.orders import Order
+
+#: Batches between two sweeps for files of attempts that died.
+SWEEP_BATCHES = 64
+
+
+@dataclass(frozen=True)
+class LocalRules:
+    """The settings by which all slots decide what spills and returns (`spillway.settings.Adapt`).
+
+    Groups that return before a batch give results in it, so a repetition needs the same settings.
+    """
+
+    victims: str = "least-productive"
+    amortised: bool = False
+    inactive_batches: int = 60
+    seed: int = 0
+    spill_fraction: float = 0.3
+    low_water: float = 0.5
+    calm_batches: int = 3
+
+    @classmethod
+    def of(cls, adapt: Adapt) -> LocalRules:
+        """Returns the rules that a user's settings ask for."""
+        return cls(**{one.name: getattr(adapt, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True)
@@ -38,6 +62,7 @@ class Note:
     t_gaps_s: tuple[float | None, ...] = ()
     #: The join shape of each slot; no entry: the n-way join.
     shapes: tuple[Shape, ...] = ()
+    local: LocalRules = LocalRules()
 
 
 @dataclass(frozen=True)
@@ -57,6 +82,16 @@ class BatchPlan:
     sweep: bool = False
     #: The query's clock as the batch begins.
     clock_s: float = 0.0
+
+    def sweeps(self, slot: int) -> bool:
+        """Whether a slot deletes local files that no manifest names.
+
+        All do in the first batch of a start. Later one slot does at a time, so that the work of a batch
+        is bounded; while groups move, files that nothing names yet are on their way.
+        """
+        turn, between = divmod(self.batch, SWEEP_BATCHES)
+        periodic = between == 0 and not self.moves and slot == turn % self.routing.slots
+        return self.sweep or periodic
 
     @property
     def memory_bytes(self) -> tuple[int | None, ...]:
@@ -90,11 +125,6 @@ class BatchPlan:
         """The groups whose rows also go to another slot, and which slot."""
         return copied(self.moves)
 
-    @property
-    def relocating(self) -> set[int]:
-        """The slots in relocation mode."""
-        return busy(self.moves)
-
 
 def plan_batch(
     state: Committed,
@@ -124,6 +154,7 @@ def new_note(
     budgets: Mapping[int, Budget] | None = None,
     t_gaps_s: Mapping[int, float] | None = None,
     shapes: Sequence[Shape] = (),
+    local: LocalRules | None = None,
 ) -> Note:
     """Returns the note of a new plan; without budgets, nothing has to wait."""
     slots = range(state.routing.slots)
@@ -131,14 +162,7 @@ def new_note(
     allowed = tuple(budgets.get(slot) for slot in slots) if budgets else ()
     gaps = tuple(t_gaps_s.get(slot) for slot in slots) if t_gaps_s else ()
     told = (state.routing, limits, tuple(cleanup), state.moves, allowed, gaps)
-    return Note(*told, shapes=tuple(shapes))
-
-
-def needs_every_slot(state: Committed, plan: BatchPlan) -> bool:
-    """Whether slots have work that does not depend on rows."""
-    limited = any(limit is not None for limit in plan.memory_bytes)
-    waits = any(plan.note.budgets) or state.spooled_rows
-    return bool(limited or plan.cleanup or plan.moves or state.pending or waits)
+    return Note(*told, shapes=tuple(shapes), local=local or LocalRules())
 
 
 def next_round(

@@ -1,6 +1,6 @@
 """Which steps of the papers' protocols a batch takes (DCAPE-TR 5.1, PLANS 3.2).
 
-Rolling back a move, or cancelling a track, is not a step of either paper; here it is the ninth.
+Rolling back a move, or giving up a track, is not a step of either paper; here it is the ninth.
 """
 
 from __future__ import annotations

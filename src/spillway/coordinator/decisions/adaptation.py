@@ -4,8 +4,9 @@
     rescale      takes a request for another slot count
     waits        whether that change only waits for rows to expire
     resume       delivers messages that came between batches to their moves
-    give_up      cancels all parallel tracks, with a reason
-    tire         cancels those that have lasted too long
+    begin        begins what a policy decided
+    give_up      gives up all parallel tracks, with a reason
+    tire         gives up those that have lasted too long
 
 All are functions of committed states. What they begin is part of the next log record, so a crash
 neither repeats nor loses it.
@@ -50,14 +51,13 @@ class Rules:
     part_bytes: int | None = None
     #: The same for the strategies of FLUX, which work in rounds.
     rounds: Rounds | None = None
-    #: The protocols of moves.
     protocols: Protocols = Protocols()
     #: How many names of a worker identify its memory tier: host, or executor.
     place_names: int = 1
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
-        """Returns the rules of the settings; `life_us`: how long an old row counts, None: for ever."""
+        """Returns the rules of the settings; `life_us`: how long an old row counts, None: forever."""
         protocols = Protocols(adapt.moves_name, None if life_us is None else life_us / 1e6)
         names = 1 if adapt.share == "host" else 2
         return replace(cls._of(adapt), protocols=protocols, place_names=names)
@@ -190,7 +190,7 @@ def resume(
 
 
 def give_up(state: Committed, reason: str) -> tuple[Committed, tuple[Event, ...]]:
-    """Returns the state with the parallel tracks cancelled, and their events.
+    """Returns the state with the parallel tracks given up, and their events.
 
     Their senders serve the groups again; nothing was lost meanwhile.
     """
@@ -204,7 +204,7 @@ def tire(state: Committed, rules: Rules, batch_s: float) -> tuple[Committed, tup
 
 
 def _given_up(state: Committed, why: Callable[[float], str]) -> tuple[Committed, tuple[Event, ...]]:
-    """Cancels tracks: those for which `why`, given their start, returns a reason."""
+    """Gives up the tracks for which `why`, called with their start, returns a reason."""
     tracks = [m for m in state.moves if m.phase is Phase.DUPLICATING]
     said = [(GivenUp(m.move, reason), 0.0) for m in tracks if (reason := why(m.since_s))]
     return resume(state, said)

@@ -1,7 +1,7 @@
 """Measurements of the slots between evaluations, and the view that policies get.
 
-Work is measured by the query's own clock, which stops between batches, so utilisation compares
-slots within the same batches. `elapsed_s` is stream time, from batch to batch, for comparison with
+The query's own clock, which stops between batches, measures work, so utilisation compares slots
+within the same batches. `elapsed_s` is stream time, from batch to batch, for comparison with
 windows and rates.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from spillway.coordinator.batch.committed import Committed, Sample, wishes
+from spillway.coordinator.batch.committed import Committed, Sample, wants_shape
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.cluster.rounds import Progress
@@ -109,7 +109,7 @@ def _mode(state: Committed, slot: int, record: SlotRecord) -> str:
     """
     if state.scaling is not None or any(record.disk_bytes):
         return NORMAL
-    return RESHAPING if wishes(state, slot, record) or record.lacking else NORMAL
+    return RESHAPING if wants_shape(state, slot, record) or record.lacking else NORMAL
 
 
 def _made_bytes(record: SlotRecord) -> tuple[tuple[str, int], ...]:

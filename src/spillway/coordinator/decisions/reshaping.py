@@ -6,13 +6,12 @@
 A shape is part of the log record and of the plan's note, so a repeated batch has the same shape.
 The results of a batch are the same in any shape.
 
-A slot keeps its shape while its groups are sent, because another shape would drop states of
-departed groups. The coordinator keeps the new shape as a wish, so that no other move begins first.
-On a parallel track nothing departs, and it evaluates both slots as usual. A new `plan(...)` at a
-start is like any change of shape, and comes with the first commit.
+A slot keeps its shape while it sends groups, because another shape would drop states of departed
+groups. The coordinator keeps the new shape as the proposal, so that no other move begins first. A
+parallel track sends nothing, so both its slots are evaluated as usual. A new `plan(...)` at a start
+is like any change of shape, and comes with the first commit.
 
-With many streams, the coordinator evaluates slots in turns, so that the time of a commit is
-bounded.
+With many streams, the coordinator evaluates slots in turns, to bound the time of a commit.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from spillway.metrics.events import Reshaped
 from spillway.metrics.record import SlotRecord
 from spillway.plan.shape import Shape, flat
 from spillway.policies.shape.costs import search_steps
-from spillway.policies.shape.proposal import Reshape, Wish
+from spillway.policies.shape.proposal import Proposal, Reshape
 from spillway.policies.shape.shaping import NWAY, Shaping, SlotShape
 from spillway.protocols.engine import busy
 from spillway.protocols.parallel_track import ParallelTrack
@@ -78,7 +77,7 @@ def reshape(
                 room = _room(record, limits.get(slot), len(shaping.names))
                 change, after = shaping.decided(slot, known, room)
                 if change is not None and slot in sending:
-                    after = replace(after, wish=Wish(change.shape, 1), chosen=known.chosen)
+                    after = replace(after, proposal=Proposal(change.shape, 1), chosen=known.chosen)
                 elif change is not None:
                     events.append(_told(state, change, known.shape, record))
                     after = replace(after, shape=change.shape)

@@ -59,9 +59,10 @@ class Ring:
         *,
         changing: bool,
     ) -> tuple[Ring, Scaling | None]:
-        """Returns it after a batch of an automatic ring, with the change that is due, if any.
+        """Returns the ring after a batch, and the change that is due, if any.
 
-        While slots change, and until new ones have rows, no measurement counts.
+        While slots change, and until new ones have rows, no measurement counts. Only for an automatic
+        ring.
         """
         if state.round:
             return self, None

@@ -1,17 +1,16 @@
 """Workload smoothing and passive adjustment (PSP section 6): where to build future slices.
 
-Slices ahead of the newest rows are empty, and any slot may build them. After every batch, the
+Slices ahead of the newest rows are empty, so any slot may build them. After every batch, the
 coordinator compares the slots by their rows, in memory and on disk, weighted by the time per row.
 It routes the next slices so that all slots have the same work. No row moves.
 
 A passive change of the slot count also reroutes groups with rows: if streams have different
-windows, few groups are ahead in all of them. From the next batch on, new slots build the slices of
-their share of the groups, and retiring slots build none. The rows stay, and visitors find them
-there (policies/ring/covering.py). A retiring slot is empty when the watermark, which is the
-lateness behind the slowest stream, has passed its newest row by the window. If streams keep pace,
-that takes a window plus a lateness of stream time, half a turn of the slices; if a stream rests, it
-takes for ever. A new slot has its share of the rows after the same time.
-`coordinator/decisions/adaptation.py` removes slots without rows.
+windows, few groups are ahead in all of them. From the next batch on, new slots build their share of
+the slices, and retiring slots none. Visitors find the rows where they are
+(policies/ring/covering.py). A retiring slot is empty when the watermark has passed its newest row by
+the window. That takes a window plus a lateness of stream time, half a turn of the slices, or longer
+while a stream is silent. New slots have their share of the rows after the same time.
+`coordinator/decisions/adaptation.py` removes empty slots.
 
 Copies of slices (CTR) stay where the routing has them.
 """

@@ -47,9 +47,9 @@ def sources_now(
 
 
 def costs_now(join: SlicedJoin, last: Mapping[int, SlotRecord], seconds: float) -> HopCosts:
-    """Returns the cost of a row besides comparing it, from the last batch (PSP Table 1).
+    """Returns the cost of a row apart from comparing it, from the last batch (PSP Table 1).
 
-    Rows visit all slots at once, so the time of a batch besides slot work is split among as many
+    Rows visit all slots at once, so the time of a batch apart from slot work is split among as many
     hops as Equation 5 counts. Rows expire with their layers, so purging has no separate cost.
     """
     records = list(last.values())
@@ -107,7 +107,7 @@ def explained_visits(
     sources, costs = model
     measured = together([one.sampled for one in last.values()])
     predicates = [
-        f"predicate {one.label.partition(':')[2]}: {measured.cost_us(one):.3g} µs per pair, "
+        f"predicate {one.name}: {measured.cost_us(one):.3g} µs per pair, "
         f"selectivity {measured.selectivity(one):.3g}"
         for one in join.predicates
     ]
@@ -130,9 +130,9 @@ def _lengths(
     most, part = deciding(sources)
     return [
         *explained(sources, costs, slots, came * held / max(rows, 1), most_rate(last)).splitlines(),
-        f"best slots by stream, if each had its own: {', '.join(best)}",
-        f"a group has a slice of every stream, so all have one length: {most} dominates the "
-        f"choice, with {part:.0%} of the comparing",
+        f"best slot count of each stream alone: {', '.join(best)}",
+        f"a group has a slice of every stream, so all have one slot count: {most} dominates the "
+        f"choice, with {part:.0%} of the comparisons",
     ]
 
 

@@ -33,6 +33,8 @@ from spillway.operators.equi.term import Block, Side, Term, driven, mixed
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Work
 from spillway.plan.shape import Shape
+from spillway.rows import bounds
+from spillway.rows.cutting import cut_rows
 from spillway.state.runs.merging import Segment, merged
 from spillway.state.runs.run import HASH_COLUMN, RunData
 
@@ -55,7 +57,7 @@ class Kind:
     #: The new rows of the states: given, or found and kept.
     found: dict[str, list[Segment]]
     #: Takes sorted rows of a state; returns them as they are kept.
-    keep: Callable[[str, RunData], Segment]
+    keep: Callable[[str, RunData], Sequence[Segment]]
 
     def rows(self, name: str, *, found: bool) -> list[Segment]:
         """Returns the existing rows of a state, and with `found` the new ones too."""
@@ -81,7 +83,7 @@ class Ascent:
         self._known = {name for kind in kinds for name in kind.found}
         self._work = work
         #: Bytes of combinations that may be kept at a time.
-        self._piece_bytes = min(PIECE_BYTES, work.keeping.piece_bytes)
+        self._piece_bytes = min(PIECE_BYTES, bounds.JOINED_BYTES, work.keeping.piece_bytes)
         self._pair_rows = pair_rows
         #: Two parts whose children are combined with each other.
         self._parts = parts
@@ -89,13 +91,13 @@ class Ascent:
     def results(self, streams: Sequence[StreamColumns]) -> Iterator[pa.RecordBatch]:
         """Yields the new combinations of the root as rows: one struct column per stream."""
         shape, wanted = self._shape, {at: stream.shown for at, stream in enumerate(streams)}
-        for kind, term, block in self._blocks(shape):
-            if kind == NEW:
-                continue
-            self._work.stats.count_outputs(term.driving.h[block.source])
-            found = self._gathered(shape, term, block, wanted)
-            columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
-            yield pa.RecordBatch.from_arrays(columns, names=[stream.name for stream in streams])
+        places = self._places(shape, wanted)
+        for kind, term, whole in self._blocks(shape):
+            for block in term.gatherable(whole, places) if kind == OLD else ():
+                self._work.stats.count_outputs(term.driving.h[block.source])
+                found = self._gathered(shape, term, block, wanted)
+                columns = [stream.struct(found[at]) for at, stream in enumerate(streams)]
+                yield pa.RecordBatch.from_arrays(columns, names=[one.name for one in streams])
 
     def make(self, node: Shape) -> None:
         """Keeps the new combinations of a node and of the nodes below it, once."""
@@ -156,12 +158,14 @@ class Ascent:
             return
         held: list[list[pa.RecordBatch]] = [[] for _ in self._kinds]
         sizes = [0 for _ in self._kinds]
-        for kind, term, block in self._blocks(child):
-            held[kind].append(self._combined(child, term, block))
-            sizes[kind] += held[kind][-1].nbytes
-            if sizes[kind] >= self._piece_bytes:
-                yield from self._keep(child, kind, held[kind])
-                held[kind], sizes[kind] = [], 0
+        places = self._places(child, self._stored(child))
+        for kind, term, whole in self._blocks(child):
+            for block in term.gatherable(whole, places):
+                held[kind].append(self._combined(child, term, block))
+                sizes[kind] += held[kind][-1].nbytes
+                if sizes[kind] >= self._piece_bytes:
+                    yield from self._keep(child, kind, held[kind])
+                    held[kind], sizes[kind] = [], 0
         for kind, left in enumerate(held):
             yield from self._keep(child, kind, left)
         self._known.add(name)
@@ -172,20 +176,20 @@ class Ascent:
         """Keeps combinations, sorted, one piece at a time: a block may be larger than a piece."""
         if not held:
             return
-        rows, time_column = merged(held), self._states[node.name].layout.time_column
-        step = max(1, self._piece_bytes * rows.num_rows // max(rows.nbytes, 1))
+        time_column = self._states[node.name].layout.time_column
         mine = self._kinds[kind]
-        for at in range(0, rows.num_rows, step):
-            segment = mine.keep(node.name, RunData(rows.slice(at, step), time_column))
-            mine.found.setdefault(node.name, []).append(segment)
-            for driving in driven([segment]):
+        for rows in (some for whole in merged(held) for some in cut_rows(whole, self._piece_bytes)):
+            segments = mine.keep(node.name, RunData(rows, time_column))
+            mine.found.setdefault(node.name, []).extend(segments)
+            for driving in driven(segments):
                 yield kind, driving
 
     def _combined(self, node: Shape, term: Term, block: Block) -> pa.RecordBatch:
-        """Returns combinations of a node in their stored form."""
+        """Returns combinations of a node in their stored form, sorted by hash."""
         state = self._states[node.name]
-        wanted = {member: list(columns) for member, columns in state.at.items()}
-        found = self._gathered(node, term, block, wanted)
+        if np.any(np.diff(block.source) < 0):
+            block = block.take(np.argsort(block.source, kind="stable"))
+        found = self._gathered(node, term, block, self._stored(node))
         columns = [column for member in state.members for column in found[member]]
         if block.deadline is not None and state.side.window_us is not None:
             columns.append(pa.array(block.deadline - state.side.window_us))
@@ -193,14 +197,26 @@ class Ascent:
         h = term.driving.h[block.source].astype(np.uint32)
         return pa.RecordBatch.from_arrays([pa.array(h), *columns], names=names)
 
+    def _stored(self, node: Shape) -> Mapping[int, Sequence[int]]:
+        """Returns the columns of each stream that combinations of a node have."""
+        at = self._states[node.name].at
+        return {member: list(columns) for member, columns in at.items()}
+
+    def _places(self, node: Shape, wanted: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]]:
+        """Returns where the wanted columns of each stream are, for each side of a node."""
+        states = (self._states[name_of(child)] for child in node.children)
+        return {
+            side: [state.at[m][column] for m in state.members for column in wanted[m]]
+            for side, state in enumerate(states)
+        }
+
     def _gathered(
         self, node: Shape, term: Term, block: Block, wanted: Mapping[int, Sequence[int]]
     ) -> dict[int, list[pa.Array]]:
         """Gathers the wanted columns of each stream of a node, for the combinations of a block."""
         found: dict[int, list[pa.Array]] = {}
-        for side, child in enumerate(node.children):
-            state = self._states[name_of(child)]
-            places = [state.at[m][column] for m in state.members for column in wanted[m]]
+        for side, places in self._places(node, wanted).items():
+            state = self._states[name_of(node.children[side])]
             arrays = iter(term.columns(block, side, places))
             found |= {m: [next(arrays) for _ in wanted[m]] for m in state.members}
         return found

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from spillway.operators.equi.ascent import Segments, name_of
 from spillway.plan.shape import Shape
 from spillway.routing.routing import HashRange
+from spillway.rows import bounds
+from spillway.rows.size import bytes_inside
 from spillway.state.layout.gaps import Ranges, both
-from spillway.state.runs.merging import MERGE_STEP_BYTES, Segment, cut_for, inside, merged, spans
+from spillway.state.runs.merging import Segment, cut_for, inside, sorted_whole, spans
 from spillway.state.runs.run import RunData
 
 #: Rows by state.
@@ -103,10 +105,10 @@ def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
     """Returns the first ranges with at most about `fuel` rows; at least part of one range."""
     if not pieces:
         return ranges
-    total, size = sum(p.rows for p in pieces), sum(p.bytes for p in pieces)
-    fuel = max(1, min(fuel, MERGE_STEP_BYTES * total // max(size, 1)))
-    ends = np.cumsum(sum(end - begin for begin, end in (spans(p, ranges) for p in pieces)))
-    count = int(np.searchsorted(ends, fuel, side="right"))
+    rows = np.cumsum(sum(end - begin for begin, end in (spans(p, ranges) for p in pieces)))
+    size = np.cumsum(sum(bytes_inside(p.data.batch, *spans(p, ranges)) for p in pieces))
+    count = int(np.searchsorted(rows, fuel, side="right"))
+    count = min(count, int(np.searchsorted(size, bounds.STEP_BYTES, side="right")))
     if count:
         return ranges[:count]
     ends_in = [spans(piece, ranges[:1]) for piece in pieces]
@@ -130,7 +132,7 @@ def _together(segments: Sequence[Segment]) -> RunData:
     first = segments[0]
     if len(segments) == 1:
         return first.data.part(first.begin, first.end)
-    return RunData(merged([one.batch() for one in segments]), first.data.time_column)
+    return RunData(sorted_whole([one.batch() for one in segments]), first.data.time_column)
 
 
 def _shares(

@@ -49,7 +49,7 @@ class JoinOperator:
 
     @property
     def untracked(self) -> str:
-        """Why there is no parallel track: without a window, rows count for ever."""
+        """Why there is no parallel track: without a window, rows count forever."""
         return unbounded(self.streams)
 
     @property
@@ -62,7 +62,7 @@ class JoinOperator:
         return tuple(deltas)
 
     def process(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
-        """Yields the results that the deltas complete, in batches of at most `block_rows`."""
+        """Yields the results that the deltas complete, in blocks of bounded rows and bytes."""
         old = [state.segments(stream) for stream in range(len(self.streams))]
         yield from self.terms(old, deltas, work.stats, work.known)
 
@@ -110,9 +110,11 @@ class JoinOperator:
         known: Counts,
     ) -> Iterator[pa.RecordBatch]:
         term = Term(self.sides, source, driving, sides, stats, self.pair_rows, self.residual)
-        for block in term.blocks(known):
-            stats.count_outputs(driving.h[block.source])
-            yield self._gathered(term, block)
+        shown = {number: stream.shown for number, stream in enumerate(self.streams)}
+        for whole in term.blocks(known):
+            for block in term.gatherable(whole, shown):
+                stats.count_outputs(driving.h[block.source])
+                yield self._gathered(term, block)
 
     def _gathered(self, term: Term, block: Block) -> pa.RecordBatch:
         """Gathers complete combinations as rows: one struct column per stream."""

@@ -45,6 +45,17 @@ class Residual:
         found = probe_order(names[source], names, self._predicates, known, Measured(measured))
         return tuple(map(names.index, found))
 
+    def reads(self, target: int, there: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Returns the columns that predicates read when a stream joins others, for each stream."""
+        known = [self._streams[number].name for number in there]
+        asked = due(self._predicates, known, self._streams[target].name)
+        found = {}
+        for number in (*there, target):
+            stream = self._streams[number]
+            names = {name for one in asked for name in one.reads(stream.name, stream.visible)}
+            found[number] = tuple(sorted(map(stream.visible.index, names)))
+        return found
+
     def passed(
         self,
         target: int,

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.metrics.counts import Counts, Probed
-from spillway.operators.equi.refs import Refs, gather, gathered_column
+from spillway.operators.equi.refs import Refs, RefWidths, gather, gathered_column
 from spillway.operators.equi.residual import Column, Residual
 from spillway.operators.lookup import Positions, Spans, candidates
-from spillway.operators.predicates.predicate import pairs_of
 from spillway.operators.stats import OperatorStats
+from spillway.rows.cutting import Taken, TakenRows, cut_taken
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
@@ -74,7 +74,7 @@ class Block:
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
 
-    def take(self, at: Positions) -> Block:
+    def take(self, at: Positions | slice) -> Block:
         """Selects some of the combinations."""
         found = {side: refs.take(at) for side, refs in self.found.items()}
         latest = None if self.latest is None else self.latest[at]
@@ -89,7 +89,7 @@ class _Pairs:
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
 
-    def take(self, at: Positions) -> _Pairs:
+    def take(self, at: Positions | slice) -> _Pairs:
         latest = None if self.latest is None else self.latest[at]
         deadline = None if self.deadline is None else self.deadline[at]
         return _Pairs(self.left[at], self.refs.take(at), latest, deadline)
@@ -134,12 +134,27 @@ class Term:
             )
             yield from self._expanded(self._first_block(), order)
 
+    def gatherable(self, block: Block, wanted: Mapping[int, Sequence[int]]) -> Iterator[Block]:
+        """Cuts complete combinations into blocks of bounded bytes (rows/cutting.py).
+
+        `wanted` has the columns of each side that are about to be gathered.
+        """
+        taken = [self._taken(block, side, columns) for side, columns in wanted.items()]
+        for begin, end in cut_taken(taken, len(block.source)):
+            whole = end - begin == len(block.source)
+            yield block if whole else block.take(slice(begin, end))
+
     def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
         """Returns columns of one side, for complete combinations."""
         if side == self._source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
         return gather(self._rows[side], block.found[side], wanted)
+
+    def _taken(self, block: Block, side: int, wanted: Sequence[int]) -> Taken:
+        if side == self._source:
+            return TakenRows(self.driving.widths(wanted), block.source)
+        return RefWidths(self._rows[side], block.found[side], wanted)
 
     def _first_block(self) -> Block:
         side, rows = self._sides[self._source], slice(None)
@@ -161,15 +176,6 @@ class Term:
             self._sides[self._source].label, self._sides[target].label, rows, matched
         )
 
-    def _most(self, block: Block, target: Segment) -> int:
-        """Returns how many pairs to make at a time."""
-        if self._residual is None:
-            return self._pair_rows
-        width = Segment(self.driving, 0, self.driving.rows).row_bytes + target.row_bytes
-        for side in block.found:
-            width += max(segment.row_bytes for segment in self._rows[side])
-        return pairs_of(width, self._pair_rows)
-
     def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
         """Yields the pairs of a block with all segments of a side, collected into full blocks."""
         held: list[_Pairs] = []
@@ -177,11 +183,10 @@ class Term:
         probe = self.driving.h[block.source]
         for number in self._spans(target).near(probe):
             segment = self._rows[target][number]
-            most = self._most(block, segment)
-            for pairs in self._pairs(block, probe, target, number, segment, most):
+            for pairs in self._pairs(block, probe, target, number, segment):
                 held.append(pairs)
                 size += len(pairs.left)
-                if size >= most:
+                if size >= self._pair_rows:
                     yield _together(held)
                     held, size = [], 0
         if held:
@@ -199,20 +204,20 @@ class Term:
         target: int,
         number: int,
         segment: Segment,
-        most: int,
     ) -> Iterator[_Pairs]:
         """Yields the pairs of a block with one segment, a bounded number at a time."""
         data = segment.data
         which, start, count = candidates(probe, segment)
         at, offset = 0, 0
         while at < len(which):
-            left, right, at, offset = expand(which, start, count, at, offset, most)
+            left, right, at, offset = expand(which, start, count, at, offset, self._pair_rows)
             pairs = self._confirmed(block, target, number, data, left, right)
             self._count(target, 0, len(pairs.left))
-            if self._residual is not None and len(pairs.left):
-                pairs = self._passed(self._residual, block, target, data, pairs)
-            if len(pairs.left):
-                yield pairs
+            if self._residual is None:
+                passed = iter([pairs])
+            else:
+                passed = self._passed(self._residual, block, target, data, pairs)
+            yield from (some for some in passed if len(some.left))
 
     def _confirmed(
         self,
@@ -244,23 +249,53 @@ class Term:
 
     def _passed(
         self, residual: Residual, block: Block, target: int, data: RunData, pairs: _Pairs
-    ) -> _Pairs:
-        """Keeps the pairs that satisfy the predicates which this side completes."""
+    ) -> Iterator[_Pairs]:
+        """Yields the pairs that satisfy the predicates which this side completes.
 
-        def columns(some: Positions) -> Mapping[int, Column]:
-            left = pairs.left[some]
-            found: dict[int, Column] = {
-                self._source: (self.driving.payload.column, block.source[left]),
-                target: (data.payload.column, pairs.refs.row[some]),
-            }
-            for side, refs in block.found.items():
-                mine, segments = refs.take(left), self._rows[side]
-                found[side] = (partial(gathered_column, segments, mine), None)
-            return found
+        A predicate gets a bounded number of bytes at a time.
+        """
+        taken: list[Taken] = []
+        for side, read in residual.reads(target, (self._source, *block.found)).items():
+            if side == target:
+                taken.append(TakenRows(data.widths(read), pairs.refs.row))
+            else:
+                taken.append(_Through(self._taken(block, side, read), pairs.left))
+        for begin, end in cut_taken(taken, len(pairs.left)):
+            whole = end - begin == len(pairs.left)
+            some = pairs if whole else pairs.take(slice(begin, end))
+            columns = partial(self._columns_of, block, target, data, some)
+            count = len(some.left)
+            keep = residual.passed(target, columns, count, self._stats, self._measured)
+            yield some if keep is None else some.take(keep)
 
-        count = len(pairs.left)
-        keep = residual.passed(target, columns, count, self._stats, self._measured)
-        return pairs if keep is None else pairs.take(keep)
+    def _columns_of(
+        self, block: Block, target: int, data: RunData, pairs: _Pairs, some: Positions
+    ) -> Mapping[int, Column]:
+        """Returns the columns of the streams of some pairs."""
+        left = pairs.left[some]
+        found: dict[int, Column] = {
+            self._source: (self.driving.payload.column, block.source[left]),
+            target: (data.payload.column, pairs.refs.row[some]),
+        }
+        for side, refs in block.found.items():
+            mine, segments = refs.take(left), self._rows[side]
+            found[side] = (partial(gathered_column, segments, mine), None)
+        return found
+
+
+@dataclass(frozen=True)
+class _Through:
+    """The bytes of rows of a block, for pairs that each have one of them."""
+
+    rows: Taken
+    left: Positions
+
+    @property
+    def widest(self) -> int:
+        return self.rows.widest
+
+    def sizes(self) -> NDArray[np.int64]:
+        return self.rows.sizes()[self.left]
 
 
 def driven(segments: Sequence[Segment]) -> Iterator[RunData]:

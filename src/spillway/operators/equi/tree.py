@@ -6,14 +6,14 @@ after the input streams (operators/equi/intermediate.py). For every part of a gr
 
     the valid combinations of the part's own rows, as long as a future row can complete them.
 
-So an intermediate state spills, moves and recovers with its group, and cleanup adds the
-combinations between parts. operators/equi/ascent.py makes the combinations.
+So it spills, moves and recovers with its group, and cleanup adds the combinations between parts.
+operators/equi/ascent.py makes the combinations.
 
 A state is missing (state/layout/gaps.py) after a change of shape, or when groups came from a slot
-with another shape. Then the tree dissolves the node, and the parent joins its children. A batch
-also fills a bounded part of the gaps, from the lowest hash upwards. PLANS 4.1 recomputes states
-before a plan may continue; here the plan continues meanwhile. A slot drops states that its shape no
-longer has (`arranged` in state/manifest/matching.py).
+with another shape. Then the tree dissolves the node: the parent joins its children. A batch also
+fills a bounded part of the gaps, from the lowest hash upwards. PLANS 4.1 recomputes states before a
+plan may continue; here the plan continues meanwhile. A slot drops states that its shape no longer
+has (`arranged` in state/manifest/matching.py).
 
 On a parallel track (state/slot/tracks.py) all rows, old and new, go up as usual; only the root
 omits combinations of only new rows (PLANS 3.1).
@@ -65,7 +65,8 @@ class TreeOperator:
         if shape.streams != tuple(sorted(number)):
             raise QueryError(
                 f"the shape {shape} joins {', '.join(shape.streams)}, but the streams are "
-                f"{', '.join(sorted(number))}"
+                f"{', '.join(sorted(number))}",
+                hint="use each stream once in the shape",
             )
         inner = [[number[name] for name in node.streams] for node in shape.inner()]
         self.states = (
@@ -106,7 +107,7 @@ class TreeOperator:
 
     @property
     def untracked(self) -> str:
-        """Why there is no parallel track: without a window, rows count for ever."""
+        """Why there is no parallel track: without a window, rows count forever."""
         return unbounded(self.streams)
 
     def crossing(self, state: SlotState, deltas: Sequence[RunData], work: Work) -> Made:
@@ -178,7 +179,7 @@ class TreeOperator:
         """Returns the existing segments of each state, by name."""
         return {name: opened(at) for name, at in self.place.items()}
 
-    def _keeper_of(self, keep: Keep) -> Callable[[str, RunData], Segment]:
+    def _keeper_of(self, keep: Keep) -> Callable[[str, RunData], Sequence[Segment]]:
         """Returns a function that takes rows of a state by name."""
         return lambda name, rows: keep(self.place[name], rows)
 

@@ -31,7 +31,6 @@ from spillway.operators.grouping.partials import (
 )
 from spillway.operators.grouping.sketches import Sketch, sketch_arrays
 
-#: The aggregate functions by name.
 FUNCTIONS = (
     "count",
     "sum",

@@ -1,21 +1,20 @@
 """Dedup: emits a row the first time its key appears.
 
-The operator takes the rows of a key in the order (batch, time, content), whatever order they arrive
-in (kernels/ordering.py). Without a range, it emits the first row of a key. With a range, it emits a
-row if its time is at least the range away, before or after, from every emitted row of its key. So
-repeated rows pass once per range. Spark's `dropDuplicatesWithinWatermark` forgets a key when the
-watermark passes it, so its output depends on when batches were cut. Here only the times of the rows
-decide.
+The operator takes the rows of a key in the order (batch, time, content), not in that of arrival
+(kernels/ordering.py). Without a range, it emits the first row of a key. With a range, it emits a
+row whose time is at least the range away, before or after, from every emitted row of its key. So
+only the times of the rows decide. Spark's `dropDuplicatesWithinWatermark` forgets a key when the
+watermark passes it, so its output depends on when batches were cut.
 
 As a batch query, for rows in the order of their time: for each key, take the first row, then the
 first row at least a range after it, and so on.
 
-*Tumbling*: windows of one length start at the epoch, as in Spark's `window`. The operator emits the
-first row of each key and window. As a batch query: the first row by key and `window(time, length)`.
+*Tumbling*: windows of one length start at the epoch, as in Spark's `window`. As a batch query: the
+first row by key and `window(time, length)`.
 
 State is the emitted keys with their times, or with their window starts. A start expires when the
-watermark is a length past it, when no row of the window can come any more. Expiry and the end of a
-parallel track (state/slot/tracks.py) follow from that alone.
+watermark is a length past it, when no row of the window can come any more. That alone decides
+expiry and the end of a parallel track (state/slot/tracks.py).
 
 Rows of groups with a part on disk have no answer yet (operators/cumulative.py). The state keeps
 them whole, in a list of one row, which is empty for emitted keys.
@@ -38,6 +37,8 @@ from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.operator import Results
 from spillway.operators.stats import OperatorStats
+from spillway.rows.cutting import TakenRows, Widths, cut_taken
+from spillway.rows.joining import narrowed
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
@@ -155,10 +156,11 @@ class DedupOperator(Cumulative):
 
     def _emitted(self, delta: RunData, at: Positions) -> Iterator[pa.RecordBatch]:
         waiting = delta.payload.column(-1)
-        for begin in range(0, len(at), self.block_rows):
-            block = pa.array(at[begin : begin + self.block_rows])
-            _, *visible = waiting.take(block).flatten().flatten()
-            yield pa.RecordBatch.from_arrays(visible, names=list(self.stream.visible))
+        taken = TakenRows(Widths([waiting]), at)
+        for begin, end in cut_taken([taken], len(at), self.block_rows):
+            _, *visible = waiting.take(pa.array(at[begin:end])).flatten().flatten()
+            block = pa.RecordBatch.from_arrays(visible, names=list(self.stream.visible))
+            yield narrowed(block)
 
     def _kept(self, delta: RunData, at: Positions) -> RunData:
         rows = pa.array(at)

@@ -10,7 +10,7 @@ NULL is a valid key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,18 @@ from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.operator import Results
 from spillway.operators.stats import OperatorStats
+from spillway.rows import bounds
+from spillway.rows.cutting import cut_rows, stretches
+from spillway.rows.joining import joined_column
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment, together
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
 #: Keys looked up at a time.
 STEP_KEYS = 131_072
+
+#: Rows of a run that have keys of a delta: the row of the delta, ascending, and that of the run.
+_Found = tuple[RunData, NDArray[np.int32], NDArray[np.int32]]
 
 
 class GroupByOperator(Cumulative):
@@ -99,24 +105,46 @@ class GroupByOperator(Cumulative):
         """Yields one result for each key of the delta."""
         for begin in range(0, delta.rows, STEP_KEYS):
             step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
-            whole = self._with_state(old, step)
             stats.count_outputs(step.h)
-            for at in range(0, whole.num_rows, self.block_rows):
-                yield whole.slice(at, self.block_rows)
+            keys = step.payload.columns[: len(self._key_at)]
+            found = [(s.data, *matches(step.h, keys, s, self._key_at)) for s in old]
+            for some, state in _in_steps(step, [one for one in found if len(one[1])]):
+                yield from cut_rows(self._with_state(some, state), most_rows=self.block_rows)
         return (delta,)
 
-    def _with_state(self, old: Sequence[Segment], delta: RunData) -> pa.RecordBatch:
+    def _with_state(self, delta: RunData, state: Sequence[_Found]) -> pa.RecordBatch:
         """Returns the results for the keys of a delta, including their state."""
         keys = delta.payload.columns[: len(self._key_at)]
         parts = _Gathered(self.partials, delta.payload.columns[len(keys) :])
-        for segment in old:
-            left, right = matches(delta.h, keys, segment, self._key_at)
-            if len(left):
-                parts.add(segment.data.payload.columns[len(keys) :], left, right)
+        for data, left, right in state:
+            parts.add(data.payload.columns[len(keys) :], left, right)
         found = parts.whole()
         results = [one.result([found[p] for p in one.partials()]) for one in self.aggregates]
         names = [*self.key_names, *(one.name for one in self.aggregates)]
         return pa.RecordBatch.from_arrays([*keys, *results], names=names)
+
+
+def _in_steps(
+    delta: RunData, found: Sequence[_Found]
+) -> Iterator[tuple[RunData, Sequence[_Found]]]:
+    """Splits keys into steps whose rows, with their state, have bounded bytes; mostly one."""
+    every = range(delta.payload.num_columns)
+    widths = delta.widths(every)
+    known = [(data.widths(every), left, right) for data, left, right in found]
+    most = delta.rows * widths.widest + sum(len(left) * one.widest for one, left, _ in known)
+    if most <= bounds.STEP_BYTES:
+        yield delta, found
+        return
+    sizes = widths.at(np.arange(delta.rows))
+    for one, left, right in known:
+        sizes += np.bincount(left, one.at(right), delta.rows).astype(np.int64)
+    for begin, end in stretches(sizes, bounds.STEP_BYTES):
+        some = []
+        for data, left, right in found:
+            first, last = np.searchsorted(left, [begin, end]).tolist()
+            if first < last:
+                some.append((data, left[first:last] - np.int32(begin), right[first:last]))
+        yield delta.part(begin, end), some
 
 
 class _Gathered:
@@ -163,7 +191,7 @@ class _Gathered:
             span = range(place, place + partial.width)
             own = self._own[at : at + partial.width]
             columns = [
-                pa.concat_arrays([mine, *(more[one] for more in self._more)])
+                joined_column([mine, *(more[one] for more in self._more)])
                 for mine, one in zip(own, span, strict=True)
             ]
             found[partial] = partial.combined(columns, groups) if self._more else own

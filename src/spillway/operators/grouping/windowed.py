@@ -29,17 +29,23 @@ from spillway.kernels.ordering import in_order
 from spillway.kernels.ranking import numbers, sort_keys
 from spillway.kernels.sliding import last_range, last_rows, overtaken
 from spillway.operators.cumulative import Cumulative
+from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.partials import Rows
 from spillway.operators.grouping.windows import AnyAggregate, Windows, over_windows
 from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import Positions, candidates, matches
 from spillway.operators.operator import Results
 from spillway.operators.stats import OperatorStats
+from spillway.rows import bounds
+from spillway.rows.cutting import Stretch, Widths, cut_rows, stretches
+from spillway.rows.joining import joined
+from spillway.rows.size import bytes_inside
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
 
-#: Old and new rows that are ordered together; a key with more rows is ordered alone.
+#: Old and new rows that are ordered together, unless they are wide; a key with more rows is
+#: ordered alone.
 BLOCK_ROWS = 1 << 18
 
 
@@ -128,10 +134,9 @@ class WindowedOperator(Cumulative):
         for begin, end in _blocks(old, delta, groups):
             starts = groups.starts[begin : end + 1]
             some = Grouping(groups.order[starts[0] : starts[-1]], starts - starts[0])
-            result, hashes = self._of_keys(old, delta, some)
-            stats.count_outputs(hashes)
-            for at in range(0, result.num_rows, self.block_rows):
-                yield result.slice(at, self.block_rows)
+            for result, hashes in self._of_keys(old, delta, some):
+                stats.count_outputs(hashes)
+                yield from cut_rows(result, most_rows=self.block_rows)
         return (delta,)
 
     def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
@@ -140,18 +145,41 @@ class WindowedOperator(Cumulative):
 
     def _of_keys(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
-    ) -> tuple[pa.RecordBatch, NDArray[np.uint32]]:
-        """Returns the results of some keys of the delta, and the hash of each."""
+    ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint32]]]:
+        """Yields results of some keys of the delta, and the hash of each."""
         rows, number, new = self._gathered(old, delta, groups)
         ordered = self._in_order(rows, by_group(number, len(groups)))
         block = Rows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
         at = self._due(block.batches, new[ordered.order], ordered.starts)
-        values = over_windows(self.aggregates, block, self._windows(block, ordered.starts, at))
-        due = ordered.order[at]
-        shown = [rows.column(position).take(pa.array(due)) for _, position in self.emitted]
+        windows = self._windows(block, ordered.starts, at)
+        due, hashes = ordered.order[at], delta.h[groups.first]
         names = [*(name for name, _ in self.emitted), *(one.name for one in self.aggregates)]
-        result = pa.RecordBatch.from_arrays([*shown, *values], names=names)
-        return result, delta.h[groups.first][number[due]]
+        for begin, end in self._stretches(rows, ordered, at):
+            some = due[begin:end]
+            values = over_windows(self.aggregates, block, windows.take(slice(begin, end)))
+            shown = [rows.column(position).take(pa.array(some)) for _, position in self.emitted]
+            result = pa.RecordBatch.from_arrays([*shown, *values], names=names)
+            yield result, hashes[number[some]]
+
+    def _stretches(
+        self, rows: pa.RecordBatch, ordered: Grouping, at: NDArray[np.int64]
+    ) -> Iterator[Stretch]:
+        """Cuts windows so that their results have bounded bytes, whatever rows they show.
+
+        A window may show any value of its key's rows: the least, or the first. So a result counts
+        as much as the widest of them, for each column.
+        """
+        taken = {position for _, position in self.emitted}
+        for one in self.aggregates:
+            if isinstance(one, Aggregate) and one.column is not None:
+                taken.add(one.column)
+        widths = Widths([rows.column(position) for position in sorted(taken)])
+        if len(at) * 2 * widths.widest <= bounds.JOINED_BYTES:
+            return iter([(0, len(at))])
+        sizes = widths.at(ordered.order)
+        widest = np.maximum.reduceat(sizes, ordered.starts[:-1])
+        of_key = np.searchsorted(ordered.starts, at, side="right") - 1
+        return stretches(sizes[at] + widest[of_key], bounds.JOINED_BYTES)
 
     def _gathered(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
@@ -170,7 +198,7 @@ class WindowedOperator(Cumulative):
                 number.append(left)
         parts.append(delta.payload.take(pa.array(groups.order)))
         number.append(np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(groups.starts)))
-        whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+        whole = joined(parts)
         new = np.arange(whole.num_rows) >= whole.num_rows - len(groups.order)
         return whole, np.concatenate(number), new
 
@@ -214,17 +242,20 @@ class WindowedOperator(Cumulative):
         return [payload.column(at) for at in self.stream.keys]
 
 
-def _blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[tuple[int, int]]:
-    """Splits the keys of a delta into blocks with a bounded number of rows."""
-    sizes = np.diff(groups.starts)
+def _blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[Stretch]:
+    """Splits the keys of a delta into blocks with a bounded number of rows and bytes."""
     h = delta.h[groups.first]
-    for segment in old:
-        which, _, count = candidates(h, segment, likely=True)
+    found = [(segment.data, *candidates(h, segment, likely=True)) for segment in old]
+    sizes = np.diff(groups.starts)
+    for _, which, _, count in found:
         sizes[which] += count
-    total = np.cumsum(sizes)
-    at, done = 0, 0
-    while at < len(groups):
-        until = int(np.searchsorted(total, done + BLOCK_ROWS, side="right"))
-        until = max(until, at + 1)
-        yield at, until
-        at, done = until, int(total[until - 1])
+    row_bytes = max(1, bounds.STEP_BYTES // BLOCK_ROWS)
+    sizes *= row_bytes
+    every = range(delta.payload.num_columns)
+    widest = max([delta.widths(every).widest, *(one[0].widths(every).widest for one in found)])
+    if widest > row_bytes:
+        exact = np.add.reduceat(delta.widths(every).at(groups.order), groups.starts[:-1])
+        for data, which, start, count in found:
+            exact[which] += bytes_inside(data.payload, start, start + count)
+        sizes = np.maximum(sizes, exact)
+    return stretches(sizes, BLOCK_ROWS * row_bytes)

@@ -1,8 +1,8 @@
 """Aggregates of windows: for each row of a group, or its last one, over the rows it sees.
 
 The windows of a group slide over its rows, so most aggregates take two steps per window
-(kernels/sliding.py). For the others, such as a user's function, the rows of the windows are written
-out, a bounded number at a time.
+(kernels/sliding.py). For the others, such as a user's function, this module writes out the rows of
+the windows, a bounded number at a time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from spillway.kernels.grouping import Grouping
 from spillway.kernels.sliding import spelled_out
 from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.partials import Bounds, Partial, Rows, Sliding
+from spillway.rows import bounds
+from spillway.rows.cutting import Widths, stretches
+from spillway.rows.joining import joined_column
 
 #: Rows of windows written out at a time; a larger window is alone.
 SPELLED_ROWS = 1 << 20
@@ -70,19 +73,21 @@ class Windows:
     #: Windows that contain rows which came after their last row, and must not see them.
     tangled: NDArray[np.bool_]
 
-    def take(self, chosen: NDArray[np.bool_]) -> Windows:
+    def take(self, chosen: NDArray[np.bool_] | slice) -> Windows:
         """Selects some of the windows."""
         return Windows(self.begin[chosen], self.end[chosen], self.tangled[chosen])
 
-    def blocks(self) -> Iterator[slice]:
-        """Yields the windows in blocks with few enough rows to write out."""
-        sizes = np.cumsum(self.end - self.begin)
-        at, done = 0, 0
-        while at < len(sizes):
-            until = int(np.searchsorted(sizes, done + SPELLED_ROWS, side="right"))
-            until = max(until, at + 1)
-            yield slice(at, until)
-            at, done = until, int(sizes[until - 1])
+    def blocks(self, before: Bounds) -> Iterator[slice]:
+        """Yields the windows in blocks with few enough rows and bytes to write out.
+
+        `before` has the bytes before each of the ordered rows, and their total.
+        """
+        row_bytes = max(1, bounds.STEP_BYTES // SPELLED_ROWS)
+        sizes = np.maximum(
+            (self.end - self.begin) * row_bytes, before[self.end] - before[self.begin]
+        )
+        for begin, end in stretches(sizes, SPELLED_ROWS * row_bytes):
+            yield slice(begin, end)
 
 
 AnyAggregate = Aggregate | PythonAggregate
@@ -94,13 +99,15 @@ def over_windows(
     """Returns one column per aggregate, one row per window."""
     if not windows.tangled.any():
         return _of_plain(aggregates, rows, windows)
+    if windows.tangled.all():
+        return _spelled(aggregates, rows, windows)
     plain = ~windows.tangled
     parts = [
         _of_plain(aggregates, rows, windows.take(plain)),
         _spelled(aggregates, rows, windows.take(windows.tangled)),
     ]
     back = pa.array(np.argsort(np.argsort(windows.tangled, kind="stable"), kind="stable"))
-    return [pa.concat_arrays(both).take(back) for both in zip(*parts, strict=True)]
+    return [joined_column(both).take(back) for both in zip(*parts, strict=True)]
 
 
 def _of_plain(aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows) -> list[pa.Array]:
@@ -129,12 +136,26 @@ def _spelled(
         if isinstance(one, Aggregate) and all(p in known for p in one.partials()):
             ready[at] = one.result([known[p] for p in one.partials()])
     parts: dict[int, list[pa.Array]] = {at: [] for at in range(len(aggregates)) if at not in ready}
-    for block in windows.blocks() if parts else ():
+    before = _bytes_before([aggregates[at] for at in parts], rows)
+    for block in windows.blocks(before) if parts else ():
         groups = Grouping(*spelled_out(windows.begin[block], windows.end[block], rows.batches))
         for at, held in parts.items():
             held.append(_aggregated(aggregates[at], rows, groups))
-    ready |= {at: pa.concat_arrays(held) for at, held in parts.items() if held}
+    ready |= {at: joined_column(held) for at, held in parts.items() if held}
     return [ready[at] for at in range(len(aggregates))]
+
+
+def _bytes_before(aggregates: Sequence[AnyAggregate], rows: Rows) -> Bounds:
+    """Returns the bytes before each row, in the columns that some aggregates read."""
+    read = sorted({column for one in aggregates for column in _columns_of(one)})
+    sizes = Widths([rows.column(at) for at in read]).at(np.arange(len(rows.batches)))
+    return np.append(0, np.cumsum(sizes))
+
+
+def _columns_of(one: AnyAggregate) -> list[int]:
+    if isinstance(one, PythonAggregate):
+        return [at for _, at in one.columns]
+    return [at for at in (one.column, one.order) if at is not None]
 
 
 def _aggregated(one: AnyAggregate, rows: Rows, groups: Grouping) -> pa.Array:

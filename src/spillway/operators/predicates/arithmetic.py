@@ -1,10 +1,10 @@
 """Arithmetic of SQL conditions, with the errors of Spark's ANSI mode.
 
-Whole numbers are calculated in 64 bits. Overflow and division by zero do not raise here: they are marked
-in `Value.failed`, because another operand may decide that nobody looks at the value.
+Whole numbers have 64 bits. Overflow and division by zero do not raise here: `Value.failed` marks
+them, because another operand may make the value irrelevant.
 
-Known limitation: exponential, logarithm and the functions of angles may differ from Spark's in the last
-digit.
+Known limitation: exponential, logarithm and the functions of angles may differ from Spark's in the
+last digit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ DOUBLES: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "exp": np.exp,
     "ln": np.log,
+    "log": np.log,
     "log10": np.log10,
     "sin": np.sin,
     "cos": np.cos,
@@ -51,7 +52,7 @@ def of_doubles(name: str, of: list[Value]) -> Value:
     if name == "power":
         return Value(_power(of[0].of, of[1].of), valid_of(*of), failed_of(*of))
     found = Value(DOUBLES[name](*(one.of for one in of)), valid_of(*of), failed_of(*of))
-    if name in ("ln", "log10"):
+    if name in ("ln", "log", "log10"):
         # Numbers that are not positive have no logarithm: NULL; that of NaN is NaN.
         some = ~(of[0].of <= 0)
         valid = some if found.valid is None else found.valid & some

@@ -56,12 +56,13 @@ def _check_streams(over: Sequence[str], columns: Columns) -> None:
     called = f"match(..., {', '.join(map(repr, over))})"
     if not all(isinstance(stream, str) for stream in over):
         raise PlanError(
-            f"{called}: a stream is given by its name",
+            f"{called}: streams must be names, as strings",
             hint=f"list the names: match(..., {_quoted(list(columns)[:2])})",
         )
     unknown = [stream for stream in over if stream not in columns]
     if unknown or len(set(over)) < len(over) or len(over) == 1:
-        why = f"there is no stream {unknown[0]}" if unknown else "it needs two streams or more"
+        few = "a condition needs two different streams or more"
+        why = f"there is no stream {unknown[0]}" if unknown else few
         raise PlanError(f"{called}: {why}", hint=_streams(columns))
 
 

@@ -1,17 +1,16 @@
 """The columns of candidate pairs, as a predicate sees them.
 
-A `Rows` object holds the rows of one stream in all candidate pairs: `a.x` is the column x of all of
-them, an array with one value per pair. Columns are gathered on first use, so a predicate pays for what
-it reads.
+`Rows` holds the rows of one stream in all candidate pairs: `a.x` is an array with the column x of
+each. It gathers a column on first use.
 
 Numbers, booleans, times and lists of fixed size are numpy arrays, and `a.matrix("x")` makes one of
-strings or lists of equal length; everything else is an Arrow array. A pair with NULL in a column read
-as numpy does not match, as in SQL, nor does one with a list that contains NULL; the array has zeros
-for them. `a.arrow("x")` keeps the NULLs and leaves them to the predicate. A column with the name of a
-method here is an item, `a["values"]`.
+strings or lists of equal length; everything else is an Arrow array. As in SQL, a pair does not match
+if a column read as numpy has NULL, or a list that contains NULL; the array has zeros there.
+`a.arrow("x")` keeps the NULLs for the predicate. A column with the name of a method is an item:
+`a["values"]`.
 
-Where a run has no NULLs, rows are read from its memory as they are. Otherwise the rows of the pairs are
-gathered first, so that NULLs of other rows do not matter.
+`Rows` reads columns of a run without NULLs in place. For other columns it first gathers the rows of
+the pairs, so that NULLs of other rows do not matter.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Rows:
         return self.values(name)[0]
 
     def values(self, name: str) -> tuple[Values | pa.Array, Valid | None]:
-        """A column, and where it is not NULL; None: nowhere, or it is an Arrow array."""
+        """A column, and where it is not NULL; None: everywhere, or the column is an Arrow array."""
         found = self._values.get(name)
         if found is None:
             found = self._values[name] = gathered(self._found(name), self._at)
@@ -211,5 +210,5 @@ def _bytes(data: pa.Buffer | None) -> Values:
 
 
 def _cut(whole: Values, first: int, rows: int, width: int) -> Values:
-    """The first `count` values as a matrix; a buffer may be longer than its rows."""
+    """Values from `first` on as a matrix of `rows` rows; a buffer may be longer than its rows."""
     return whole[first : first + rows * width].reshape(rows, width)

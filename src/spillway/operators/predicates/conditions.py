@@ -1,8 +1,8 @@
 """Conditions as users write them, and what is known about their cost.
 
-A condition is a function over columns of candidate pairs that returns a boolean array, a function of one
-row of each stream (`scalar`), or SQL text. `predicate` adds a cheap necessary condition that filters
-first, and the cost of a pair. Together with its streams it becomes a `Predicate`
+A condition is a function over columns of candidate pairs that returns a boolean array, a function of
+one row of each stream (`scalar`), or SQL text. `predicate` adds a cheap necessary condition that
+filters first, and the cost of a pair. With its streams it becomes a `Predicate`
 (operators/predicates/binding.py).
 """
 
@@ -35,15 +35,14 @@ class Condition:
     def __post_init__(self) -> None:
         if not isinstance(self.test, str) and not callable(self.test):
             raise PlanError(
-                f"a condition is SQL text or a function, not {self.test!r}",
+                f"a condition must be SQL text or a function, not {self.test!r}",
                 hint='for example match("a.x < b.x") or match(lambda a, b: a.x < b.x); where() takes '
                 "Columns, and filters results",
             )
         if self.prefilter is not None and not isinstance(self.prefilter, str):
             raise PlanError(
                 f"prefilter={self.prefilter!r} must be a SQL string",
-                hint='for example prefilter="abs(a.x - b.x) < 3"; add a function that must also hold as '
-                "another match()",
+                hint='for example prefilter="abs(a.x - b.x) < 3"; add a function with another match()',
             )
         if self.cost_us is not None and not _is_time(self.cost_us):
             raise PlanError(
@@ -124,5 +123,5 @@ def scalar(test: Callable[..., Any]) -> Scalar:
 def predicate(
     test: Callable[..., Any] | str, prefilter: str | None = None, cost: float | None = None
 ) -> Condition:
-    """A condition with a cheap SQL condition that holds wherever it does, and its µs per pair."""
+    """A condition with a prefilter, SQL that holds wherever it holds, and its cost in µs per pair."""
     return Condition(test, prefilter, cost)

@@ -1,8 +1,8 @@
-"""What a condition (plan/sql/nodes.py) says about candidate pairs, in SQL's logic of three values.
+"""What a condition (plan/sql/nodes.py) says about candidate pairs, in SQL's three-valued logic.
 
-As in Spark's ANSI mode, overflow and division by zero are errors, but only where the value is evaluated:
-in `b.x != 0 and a.x / b.x > 2` the first operand guards the second. So a failure travels with the values
-(`Value.failed`), and `holds` raises only if it reaches the result.
+As in Spark's ANSI mode, overflow and division by zero are errors only where the value is evaluated:
+in `b.x != 0 and a.x / b.x > 2` the first operand guards the second. So a failure travels with the
+values (`Value.failed`), and `holds` raises only if it reaches the result.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a condition over several streams implies about two: its bands, tested as soon as both are there.
+"""What a condition over several streams implies about two: its bands, tested when both are there.
 
-The condition itself filters when the last of its streams joins; until then combinations would multiply,
-although `abs(a.x - b.x) < 1 and abs(b.x - c.x) < 1` already limits pairs of a and b. A band holds
-wherever its condition does. It is tested in double precision, slightly too wide (plan/sql/bands.py), and
-cannot fail, so one part of a condition still guards another.
+The condition itself filters when the last of its streams joins. Until then combinations would
+multiply, although `abs(a.x - b.x) < 1 and abs(b.x - c.x) < 1` already limits pairs of a and b. A band
+holds wherever its condition does. Its test in double precision is slightly too wide
+(plan/sql/bands.py) and cannot fail, so one part of a condition still guards another.
 """
 
 from __future__ import annotations

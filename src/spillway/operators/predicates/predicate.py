@@ -3,6 +3,10 @@
 A `Predicate` is a condition (operators/predicates/conditions.py) with the streams it is over
 (operators/predicates/binding.py). It filters a combination when the last of these streams joins it. What
 it implies about two of several streams filters earlier (operators/predicates/implied.py).
+
+A predicate *can fail* if it is a Python function, or SQL that can raise an error (plan/sql/failing.py).
+Whatever comes before it in the user's order is its guard: see `in_order` in
+operators/predicates/probing.py.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,20 +28,18 @@ from spillway.operators.predicates.implied import InBands
 from spillway.operators.stats import OperatorStats
 from spillway.plan.sql.bands import Band, equalities
 from spillway.plan.sql.expression import Column
+from spillway.plan.sql.failing import can_fail
 from spillway.plan.sql.nodes import SqlCondition
 
 Mask = NDArray[np.bool_]
 Positions = NDArray[np.int64]
-
-#: Bytes of candidate pairs, counting their rows, that predicates test at a time.
-PAIR_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Predicate:
     """A condition over given streams."""
 
-    #: Its name in statistics.
+    #: Its number and its name; statistics use both.
     label: str
     streams: tuple[str, ...]
     test: Callable[..., Any] | SqlCondition | InBands
@@ -48,6 +51,17 @@ class Predicate:
     answered: bool = False
     #: What must hold of two of its streams for it to hold.
     implied: tuple[Predicate, ...] = ()
+
+    @cached_property
+    def can_fail(self) -> bool:
+        """Whether it may raise an error on some pair, so that earlier predicates must guard it."""
+        parts = (one for one in (self.test, self.prefilter) if isinstance(one, SqlCondition))
+        return callable(self.test) or any(can_fail(one.root) for one in parts)
+
+    @property
+    def name(self) -> str:
+        """Its name for people: the SQL text, or the name of the function."""
+        return self.label.partition(":")[2] or self.label
 
     @property
     def sql(self) -> str | None:
@@ -92,13 +106,13 @@ class Predicate:
             raise
         except Exception as problem:
             raise QueryError(
-                f"the predicate {self.label} failed: {type(problem).__name__}: {problem}",
+                f"the predicate {self.name} failed: {type(problem).__name__}: {problem}",
                 hint="its arguments are one object per stream, whose attributes are columns: arrays "
                 "with one value per candidate pair",
             ) from problem
         if found.shape != (count,) or found.dtype != np.bool_:
             raise QueryError(
-                f"the predicate {self.label} gave {found.dtype} of shape {found.shape}, not "
+                f"the predicate {self.name} returned {found.dtype} of shape {found.shape}, not "
                 f"{count} booleans",
                 hint="return one boolean per candidate pair, or wrap it: sw.scalar(fn)",
             )
@@ -113,16 +127,6 @@ def _as_mask(found: Any) -> NDArray[Any]:
     if isinstance(found, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(found.type):
         found = found.fill_null(False)
     return np.asarray(found)
-
-
-def pairs_of(width_bytes: int, most: int) -> int:
-    """How many pairs to test at a time, where the two rows of a pair have this many bytes.
-
-    Example:
-        >>> pairs_of(16, most=32_768), pairs_of(1 << 20, most=32_768)
-        (32768, 32)
-    """
-    return max(1, min(most, PAIR_BYTES // max(width_bytes, 1)))
 
 
 def with_implied(predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:

@@ -1,8 +1,18 @@
 """Measurements of predicates: how many pairs each tested, how many passed, and how long it took.
 
-They decide the order of predicates, and the order in which streams are visited: here where rows have
-equal keys or all streams of an interval are in one slot, else by the driver (policies/ring/probing.py).
-Measured time decides only orders, and no order changes a result.
+They decide the order of predicates, and the order in which rows visit streams. This module orders
+streams if rows have equal keys, or if one slot has all streams of an interval; otherwise the driver
+does (policies/ring/probing.py). Measured time decides only orders, and no order changes a result.
+
+Nor does an order make a query fail. A predicate that can fail (`Predicate.can_fail`) never comes before
+one that the user wrote earlier: in `match("a.x != b.x").match("1 / (a.x - b.x) > 2")` the first guards
+the second, as it does in one condition with `and`. Others may come before it, which only spares it
+pairs. So among conditions whose streams have all joined, one fails at most where it would from left to
+right, as Spark evaluates `and`.
+
+Known limitation: a condition does not wait for streams that it does not name. So a guard over other
+streams may come later, as in a batch query of Spark, which joins in an order of its own. In one
+condition with `and`, it always comes first.
 """
 
 from __future__ import annotations
@@ -48,12 +58,19 @@ def together(counts: Sequence[Counts]) -> Measured:
 
 
 def in_order(predicates: Sequence[Predicate], measured: Measured) -> list[Predicate]:
-    """Predicates, sorted so that those that discard the most pairs for their cost come first."""
+    """Predicates, sorted so that those that discard the most pairs for their cost come first.
+
+    They are given in the user's order, and one that can fail waits for all before it.
+    """
 
     def rank(predicate: Predicate) -> float:
         return measured.cost_us(predicate) / max(1.0 - measured.selectivity(predicate), 1e-9)
 
-    return sorted(predicates, key=rank)
+    found, rest = [], list(predicates)
+    while rest:
+        ready = [at for at, one in enumerate(rest) if at == 0 or not one.can_fail]
+        found.append(rest.pop(min(ready, key=lambda at: rank(rest[at]))))
+    return found
 
 
 def probe_order(

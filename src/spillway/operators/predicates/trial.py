@@ -1,12 +1,12 @@
 """Predicates measured on a few rows before a join begins: the cost of a pair, and how many pass.
 
-Pairs are drawn from samples of the streams in blocks of one, two, four and so on while the next block is
-sure to be cheap: a slow predicate runs on few pairs, a quick one on thousands. All blocks count how many
-pairs pass. Only the last gives the cost of a pair, because a large block spreads the cost of a call.
-Time decides speed, never results.
+The trial draws pairs from samples of the streams in blocks of one, two, four and so on, while the
+next block is sure to be cheap: a slow predicate runs on few pairs, a quick one on thousands. All
+blocks count how many pairs pass. Only the last gives the cost of a pair, because a large block
+spreads the cost of a call. Time decides speed, never results.
 
-Known limitation: pairs are drawn regardless of their times, so a predicate that correlates with time
-looks less likely. And bands are tested pair by pair, though a sliced join uses a sorted order.
+Known limitation: the draw ignores the times of rows, so a predicate that correlates with time looks
+less likely. It tests bands pair by pair, though a sliced join uses a sorted order.
 """
 
 from __future__ import annotations

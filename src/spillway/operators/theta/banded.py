@@ -2,8 +2,8 @@
 
 The process that has the run open sorts its rows, at twelve bytes per row and column. `Orders` keeps
 the orders while the run is open, up to `ORDER_BYTES` per process, whatever the tier. For runs that
-do not fit, each visit sorts again. Orders in the cache stay. A batch visits all runs in turn, so if
-new orders replaced the least recently used, no order would be there when its run's turn comes.
+do not fit, each visit sorts again. Orders in the cache stay: a batch visits all runs in turn, so if
+new orders replaced the least recently used, none would be there when its run's turn comes.
 """
 
 from __future__ import annotations

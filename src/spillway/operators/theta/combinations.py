@@ -2,7 +2,7 @@
 
 They travel from slot to slot between visits (slot/visits.py), as rows of one schema:
 
-    _slot int, _source tinyint, _manifest string, then one struct per stream
+    _slot int, _source smallint, _manifest string, then one struct per stream
 
 A struct is NULL while its stream is not in the combination. `_source` is the stream whose new row
 began the combination. `_slot` is the destination; NULL means every slot with slices to probe.
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spillway.operators.input import StreamColumns
+from spillway.rows.cutting import Widths
 from spillway.state.runs.run import RunData, as_numpy
 
 SLOT, SOURCE, MANIFEST = "_slot", "_source", "_manifest"
@@ -50,11 +51,9 @@ class Combinations:
         some = slice(begin, begin + count)
         return Combinations(self.source, count, columns, self.latest[some], self.deadline[some])
 
-    @property
-    def row_bytes(self) -> int:
-        """Estimates the bytes of one combination."""
-        sizes = (column.nbytes for mine in self.columns.values() for column in mine)
-        return int(sum(sizes)) // max(self.count, 1)
+    def widths(self, wanted: Mapping[int, Sequence[int]]) -> Widths:
+        """Returns the bytes of single combinations, with some columns of each stream."""
+        return Widths([mine[at] for stream, mine in self.columns.items() for at in wanted[stream]])
 
 
 def combinations(
@@ -83,7 +82,7 @@ def of_rows(source: int, rows: RunData, streams: Sequence[StreamColumns]) -> Com
 
 def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterator[Combinations]:
     """Reads travelling rows, by the stream that began them; skips the row that names a manifest."""
-    sources = as_numpy(batch.column(1), np.int8)
+    sources = as_numpy(batch.column(1), np.int16)
     for source in np.unique(sources).tolist():
         if source < 0:
             continue
@@ -99,7 +98,7 @@ def of_batch(batch: pa.RecordBatch, streams: Sequence[StreamColumns]) -> Iterato
 
 def schema(streams: Sequence[StreamColumns], types: Sequence[Sequence[pa.DataType]]) -> pa.Schema:
     """Returns the schema of rows that travel between visits."""
-    fields = [(SLOT, pa.int32()), (SOURCE, pa.int8()), (MANIFEST, pa.string())]
+    fields = [(SLOT, pa.int32()), (SOURCE, pa.int16()), (MANIFEST, pa.string())]
     return pa.schema(
         [*fields, *((s.name, _struct(s, t)) for s, t in zip(streams, types, strict=True))]
     )
@@ -116,7 +115,7 @@ def travelling(
     kinds = schema(streams, types)
     arrays = [
         pa.nulls(count, pa.int32()),
-        pa.array(np.full(count, source, np.int8)),
+        pa.array(np.full(count, source, np.int16)),
         pa.nulls(count, pa.string()),
     ]
     for at, stream in enumerate(streams):
@@ -145,7 +144,7 @@ def control_row(
 ) -> pa.RecordBatch:
     """Builds the row by which a slot sends itself the name of its manifest."""
     kinds = schema(streams, types)
-    arrays = [pa.array([slot], pa.int32()), pa.array([-1], pa.int8()), pa.array([manifest])]
+    arrays = [pa.array([slot], pa.int32()), pa.array([-1], pa.int16()), pa.array([manifest])]
     arrays += [pa.nulls(1, one.type) for one in list(kinds)[_BEFORE:]]
     return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 

@@ -29,8 +29,6 @@ class Pieces:
     data: RunData
     begins: Positions
     ends: Positions
-    #: Estimated bytes of one row.
-    row_bytes: int
 
     @property
     def rows(self) -> int:
@@ -47,7 +45,7 @@ class Pieces:
 
         Example:
             >>> ends = np.array([2, 6]), np.array([4, 9])
-            >>> Pieces(None, *ends, 8).within(np.array([0, 3]), np.array([9, 7]))
+            >>> Pieces(None, *ends).within(np.array([0, 3]), np.array([9, 7]))
             7
         """
         return int((self._before(end) - self._before(start)).sum())
@@ -81,8 +79,7 @@ def pieces_of(segments: Sequence[Segment]) -> list[Pieces]:
         ordered = sorted(some, key=lambda segment: segment.begin)
         begins = np.array([one.begin for one in ordered], np.int64)
         ends = np.array([one.end for one in ordered], np.int64)
-        width = max(one.row_bytes for one in some)
-        found.append(Pieces(some[0].data, begins, ends, width))
+        found.append(Pieces(some[0].data, begins, ends))
     return found
 
 

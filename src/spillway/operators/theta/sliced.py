@@ -1,8 +1,8 @@
 """The time-sliced join (PSP): any number of streams, any predicate, within windows.
 
-There is no key, so only time tells where partners are. The state of every stream is cut into slices
-of time, each in one slot (routing/slices.py), and every new row visits every slot. With S_j the
-rows of stream j before the batch and D_j its new rows, a new row of stream i meets
+Without a key, only time tells where partners are. Slices of time divide the state of every stream,
+each in one slot (routing/slices.py), and every new row visits every slot. With S_j the rows of
+stream j before the batch and D_j its new rows, a new row of stream i meets
 
     S_j + D_j for every j < i    and    S_j for every j > i
 
@@ -12,12 +12,12 @@ moves.
 
 PSP-I marks the start and end of the states for each row on the ring (4.4), because later rows
 change them. Here a slot stores a whole batch before its rows look for partners, and expired rows
-are outside the windows of all rows that are not late. So no marks are needed, and any number of
-rows may visit at once: `interleave` limits the candidates in memory, not the results.
+are outside the windows of all rows that are not late. So any number of rows may visit at once
+without marks: `interleave` limits the candidates in memory, not the results.
 
-This `Operator` is neither additive nor cumulative: it only stores rows. A visit is a step
-(operators/theta/visit.py), and the next visit makes the next step (slot/visits.py). Visitors search
-everything in a slot, including disk. So no result is ever missing, and cleanup has nothing to do.
+This `Operator` only stores rows. A visit is a step (operators/theta/visit.py), and the next visit
+makes the next step (slot/visits.py). Visitors search everything in a slot, including disk, so no
+result is ever missing, and cleanup has nothing to do.
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 Partners of a combination have times in a range (PSP section 2). With T the largest time so far and
 E the least t_i + W_i, a row at t of a stream with window W fits when T - W < t < E. Runs are sorted
 by place in time (routing/slices.py), so candidates are ranges of rows. If the bands of a predicate
-(plan/sql/bands.py) hold fewer rows, candidates are ranges in the order of a column instead, which
-is made once per run. A visit searches a run once, however many pieces it has
-(operators/theta/pieces.py).
+(plan/sql/bands.py) hold fewer rows, candidates are ranges in the order of a column, made once per
+run. A visit searches a run once, however many pieces it has (operators/theta/pieces.py).
 
 Candidates become pairs, a bounded number at a time. The step drops pairs out of time, then applies
-the predicates that the stream completes, the cheapest first. It skips a predicate that a band has
-answered, except at the ends of the band. Rows travel as positions; the step gathers columns only of
-pairs that pass.
+the predicates that the stream completes, cheapest first. It tests a predicate that a band answers
+only at the ends of the band. Rows travel as positions; the step gathers columns only of pairs that
+pass.
 """
 
 from __future__ import annotations
@@ -28,13 +27,16 @@ from numpy.typing import NDArray
 from spillway.kernels.probe import expand_within
 from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
-from spillway.operators.predicates.predicate import Predicate, judged, pairs_of
+from spillway.operators.predicates.predicate import Predicate, judged
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
 from spillway.operators.theta.combinations import Combinations
 from spillway.operators.theta.pieces import Pieces, Placed, pieces_of, placed
 from spillway.plan.sql.bands import Band
 from spillway.routing.slices import Slicing
+from spillway.rows import bounds
+from spillway.rows.cutting import TakenRows, cut_taken
+from spillway.rows.joining import joined_column
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
@@ -135,6 +137,9 @@ class Visit:
         #: Columns of the combinations that search bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
         self._before = step.before
+        #: For each stream, the columns that predicates read.
+        self._read = {at: self._columns_read(at) for at in range(len(step.streams))}
+        self._asked_widths = left.widths(self._read)
         window = step.streams[step.target].window_us
         assert window is not None
         #: The times between which partners are, both inclusive.
@@ -146,22 +151,37 @@ class Visit:
             return
         matched = 0
         held: list[Found] = []
-        size = 0
-        for number, pieces in enumerate(self._runs):
-            most = pairs_of(self._left.row_bytes + pieces.row_bytes, self._pair_rows)
-            for found in self._found(number, pieces, most):
-                held.append(found)
-                size += len(found.left)
-                matched += len(found.left)
-                if size >= most:
-                    yield self._gathered(held)
-                    held, size = [], 0
+        rows = size = 0
+        for found, found_bytes in self._cut_found():
+            if held and size + found_bytes > bounds.BLOCK_BYTES:
+                yield self._gathered(held)
+                held, rows, size = [], 0, 0
+            held.append(found)
+            rows, size = rows + len(found.left), size + found_bytes
+            matched += len(found.left)
+            if rows >= self._pair_rows:
+                yield self._gathered(held)
+                held, rows, size = [], 0, 0
         if held:
             yield self._gathered(held)
         source, target = str(self._left.source), str(self._target)
         self._stats.count_probed(source, target, self._left.count, matched)
 
-    def _found(self, number: int, pieces: Pieces, most: int) -> Iterator[Found]:
+    def _cut_found(self) -> Iterator[tuple[Found, int]]:
+        """Yields matches, each few enough for a block, and no fewer bytes than they have."""
+        mine = self._left.widths(dict(enumerate(self._wanted)))
+        for number, pieces in enumerate(self._runs):
+            theirs = pieces.data.widths(self._wanted[self._target])
+            for found in self._found(number, pieces):
+                taken = [TakenRows(mine, found.left), TakenRows(theirs, found.right)]
+                for begin, end in cut_taken(taken, len(found.left)):
+                    some = Found(found.left[begin:end], number, found.right[begin:end])
+                    size = (end - begin) * (mine.widest + theirs.widest)
+                    if size > bounds.BLOCK_BYTES:
+                        size = int((mine.at(some.left) + theirs.at(some.right)).sum())
+                    yield some, size
+
+    def _found(self, number: int, pieces: Pieces) -> Iterator[Found]:
         data = pieces.data
         unsure = self._unsure(data)
         if unsure is None:
@@ -180,10 +200,10 @@ class Visit:
             1.0 if banded is None else by_time.pairs / max(sum(one.pairs for one in banded), 1),
         )
         for some in by_time.candidates() if banded is None else banded:
-            yield from self._among(number, data, some, most, limits)
+            yield from self._among(number, data, some, limits)
 
     def _among(
-        self, number: int, data: RunData, some: _Candidates, most: int, limits: _Limits
+        self, number: int, data: RunData, some: _Candidates, limits: _Limits
     ) -> Iterator[Found]:
         """Turns candidates of a run into matches."""
         ranges = (some.which, some.start, some.count)
@@ -194,13 +214,21 @@ class Visit:
         at, offset = 0, 0
         while at < len(some.which):
             since = time.perf_counter()
-            left, right, at, offset, seen = expand_within(ranges, wanted, at, offset, most)
+            found = expand_within(ranges, wanted, at, offset, self._pair_rows)
+            left, right, at, offset, seen = found
             took = time.perf_counter() - since
             considered = round(seen * limits.share)
-            left, right = self._passed(data, left, right, considered, some.answered, took)
-            if len(left):
-                self._stats.count_outputs_of(data.h, right)
-                yield Found(left, number, right)
+            if some.answered is not None:
+                self._stats.count_judged(some.answered.label, considered, len(left), took)
+                considered = len(left)
+            for mine, theirs in self._passed(data, left, right, considered, some.answered):
+                self._stats.count_outputs_of(data.h, theirs)
+                yield Found(mine, number, theirs)
+
+    def _columns_read(self, at: int) -> tuple[int, ...]:
+        stream = self._streams[at]
+        read = {n for one in self._predicates for n in one.reads(stream.name, stream.visible)}
+        return tuple(sorted(map(stream.visible.index, read)))
 
     def _unsure(self, data: RunData) -> bool | None:
         """Whether some rows must be left out by their batch; None: all of them."""
@@ -296,16 +324,31 @@ class Visit:
         right: Positions,
         considered: int,
         answered: Predicate | None,
-        took_s: float,
+    ) -> Iterator[tuple[Positions, Positions]]:
+        """Yields the pairs that pass; a predicate gets a bounded number of bytes at a time."""
+        asked = [one for one in self._predicates if one is not answered]
+        taken = [
+            TakenRows(self._asked_widths, left),
+            TakenRows(data.widths(self._read[self._target]), right),
+        ]
+        for begin, end in cut_taken(taken, len(left)) if asked else [(0, len(left))]:
+            share = considered * end // len(left) - considered * begin // len(left) if end else 0
+            some = self._judged(asked, data, left[begin:end], right[begin:end], share)
+            if len(some[0]):
+                yield some
+
+    def _judged(
+        self,
+        asked: Sequence[Predicate],
+        data: RunData,
+        left: Positions,
+        right: Positions,
+        considered: int,
     ) -> tuple[Positions, Positions]:
-        if answered is not None:
-            self._stats.count_judged(answered.label, considered, len(left), took_s)
-            considered = len(left)
-        for predicate in self._predicates:
+        """Applies predicates to pairs that were selected from `considered` ones."""
+        for predicate in asked:
             if not len(left):
                 break
-            if predicate is answered:
-                continue
             keep = judged(
                 predicate, self._rows(data, left, right), len(left), considered, self._stats
             )
@@ -346,7 +389,7 @@ class Visit:
             rows = pa.array(_together([one.right for one in same]))
             payload = self._runs[number].data.payload
             parts.append([payload.column(at).take(rows) for at in self._wanted[self._target]])
-        mine = [pa.concat_arrays(same) for same in zip(*parts, strict=True)]
+        mine = [joined_column(same) for same in zip(*parts, strict=True)]
         return found | {self._target: mine}
 
 

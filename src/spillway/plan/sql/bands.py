@@ -1,22 +1,20 @@
 """Bands: conditions that a sorted order can answer.
 
-`abs(a.x - b.x) < 3`, `a.x - b.x between 1 and 2` and `a.x < 2 * b.y` have one form: a linear expression
-in one column of each of two streams, compared with a constant. For a row of one stream, the matching
-values of the other are a range, found by binary search instead of comparing all pairs.
+`abs(a.x - b.x) < 3`, `a.x - b.x between 1 and 2` and `a.x < 2 * b.y` have one form: a linear
+expression in one column of each of two streams, compared with a constant. For a row of one stream,
+the matching values of the other are a range, which binary search finds.
 
-A range is a necessary condition, slightly wider than the band, so that rounding loses nothing; the
-condition itself then filters the rows found. Where the bands are equivalent to the condition, only rows
-at the ends of a range are tested, where rounding decides. Columns hold numbers, dates or timestamps;
-decimals have no bands.
+A range is slightly wider than the band, so that rounding loses nothing; the condition then filters
+the rows found. If the bands are equivalent to the condition, it filters only rows at the ends of a
+range, where rounding decides. Columns hold numbers, dates or timestamps; decimals have no bands.
 
-NaN is in no range but may satisfy the condition, as the largest number: a band knows whether it does. A
-condition that can overflow (plan/sql/linear.py), judged by the least and largest values of both columns,
-uses none of its bands, so that it fails however pairs are found.
+NaN is in no range but may satisfy the condition, as the largest number: a band knows whether it does.
+If the least and largest values of both columns show that a condition can overflow
+(plan/sql/linear.py), the join uses none of its bands, so that it fails however pairs are found.
 
-Known limitation: a part that is not a band, such as a product of columns, is evaluated only on pairs
-that the bands of other parts leave, and does not fail on others; the same holds for a band between
-streams that join later (operators/predicates/implied.py). Spark does not define an order of evaluation
-either.
+Known limitation: a part that is not a band, such as a product of columns, runs (and fails) only on
+pairs that the bands of other parts leave; so does a band between streams that join later
+(operators/predicates/implied.py). Spark does not define an order of evaluation either.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """SQL conditions over columns of several streams, as data.
 
-`parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` returns a tree of `Column`, `Literal` and `Call`. The
-types of the columns decide what the tree means (plan/sql/typed.py).
+`parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` returns a tree of `Column`, `Literal` and `Call`.
+The types of the columns decide what the tree means (plan/sql/typed.py).
 
 sqlglot parses the text as Spark SQL. What this module supports becomes our tree; everything else raises
-an error that names it, before a query starts.
+an error that names it, before a query starts. sqlglot's order of precedence is not always Spark's. So
+`written` (plan/sql/written.py) renders the tree with all its parentheses, and `match()` asks Spark
+whether both texts mean the same (spark/api/meaning.py). The tree keeps the form of the text for that:
+BETWEEN is one call.
 
 Known limitation: CASE, casts of columns, `<=>`, LIKE and subqueries are not supported.
 """
@@ -14,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import sqlglot
 from sqlglot import expressions as sql
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from spillway.errors import PlanError
@@ -26,19 +30,24 @@ from spillway.plan.sql.kinds import DATE, INTERVAL, TIMESTAMP, TIMESTAMP_NTZ, Ki
 #: The supported functions, with the least and largest number of their arguments.
 FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
-        ("abs", "sqrt", "exp", "ln", "log10", "sin", "cos", "tan", "asin", "acos", "atan"), (1, 1)
+        ("abs", "sqrt", "exp", "ln", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan"),
+        (1, 1),
     ),
     **dict.fromkeys(("radians", "degrees", "floor", "ceil", "sign"), (1, 1)),
     **dict.fromkeys(("length", "lower", "upper", "isnull", "isnotnull"), (1, 1)),
-    **dict.fromkeys(("power", "atan2", "hypot"), (2, 2)),
+    **dict.fromkeys(("power", "atan2", "hypot", "%"), (2, 2)),
     **dict.fromkeys(("least", "greatest", "coalesce"), (2, 64)),
 }
-#: Other names of these functions in sqlglot.
-_SAME = {"pow": "power", "ceiling": "ceil", "signum": "sign", "char_length": "length"}
+#: Other names of these functions in Spark.
+_SAME = {
+    "pow": "power", "ceiling": "ceil", "signum": "sign", "mod": "%", "lcase": "lower", "ucase": "upper",
+    **dict.fromkeys(("char_length", "character_length", "len"), "length"),
+    **dict.fromkeys(("nvl", "ifnull"), "coalesce"),
+}  # fmt: skip
 _BINARY: dict[type[sql.Expr], str] = {
     sql.Add: "+", sql.Sub: "-", sql.Mul: "*", sql.Div: "/", sql.Mod: "%",
     sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">=", sql.EQ: "=", sql.NEQ: "!=",
-    sql.And: "and", sql.Or: "or", sql.Pow: "power",
+    sql.And: "and", sql.Or: "or",
 }  # fmt: skip
 _COMPARISONS = {"<", "<=", ">", ">=", "=", "!="}
 #: Types of constants written with a type: `DATE '2024-01-01'`, `3L`, `0.5D`.
@@ -54,8 +63,22 @@ _NUMBERS = {
     sql.DType.BIGINT: kind_of("bigint"),
     sql.DType.DOUBLE: kind_of("double"),
 }
+
+
+class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]
+    """Leaves functions as they are written; sqlglot would rewrite some: log10(x) to log(10, x)."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+
+
+class _Plain(Spark):
+    """Spark SQL with functions as they are written."""
+
+    Parser = _Functions
+
+
 #: Microseconds of the units of intervals.
-_UNITS = {
+UNITS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1000,
     "SECOND": 1_000_000,
@@ -80,6 +103,8 @@ class Literal:
     value: int | float | Decimal | str | bool | None
     #: Its type, where it does not follow from the value.
     kind: Kind | None = field(default=None, repr=False)
+    #: The unit in which an interval is written.
+    unit: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -98,11 +123,11 @@ def parse(text: str) -> Expression:
 
     Example:
         >>> parse("a.x BETWEEN 1 AND b.y")
-        Call(name='and', of=(Call(name='>=', of=(Column(stream='a', name='x'), Literal(value=1))), \
-Call(name='<=', of=(Column(stream='a', name='x'), Column(stream='b', name='y')))))
+        Call(name='between', of=(Column(stream='a', name='x'), Literal(value=1), \
+Column(stream='b', name='y')))
     """
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
+        tree = sqlglot.parse_one(text, dialect=_Plain)
     except SqlglotError as problem:
         raise refused(text, "it cannot be parsed") from problem
     return _Reader(text).read(tree)
@@ -132,8 +157,10 @@ class _Reader:
         raise self._unknown(node)
 
     def _binary(self, name: str, node: sql.Expr) -> Expression:
-        if name in _COMPARISONS and _BINARY.get(type(node.this)) in _COMPARISONS:
-            raise refused(self._text, "comparisons of comparisons need parentheses")
+        if name in _COMPARISONS and any(map(_is_condition, (node.this, node.expression))):
+            raise refused(
+                self._text, "comparisons of conditions need parentheses", "write (a.x < b.x) = a.y"
+            )
         return Call(name, (self.read(node.this), self.read(node.expression)))
 
     def _inner(self, node: sql.Paren) -> Expression:
@@ -152,11 +179,13 @@ class _Reader:
 
     def _negative(self, node: sql.Neg) -> Expression:
         inner = self.read(node.this)
-        match inner:
-            case Literal(value=bool()):
-                pass
-            case Literal(value=int() | float() | Decimal() as value, kind=kind):
-                return Literal(-value, kind)
+        # Only a number right behind the sign is a negative constant: -1, but not -(1) or - -1.
+        if not isinstance(node.this, sql.Neg | sql.Paren):
+            match inner:
+                case Literal(value=bool()):
+                    pass
+                case Literal(value=int() | float() | Decimal() as value, kind=kind):
+                    return Literal(-value, kind)
         return Call("-", (inner,))
 
     # Conditions
@@ -175,7 +204,7 @@ class _Reader:
     def _between(self, node: sql.Between) -> Expression:
         one = self.read(node.this)
         low, high = (self.read(node.args[edge]) for edge in ("low", "high"))
-        return Call("and", (Call(">=", (one, low)), Call("<=", (one, high))))
+        return Call("between", (one, low, high))
 
     def _in(self, node: sql.In) -> Expression:
         if not node.expressions:
@@ -197,10 +226,10 @@ class _Reader:
     def _interval(self, node: sql.Interval) -> Expression:
         unit = str(node.unit or "").upper().removesuffix("S")
         many = node.this.name if isinstance(node.this, sql.Literal) else ""
-        if unit not in _UNITS or not many.removeprefix("-").isdecimal():
+        if unit not in UNITS or not many.removeprefix("-").isdecimal():
             shown = node.sql(dialect="spark")
             raise refused(self._text, f"{shown} is not supported: write INTERVAL 5 MINUTES")
-        return Literal(int(many) * _UNITS[unit], INTERVAL)
+        return Literal(int(many) * UNITS[unit], INTERVAL, unit)
 
     def _cast(self, node: sql.Cast) -> Expression:
         """A constant that is written with its type; other casts are not supported."""
@@ -218,8 +247,6 @@ class _Reader:
         raise self._unknown(node)
 
     def _called(self, node: sql.Func) -> Expression:
-        if isinstance(node, sql.Log) and node.expression is not None and node.this.name == "10":
-            return Call("log10", (self.read(node.expression),))
         name = (node.name if isinstance(node, sql.Anonymous) else node.sql_name()).lower()
         known = _SAME.get(name, name)
         of = _arguments(node)
@@ -257,6 +284,13 @@ _READINGS: tuple[tuple[type[sql.Expr], Callable[[_Reader, Any], Expression]], ..
 )
 
 
+def _is_condition(node: sql.Expr) -> bool:
+    """Whether a node is a condition without parentheses: Spark may see it as part of another one."""
+    if isinstance(node, sql.Between | sql.In | sql.Is | sql.Like | sql.Not):
+        return True
+    return _BINARY.get(type(node)) in _COMPARISONS
+
+
 def _arguments(node: sql.Func) -> Sequence[sql.Expr]:
     """The arguments of a function, in order."""
     if isinstance(node, sql.Anonymous):
@@ -274,10 +308,13 @@ def _number(text: str) -> int | float | Decimal:
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
-def refused(text: str, why: str, hint: str | None = None) -> PlanError:
+def refused(
+    text: str, why: str, hint: str | None = None, *, detail: str | None = None
+) -> PlanError:
     """The error for a condition that cannot be used."""
     return PlanError(
         f"the condition {text!r} cannot be used: {why}",
+        detail=detail,
         hint=hint
         or "use a Python function over the columns instead: .match(lambda a, b: ..., 'a', 'b')",
     )

@@ -2,9 +2,9 @@
 
 The rules are those of Spark's ANSI mode, the default of Spark 4: two whole numbers become the wider
 type; a whole number and a `float` become `double`; a decimal and a floating point number become
-`double`; a decimal and a whole number become a decimal that holds both. Where 38 digits are not enough,
-Spark rounds; here there is no common type. Neither have text and numbers, or dates and timestamps: Spark
-would convert one of them row by row, by rules of its own.
+`double`; a decimal and a whole number become a decimal that holds both. If 38 digits are not enough,
+Spark rounds; here there is no common type. Nor is there one for text and numbers, or for dates and
+timestamps, where Spark would convert row by row.
 """
 
 from __future__ import annotations

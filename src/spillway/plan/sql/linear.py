@@ -1,11 +1,11 @@
 """Linear expressions in conditions: columns times factors, and a constant.
 
-`linear` reads one from a part of a condition; `calculated` lists everything Spark calculates on the way
-to it, each with its type. From the bounds of the columns follow the bounds of every such number, and so
-whether it can overflow its type, which is an error in ANSI mode: `Sum.leaves`.
+`linear` reads one from a part of a condition; `calculated` lists every number that Spark calculates
+on the way to it, with its type. The bounds of the columns bound each of these numbers, and so tell
+whether it can overflow its type, an error in ANSI mode: `Sum.leaves`.
 
-Factors are double precision, whatever the types of the numbers. So results are off by a small multiple
-of the *sizes*: the sum of the absolute values of all terms, where nothing cancels.
+Factors have double precision, whatever the types of the numbers. So results are off by a small
+multiple of the *sizes*: the sum of the absolute values of all terms, where nothing cancels.
 """
 
 from __future__ import annotations

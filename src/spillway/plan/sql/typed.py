@@ -1,10 +1,10 @@
 """`typed`: gives every part of a SQL condition the type that Spark would give it.
 
-It also marks where a value is converted to another type (plan/sql/kinds.py). Whatever has no type is
-rejected here, before a query starts, so operators/predicates/evaluation.py knows every node it meets.
+It also marks conversions to another type (plan/sql/kinds.py). It rejects what has no type before a
+query starts, so operators/predicates/evaluation.py knows every node it meets.
 
 A text constant compared with a date or a timestamp becomes one, in the session's time zone. Decimals
-can be added, multiplied and compared where 38 digits hold every result; they cannot be divided.
+can be added, multiplied and compared if 38 digits hold every result; they cannot be divided.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from spillway.plan.sql.times import DAY_US, UnknownZone, is_steady, time_of
 
 #: Functions of doubles.
 _OF_DOUBLES = (
-    *("sqrt", "exp", "ln", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
+    *("sqrt", "exp", "ln", "log", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
     *("radians", "degrees", "sign", "power", "hypot"),
 )
 _CAST = "cast the column in its stream, before the join, or use a Python function over the columns"
 _EXACT = (
-    "decimals need results of at most 38 digits, and cannot be divided: cast the column to double in "
-    "its stream, before the join, or write 0.5D for a constant"
+    "with decimals a result has at most 38 digits, and /, %, floor and ceil are not supported: cast "
+    "the column to double in its stream, before the join, or write 0.5D for a constant"
 )
 
 
@@ -69,9 +69,7 @@ def typed(
     """
     root = _Typist(text, kinds, zone).typed(expression)
     if root.kind not in (BOOLEAN, VOID):
-        raise refused(
-            text, f"it is of type {root.kind}, not true or false", "compare it with something"
-        )
+        raise refused(text, f"it is of type {root.kind}, not boolean", "compare it with a value")
     return SqlCondition(text, root)
 
 
@@ -102,8 +100,12 @@ class _Typist:
         if not all(one.kind.known or one.kind in taken for one in of):
             raise self._unfit(name, of, _CAST)
         match name:
+            case "between":
+                one, low, high = of
+                ends = [self._applied(">=", [one, low]), self._applied("<=", [one, high])]
+                return self._applied("and", ends)
             case "and" | "or" | "not":
-                return self._of(name, of, BOOLEAN, BOOLEAN, "compare it with something")
+                return self._of(name, of, BOOLEAN, BOOLEAN, "compare it with a value")
             case "length" | "lower" | "upper":
                 return self._of(name, of, STRING, INT if name == "length" else STRING, _CAST)
             case "in" | "least" | "greatest" | "coalesce":

@@ -1,12 +1,12 @@
 """The account of moving groups: what moves have gained and cost so far.
 
-The unit is a second of the query's work at the time when moving began, when the busiest slot took
-`base_s` per row of all slots. If it now takes half of that, one second does the work of two, and
-one second is gained. While groups move, the query does less than just before: that is the cost. The
-sum says whether following the load was worth it.
+The unit is a second of the query's work when moving began, when the busiest slot took `base_s` per
+row of all slots. If it now takes half of that, one second does the work of two, and one second is
+gained. While groups move, the query does less than just before: that is the cost. The sum says
+whether following the load was worth it.
 
-Older gains decay, with a half-life of a minute. If the base was measured while slots were still
-slowing down, it rises as long as moves go one way.
+Gains decay with a half-life of a minute. If the base was measured while slots were still slowing
+down, it rises as long as moves go one way.
 """
 
 from __future__ import annotations

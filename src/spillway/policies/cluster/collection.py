@@ -1,9 +1,9 @@
 """How long to collect statistics before groups move again: the rounds of FLUX section 5.3.
 
 The query collects statistics for a time delta; then an evaluation decides on moves. While they run,
-nothing is decided and measurements do not count. Then it collects again, for as long as the moves
-took. So even if every decision is bad, moving takes at most half of the time. If an evaluation
-moves nothing, the next is due in half the time, but never before delta_min.
+nothing is decided and measurements do not count. Then it collects for as long as the moves took. So
+even if every decision is bad, moving takes at most half of the time. If an evaluation moves nothing,
+the next is due in half the time, but never before delta_min.
 """
 
 from __future__ import annotations

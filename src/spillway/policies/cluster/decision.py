@@ -25,7 +25,7 @@ class Move:
     everything: bool = False
     #: One group instead of an amount.
     pick: Pick | None = None
-    #: The protocol: see `policies.protocols`.
+    #: The protocol: see `policies.cluster.protocols`.
     protocol: str = MSLB
 
 

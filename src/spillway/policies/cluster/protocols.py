@@ -10,9 +10,9 @@ old row counts. If a slot has rows on disk, the state is always sent: groups of 
 memory, and neither slot spills or loads groups meanwhile.
 
 A track ends when the watermark has passed its old rows. If the watermark stands still, because a
-stream is silent or a row is far ahead of its time, two slots would do the same work for ever. So
-the coordinator cancels a track that lasts too long, and sends state until the watermark has moved
-as far as a track needs.
+stream is silent or a row is far ahead of its time, two slots would do the same work forever. So the
+coordinator gives up a track that lasts too long, and sends state until the watermark has moved as
+far as a track needs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SENT_BYTES_S = 15e6
 MADE_BYTES_S = 200e6
 #: Fixed cost of sending: the jobs of its steps, and the rows that wait meanwhile.
 LEAST_SENT_S = 0.5
-#: Multiple of its life after which a track is cancelled, in the query's own time. A track takes one
+#: Multiple of its life after which a track is given up, in the query's own time. A track takes one
 #: life if event times keep pace with that clock, and less if they catch up. With three, a track
 #: survives in a query that processes a third of its input in time. A slower query should not do the
 #: work twice.
@@ -54,7 +54,7 @@ class Protocols:
 
     #: One of `spillway.settings.MOVES`.
     name: str = MSLB
-    #: Seconds that an old row counts: the longest window plus the lateness. None: for ever, or
+    #: Seconds that an old row counts: the longest window plus the lateness. None: forever, or
     #: results cannot be separated from old rows; then state is sent.
     life_s: float | None = None
 
@@ -65,7 +65,9 @@ class Protocols:
         if self.life_s is None or self.name == MSLB:
             return replace(move, protocol=MSLB)
         if why := _hindrance((sender, receiver), view):
-            return replace(move, protocol=MSLB, reason=f"{move.reason}; state is sent: {why}")
+            return replace(
+                move, protocol=MSLB, reason=f"{move.reason}; the slot sends its state: {why}"
+            )
         if self.name == PTLB:
             return replace(move, protocol=PTLB)
         sent_s = sending_s(move, sender, receiver)
@@ -75,7 +77,7 @@ class Protocols:
         return replace(move, protocol=chosen, reason=f"{move.reason}; {why}")
 
     def impatience(self, lasted_s: float, batch_s: float) -> str:
-        """Says why a track that has lasted so long should be cancelled; "" if it should not.
+        """Says why the coordinator should give up a track after this long; "" if it should not.
 
         Both are seconds of the query's own time; `batch_s` is the time of a batch.
 
@@ -94,7 +96,7 @@ class Protocols:
         return f"it has lasted {lasted_s:.0f} s, more than {times}"
 
     def waits(self, watermark_us: int | None, given_up_us: int | None) -> bool:
-        """Whether no new track may begin yet, after one was cancelled at `given_up_us`."""
+        """Whether no new track may begin yet, after one was given up at `given_up_us`."""
         if watermark_us is None:
             return True
         life_us = (self.life_s or 0.0) * 1e6
@@ -106,7 +108,7 @@ def _hindrance(slots: Iterable[SlotView], view: ClusterView) -> str:
     for slot in slots:
         if slot.disk_bytes:
             return f"slot {slot.slot} has rows on disk"
-    return "a parallel track was cancelled recently" if view.stalled else ""
+    return "the query gave up a parallel track recently" if view.stalled else ""
 
 
 def sending_s(move: Move, sender: SlotView, receiver: SlotView) -> float:

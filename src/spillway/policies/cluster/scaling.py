@@ -2,12 +2,11 @@
 
 Retiring slots drain into the remaining ones; new slots fill from the fullest. Each call returns
 moves between disjoint pairs of slots in normal mode. Repeated calls give every slot its share of
-the bytes in memory. If there are no bytes to give, the query shares its groups, so that future rows
-are spread.
+the bytes in memory; if there are none, of the groups, so that future rows are spread.
 
 It terminates: a draining slot loses a group with every move, and a new slot gets at most as many
-moves as there are slots. So a slot with rows on disk drains at once: its groups only move all
-together, see `movers`.
+moves as there are slots. A slot with rows on disk drains at once: its groups only move all together,
+see `movers`.
 """
 
 from __future__ import annotations

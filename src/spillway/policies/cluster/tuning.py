@@ -1,28 +1,26 @@
 """Settings tuned while a query runs: the open problem at the end of FLUX section 5.4.
 
-`Tuner` finds delta_min and th_imb, `GapTuner` finds t_gap, both from measurements.
+`Tuner` finds delta_min and th_imb, `GapTuner` finds t_gap.
 
-**How long to collect.** Loads are row counts, with a relative error of one over the square root of
-the count. So a collection lasts until a slot has taken `_SEEN` rows on average. Bytes of state are
-exact, so a strategy that uses them does not wait. A collection was too short if a decision is a
-*reversal* (the busiest slot is one that has received) and moves so far have not *paid*
-(policies/cluster/account.py). Then its length doubles. While moves pay, or after a calm period, it
-halves.
+**How long to collect.** A row count has a relative error of one over its square root, so a
+collection lasts until a slot has taken `_SEEN` rows on average. Bytes are exact and need no wait. A
+collection was too short if a decision is a *reversal* (the busiest slot is one that has received)
+and moves have not *paid* so far (policies/cluster/account.py); then its length doubles. While moves
+pay, or after a calm period, it halves.
 
-**What difference to act on.** A pair at ratio r can become at most (1 - 1/r)/2 faster. A move is
-worth it if that gain, over the lifetime of a balance, is `_MARGIN` times its cost. The difference
-must also exceed the noise, which small reversed differences reveal.
+**What difference to act on.** A pair at ratio r can become at most (1 - 1/r)/2 faster. A move must
+gain `_MARGIN` times its cost over the lifetime of a balance. The difference must also exceed the
+noise, which small reversed differences reveal.
 
 **Why it does not thrash.** The tuner defers a reversal until the next collection confirms it,
 unless moves have paid, the difference is far from noise, and the last reversal is `TURN_S` ago. So
 while moves do not pay, each reversal doubles the shortest collection. That length is between
 `LEAST_S` and `MOST_S`, and halves at most every `CALM_S`: W such seconds have at most
-`most_bad_rounds(W)` reversals. A query never moves more groups in `ONCE_S` than it has, after as
+`most_bad_rounds(W)` reversals. A query moves at most as many groups in `ONCE_S` as it has, after as
 many at once: `most_moves(groups, W)`. So the tuner follows slow changes of load, and only the
 average of fast ones.
 
-Known limitation: the account measures gains by utilisation. It ignores latency, which matters to a
-strategy that uses bytes.
+Known limitation: the account ignores latency, which matters to a strategy that uses bytes.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ The coordinator says how many bytes. The most productive groups go, since they g
 staying in memory (DCAPE section 5.1). Groups with rows on disk stay with their parts (DCAPE-TR
 section 6), unless the whole slot retires.
 
-Invariant: a sender keeps at least one of its groups, unless everything is asked for. It gives
-    little more than was asked for, because a slot that gives far too much would have to get it
-    back.
+Invariant: a sender keeps at least one of its groups, unless everything is asked for. It gives little
+    more than was asked for, since a slot that gives far too much would have to get it back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Which groups a slot serves in a batch that exceeds its capacity: FLUX's transient skew buffer.
 
 In the paper (section 4) a producer buffers the rows of a slow consumer. Here a batch ends when its
-slowest slot ends. So a slot has a budget of rows, and rows of groups that exceed it wait in the
-slot, on disk, for a later batch. The other slots need not wait for them.
+slowest slot ends. So a slot has a budget of rows; rows of groups beyond it wait in the slot, on
+disk, for a later batch.
 
 The slot serves groups in the arrival order of their rows, each with all its rows. A group too large
 for the rest of the budget lets smaller ones pass, and is the first of a later batch. So no group
-waits for ever, and its rows keep their order. When the buffer is full, the slot serves groups
-beyond the budget: that slows the input down, and nothing is lost.
+waits forever, and its rows keep their order. When the buffer is full, the slot exceeds the budget:
+that slows the input down, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Skew:
     waiting_rows: Mapping[int, int] = field(default_factory=dict)
 
     def observed(self, records: Mapping[int, SlotRecord], *, is_round: bool = False) -> Skew:
-        """Returns it after a batch, or after a round, which does not change the pace."""
+        """Returns the skew after a batch, or after a round, which does not change the pace."""
         waiting = {slot: record.spooled_rows for slot, record in records.items()}
         if is_round:
             return replace(self, waiting_rows=waiting)

@@ -1,12 +1,11 @@
 """Which copy of each slice rows probe, when slices have several copies (CTR).
 
-A probing row must meet every slice once, in one of its copies. The fewer slots hold the chosen
-copies, the fewer it visits: a minimum set cover, solved greedily as in the paper that CTR comes
-from (PSP section 7, its reference [9]). The choice follows from the batch number and the routing
-alone, so all slots, rounds and replays of a batch agree. PSP finds this synchronisation between
-hops missing there.
+A probing row must meet every slice once, in one of its copies, and visit few slots: a minimum set
+cover, solved greedily as in the paper that CTR comes from (PSP section 7, its reference [9]). The
+choice follows from the batch number and the routing, so all slots, rounds and replays of a batch
+agree. PSP finds this synchronisation between hops missing there.
 
-With one cover for all rows, the same few slots would do all the work. So the rows of each stream
+One cover for all rows would leave all the work to the same few slots. So the rows of each stream
 have their own cover, which prefers slots that earlier covers leave idle, and each batch starts with
 another slot. Combinations keep the cover of their first row's stream. Splitting slices among all
 their copies would make every row visit every slot.

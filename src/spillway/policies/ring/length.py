@@ -4,7 +4,7 @@ After every batch, the policy asks the cost model with the batch's measurements 
 The ring changes when several evaluations in a row want it longer, or shorter.
 
 The model describes rows that travel one by one, but Spark has batches. So a batch is the row of the
-model (`ring.in_batches`): its work is that of all its rows, its response is its duration, and other
+model (`model.in_batches`): its work is that of all its rows, its response is its duration, and other
 time counts as hops. The model wants more slots while comparing dominates a batch, and fewer while
 the exchange does. It ignores two things:
 
@@ -12,10 +12,10 @@ the exchange does. It ignores two things:
     hops and work of a batch follow each other, while a ring does both at once; the model takes the
     larger of the two, so it may be wrong by up to a factor of two, almost the same for all lengths
 
-Slots of a batch engine are never more than busy: when they fall behind, batches grow. So slots
-count as behind when they work almost all of the time between batches.
+Slots of a batch engine cannot be more than busy: batches grow instead. So slots count as behind when
+they work almost all of the time between batches.
 
-Measurements affect only speed: the results are the same at any length.
+Measurements affect only speed, not results.
 """
 
 from __future__ import annotations
@@ -57,13 +57,11 @@ class Length:
     reason: str = "not evaluated yet"
 
     def observed(self, sources: Sequence[Source], costs: HopCosts, slots: int) -> Length:
-        """Returns it after one more evaluation, of a ring of `slots` slots."""
+        """Returns the length after one more evaluation, of a ring of `slots` slots."""
         wanted = resize(sources, costs, slots, self.rules)
         if wanted is None:
             busy = utilisation(sources, costs, slots)
-            return replace(
-                self.rested(), reason=(f"{slots} slots are {busy:.0%} busy, which is right")
-            )
+            return replace(self.rested(), reason=f"{slots} slots are {busy:.0%} busy, so they fit")
         way = 1 if wanted.slots > slots else -1
         times = self.times + way if self.times * way > 0 else way
         return replace(self, wanted=wanted, times=times, reason=wanted.reason)
@@ -74,7 +72,7 @@ class Length:
         return self.wanted if abs(self.times) >= PATIENCE else None
 
     def rested(self) -> Length:
-        """Returns it without a wish: earlier measurements no longer apply."""
+        """Returns the length without a decision: earlier measurements no longer apply."""
         return replace(self, wanted=None, times=0)
 
     def told(self, slots: int) -> str:

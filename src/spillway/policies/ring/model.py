@@ -32,7 +32,7 @@ _LEAST_S = 1e-9
 
 @dataclass(frozen=True)
 class HopCosts:
-    """The cost of a row besides comparing it: T_s, T_n, T_i and T_p of Table 1."""
+    """The cost of a row apart from comparing it: T_s, T_n, T_i and T_p of Table 1."""
 
     #: CPU time to receive a row or partial combination and pass it on.
     send_s: float

@@ -5,8 +5,8 @@ predicates between the set and the stream apply, lowest rank first, where rank i
 / cost. The work of a step depends only on the set, so dynamic programming over sets finds the
 cheapest order. If steps are independent, it is the order by rank, (found - 1) / work.
 
-A stream that no predicate connects with the set is a cross product: it comes last. Equal costs keep
-the given order, so the same measurements give the same orders.
+A stream that no predicate connects with the set is a cross product, and comes last. Equal costs keep
+the given order, so equal measurements give equal orders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spillway.operators.predicates.probing import PAIRED_US, Measured
 from spillway.policies.ring.model import ProbeStep, Source
 
 #: Streams up to which all orders are compared; beyond it, each step takes the best next stream.
-#: Every batch computes orders anew: a star of 8 takes 20 ms, 12 would take 1.5 s.
+#: Every batch computes orders again: a star of 8 takes 20 ms, 12 would take 1.5 s.
 MOST_STREAMS = 8
 #: Even without a comparison, making a pair has a cost.
 _CROSS_S = PAIRED_US * 1e-6

@@ -1,6 +1,6 @@
 """Where time slices go, and how to distribute a join without equal keys (PSP sections 6 and 7).
 
-A slice is a group: it is built where the routing says, stays there, and expires with its window.
+A slice is a group: the slot that the routing names builds it, and it stays there until it expires.
 
     smoothing    future slices, which are still empty, go to the slots with the least work
     passive      the same over another slot count: a new slot gets future slices, a retiring one gets

@@ -10,17 +10,17 @@ sel(S) the fraction of all combinations that match,
 
 Both are exact for windows. All streams have the same keys, so |S| - 1 equalities hold, and sel(S)
 is the geometric mean of the pairs' selectivities to that power. This is wrong if the same keys
-match in all pairs, or others do. The results of the whole join show by how much; sel(S) is
-corrected in proportion to its size.
+match in all pairs, or others do. The results of the whole join show by how much, and correct sel(S)
+in proportion to its size.
 
-Both depend only on the set. So dynamic programming over sets finds the cheapest shape among all
-binary trees, including bushy ones. Every set may also be joined at once, as in the n-way join,
-fewest partial combinations first. `Costs` holds the costs of probing, making and storing a row.
+Both depend only on the set, so dynamic programming over sets finds the cheapest shape among all
+binary trees. Every set may also be joined at once, as in the n-way join, fewest partial
+combinations first. `Costs` holds the costs of probing, making and storing a row.
 
 policies/shape/proposal.py decides when a slot changes its shape. All functions are pure.
 
-Known limitation: for three or more streams, but not all, the sizes are estimates. They are wrong by
-some factor if some streams match in other keys than the rest.
+Known limitation: for three or more streams, but not all, the sizes are estimates: wrong by some
+factor if some streams match in other keys than the rest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ class StreamRates:
     rate: float
     #: Rows of state that a row of another stream meets.
     rows: float
-    #: Bytes of a row.
     row_bytes: float = 32.0
 
 

@@ -1,10 +1,9 @@
 """Decides when a slot changes the shape of its join.
 
-A slot changes its shape if another is cheaper by a margin, has been so for several evaluations, and
-saves more than making its missing states costs. If the states of its shape do not fit into memory,
-it gets one whose states do, whatever that costs: spilling groups costs more. This also takes
-several evaluations, since measurements fluctuate. A shape must fit with a margin. All functions are
-pure: the same measurements give the same answer.
+A slot changes to a shape that is cheaper by a margin in several evaluations in a row, and saves more
+than making its missing states costs. If the states of its shape do not fit into memory, it gets one
+whose states fit with a margin, whatever the cost: spilling groups costs more. This too takes several
+evaluations, since measurements fluctuate. All functions are pure.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class ShapeRules:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What earlier evaluations of a slot found: a cheaper shape, and how often."""
+class Proposal:
+    """A better shape that the last evaluations of a slot found, and how many of them; None: no shape."""
 
     shape: Shape | None = None
     times: int = 0
@@ -57,8 +56,8 @@ class Reshape:
 
 
 def propose(
-    slot: int, rates: JoinRates, current: Shape, wish: Wish, rules: ShapeRules
-) -> tuple[Reshape | None, Wish]:
+    slot: int, rates: JoinRates, current: Shape, proposal: Proposal, rules: ShapeRules
+) -> tuple[Reshape | None, Proposal]:
     """Decides whether a slot changes its shape now; also returns the state for the next evaluation."""
     estimate = Estimate(rates, rules.costs)
     now = estimate.cost(current)
@@ -77,26 +76,26 @@ def propose(
         gain = (now.work - cost.work) * rules.lasts_s
         return saves(shape, now.work) and gain > estimate.making(shape, current)
 
-    wished = wish.shape
-    if wished is not None and pays(wished) and not saves(best, estimate.cost(wished).work):
-        wish = Wish(wished, wish.times + 1)
+    known = proposal.shape
+    if known is not None and pays(known) and not saves(best, estimate.cost(known).work):
+        proposal = Proposal(known, proposal.times + 1)
     else:
-        wish = Wish(best, 1) if pays(best) else Wish()
-    if wish.shape is None or wish.times < rules.evaluations:
-        return None, wish
-    found = estimate.cost(wish.shape)
+        proposal = Proposal(best, 1) if pays(best) else Proposal()
+    if proposal.shape is None or proposal.times < rules.evaluations:
+        return None, proposal
+    found = estimate.cost(proposal.shape)
     if crowded:
         reason = (
-            f"states of {current} take {megabytes(now.memory_bytes)}, those of {wish.shape} "
-            f"{megabytes(found.memory_bytes)} in {wish.times} evaluations, limit "
+            f"states of {current} take {megabytes(now.memory_bytes)}, those of {proposal.shape} "
+            f"{megabytes(found.memory_bytes)} in {proposal.times} evaluations, limit "
             f"{megabytes(rules.room_bytes or 0.0)}"
         )
     else:
         reason = (
-            f"{wish.shape} costs {found.work / now.work:.2f} x {current} in {wish.times} "
+            f"{proposal.shape} costs {found.work / now.work:.2f} x {current} in {proposal.times} "
             f"evaluations, margin {rules.margin:g}"
         )
-    return Reshape(slot, wish.shape, reason), Wish()
+    return Reshape(slot, proposal.shape, reason), Proposal()
 
 
 def _stays(least: float, rules: ShapeRules) -> float:

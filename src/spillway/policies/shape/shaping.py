@@ -5,9 +5,8 @@ batch on. A "tree" starts left-deep, and gets the cheapest binary tree at the fi
 measurements. "auto" starts with the n-way join, and may return to it. Afterwards both change with
 hysteresis (policies/shape/proposal.py).
 
-Rates are averages over batches; each batch counts twice as much as the one before. So streams whose
-rows alternate between batches look alike. Selectivities are blended where they are sampled
-(operators/stats.py).
+In the average of rates, each batch counts twice as much as the one before, so streams whose rows
+alternate between batches look alike. operators/stats.py blends selectivities.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from spillway.policies.shape.costs import (
     cheapest,
     join_rates,
 )
-from spillway.policies.shape.proposal import Reshape, ShapeRules, Wish, propose
+from spillway.policies.shape.proposal import Proposal, Reshape, ShapeRules, propose
 
 NWAY, TREE, AUTO = "nway", "tree", "auto"
 PLANS = (NWAY, TREE, AUTO)
@@ -44,7 +43,7 @@ class SlotShape:
     """The shape of one slot's join, and the state for the next decision."""
 
     shape: Shape
-    wish: Wish = field(default_factory=Wish)
+    proposal: Proposal = field(default_factory=Proposal)
     #: The last measurements; None before the first.
     rates: JoinRates | None = None
     #: Whether measurements have chosen it; otherwise it is only the initial shape.
@@ -160,14 +159,14 @@ class Shaping:
             change = None
             if known.shape != self.fixed:
                 change = Reshape(slot, self.fixed, "the query asks for it")
-            return change, replace(known, wish=Wish())
+            return change, replace(known, proposal=Proposal())
         if known.rates is None:
             return None, known
         rules = ShapeRules(room_bytes=room_bytes, binary=self.kind == TREE)
         if not known.chosen and self.kind == TREE:
             rules = replace(rules, margin=0.0, evaluations=1)
-        change, wish = propose(slot, known.rates, known.shape, known.wish, rules)
-        return change, replace(known, wish=wish, chosen=True)
+        change, proposal = propose(slot, known.rates, known.shape, known.proposal, rules)
+        return change, replace(known, proposal=proposal, chosen=True)
 
 
 def _measured(streams: int, record: SlotRecord) -> bool:

@@ -62,6 +62,7 @@ class Aggregation:
             return f"{self.python.title}({', '.join(self.python.columns)})"
         of = "*" if self.of is None else str(self.of)
         more = "" if self.fraction is None else f", {self.fraction}"
+        more += "" if self.by is None else f", by={self.by}"
         return f"{self.function}({of}{more})"
 
     def argument(self) -> Column:

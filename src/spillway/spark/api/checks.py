@@ -15,12 +15,14 @@ from pyspark.sql.types import (
     DateType,
     DayTimeIntervalType,
     MapType,
+    NullType,
     NumericType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
     VarcharType,
+    VariantType,
 )
 
 from spillway.duration import Duration, duration_us
@@ -28,6 +30,8 @@ from spillway.errors import PlanError
 from spillway.plan.join import WindowPlan
 from spillway.spark.runtime.lanes import check_arrow
 
+#: The collation that compares bytes.
+_BINARY = "UTF8_BINARY"
 #: Families of key types. Keys can be equal only within one family.
 _FAMILIES: tuple[tuple[str, tuple[type[DataType], ...]], ...] = (
     ("number", (NumericType,)),
@@ -70,11 +74,37 @@ def check_key(stream: str, column: str, kind: DataType, verb: str) -> None:
             f"{stream}.{column} is {kind.simpleString()}, which cannot be a {verb} key",
             hint=f"{verb} on one of its fields, or on text or a number made from it",
         )
-    if isinstance(kind, StringType) and getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY":
+    if (collation := _collation(kind)) is not None:
         raise PlanError(
-            f"{stream}.{column} has collation {kind.collation}, which cannot be a {verb} key",
+            f"{stream}.{column} has collation {collation}, which cannot be a {verb} key",
             hint=f"normalise it before the {verb}, for example lower({column}) COLLATE UTF8_BINARY",
         )
+
+
+def check_order(what: str, kind: DataType) -> None:
+    """Rejects values that have no order, or another order than their bytes."""
+    check_sortable(what, kind)
+    if (collation := _collation(kind)) is not None:
+        raise PlanError(
+            f"{what} cannot be ordered by collation {collation}: text is ordered by its bytes",
+            hint="order by another form of the text: lower(...) COLLATE UTF8_BINARY for letters of any "
+            "case, or ... COLLATE UTF8_BINARY for its bytes",
+        )
+
+
+def check_sortable(what: str, kind: DataType) -> None:
+    """Rejects values that have no order at all."""
+    if isinstance(kind, StructType | ArrayType | MapType | NullType | VariantType):
+        raise PlanError(
+            f"{what} cannot be ordered: the type is {kind.simpleString()}",
+            hint="use one of its parts, or text or a number made from it",
+        )
+
+
+def _collation(kind: DataType) -> str | None:
+    """The collation of text that is not compared by its bytes."""
+    found = getattr(kind, "collation", _BINARY) if isinstance(kind, StringType) else _BINARY
+    return None if found == _BINARY else str(found)
 
 
 def family(kind: DataType) -> str | None:

@@ -55,6 +55,8 @@ def _places(stage: Stage) -> Iterator[str]:
     )
     yield (f"  slots  {routing.slots}, groups {routing.groups}, routing version {routing.version}")
     yield f"  memory {places.memory} ({limits})"
+    if spec.spare is not None:
+        yield f"         the limit is {spec.spare.reason}; .adapt(memory=...) sets another"
     yield f"  disk   {places.disk}"
     yield f"  durable {stage.checkpoint.location}"
 
@@ -63,7 +65,7 @@ def _choices(stage: Stage) -> Iterator[str]:
     """What the query chose, and why."""
     spec = stage.spec
     if spec.distribution is not None:
-        yield f"  spread {spec.distribution}"
+        yield f"  distribute {spec.distribution}"
     for line in stage.conductor.ahead.explained_visits():
         yield f"  visits {line}"
     if spec.shaping is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
@@ -18,6 +18,7 @@ from spillway.settings import Adapt
 from spillway.spark.api.aggregations import Aggregation
 from spillway.spark.api.checks import find_column
 from spillway.spark.api.result import Planned, Result
+from spillway.spark.api.rowwise import column_text
 from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
 
 
@@ -69,8 +70,10 @@ class GroupBy(Result):
         return StreamPlan(name, columns, self._names, window, null_keys=True)
 
     def _aggregate_plans(self) -> tuple[AggregatePlan, ...]:
+        [frame] = self.frames.values()
         return tuple(
-            AggregatePlan(title, one.function, one.text) for title, one in self._aggregates.items()
+            AggregatePlan(title, one.function, _stable(one, frame).text)
+            for title, one in self._aggregates.items()
         )
 
     def _made(self, rows: DataFrame, at: int, title: str, one: Aggregation) -> Aggregate:
@@ -123,3 +126,12 @@ class GroupBy(Result):
     @staticmethod
     def _order(at: int) -> str:
         return f"_order{at}"
+
+
+def _stable(one: Aggregation, frame: DataFrame) -> Aggregation:
+    """The same aggregate with text in place of a Column."""
+    return (
+        one
+        if one.of is None or isinstance(one.of, str)
+        else replace(one, of=column_text(one.of, frame))
+    )

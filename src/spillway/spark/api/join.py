@@ -25,6 +25,7 @@ from spillway.spark.api.checks import (
     window_of,
 )
 from spillway.spark.api.matching import Conditions, Test, planned_matching, predicates_of
+from spillway.spark.api.meaning import check_meaning
 from spillway.spark.api.reading import fields_read
 from spillway.spark.api.result import Planned, Result
 from spillway.spark.api.stream import Grouped, results_of
@@ -151,14 +152,20 @@ class Join(Result):
 
         Text has the meaning of Spark's ANSI mode: comparisons, BETWEEN, IN, IS NULL, arithmetic, common
         functions of numbers and text, intervals. This call rejects unknown functions, types that do not
-        fit, and text in a session without ANSI mode. Overflow and division by zero end the query, as in
-        Spark.
+        fit, text that Spark reads in another way, and text in a session without ANSI mode. Overflow and
+        division by zero end the query, as in Spark.
+
+        Earlier conditions guard later ones that can fail: functions, and text with divisions or sums of
+        whole numbers. Among conditions whose streams have all joined, a later one that can fail only
+        sees rows for which the earlier ones hold. If the guard is about other streams, write both as one
+        condition with AND.
 
         Example:
             >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP
         """
         conditions = (*self.conditions, (condition, streams))
         predicates_of(self.frames, conditions)
+        check_meaning(self.frames, condition)
         return replace(self, conditions=conditions)
 
     def group_by(self, *keys: str) -> Grouped:

@@ -121,7 +121,7 @@ def told_of_equalities(predicates: Sequence[Predicate]) -> Iterator[str]:
     for one in predicates:
         for left, right in one.equalities:
             yield (
-                f"the condition {one.label.partition(':')[2]!r} compares {left.stream}.{left.name} with "
+                f"the condition {one.name!r} compares {left.stream}.{left.name} with "
                 f"{right.stream}.{right.name} in every pair of rows within the window; "
                 f'.on({left.stream}="{left.name}", {right.stream}="{right.name}", ...) is faster: '
                 "it finds equal keys by hash"
@@ -210,7 +210,8 @@ def _check_copies(intervals: Intervals, names: Sequence[str]) -> None:
 
 def _in_segments(frame: DataFrame, segments: str, segment: str, repeated: str) -> DataFrame:
     """Each row once for each of its segments, with a flag on all copies but the first."""
-    each = F.posexplode(F.expr(segments)).alias(repeated, segment)
+    # A row without a time has no segment; it remains, to be counted.
+    each = F.posexplode_outer(F.expr(segments)).alias(repeated, segment)
     own = (F.col(quoted(name)) for name in (*frame.columns, segment))
     return frame.select("*", each).select(*own, (F.col(repeated) > 0).alias(repeated))
 

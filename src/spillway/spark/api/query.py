@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NoReturn
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.coordinator.wishes import LimitMemory, ScaleTo
-from spillway.errors import QueryError, SettingsError, SpillwayError
+from spillway.errors import QueryError, SettingsError, SpillwayError, without_secrets
 from spillway.metrics.events import Event
+from spillway.redaction import hidden
 from spillway.settings import parse_bytes
 from spillway.spark.api.describing import describe_stage
 from spillway.spark.api.watching import Watcher
@@ -31,13 +33,14 @@ class Query:
         spark: SparkSession,
         streaming: StreamingQuery,
         loop: BatchLoop,
-        on_end: Callable[[], None],
+        held: ExitStack,
         *,
         finite: bool = False,
     ) -> None:
+        """The query releases `held` when it ends."""
         self._streaming = streaming
         self._loop = loop
-        self._watcher = Watcher(spark, streaming, loop, on_end, finite=finite)
+        self._watcher = Watcher(spark, streaming, loop, held.pop_all().close, finite=finite)
 
     @property
     def id(self) -> str:
@@ -87,7 +90,7 @@ class Query:
             ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]
         except StreamingQueryException as problem:
             self._watcher.join(_TIDY_S)
-            raise self._named(problem) from problem
+            self._raise(problem)
         if until is None:
             self._watcher.join()
         elif ended:
@@ -107,10 +110,10 @@ class Query:
 
         They go to the sink in rounds between the batches. Groups return to memory if it has room. A
         query that is still short of memory spills other groups meanwhile; this call does not wait for
-        those. Moves between slots end first, except parallel tracks, which miss no result, and slots
+        those. First moves between slots end, except parallel tracks, which miss no result, and slots
         process the rows that they have buffered.
-        The call runs `show` after every round; by default that draws a bar if standard error is a
-        terminal.
+
+        The call runs `show` after every round. The default draws a bar if standard error is a terminal.
         """
         if not self.isActive:
             raise QueryError(
@@ -118,10 +121,14 @@ class Query:
                 hint="start it again from its checkpoint, and call cleanup() while it runs; or "
                 'use trigger(availableNow=True) with .adapt(cleanup="auto")',
             )
-        self._loop.finish_moves()
+        return clean_up(self._loop, show, self._settle)
+
+    def _settle(self, at: int) -> None:
+        """Ends what is under way in a stage, before its cleanup."""
+        self._loop.finish_moves(at)
         # A round is a turn for at least one group; rows that arrive meanwhile do not count.
-        self._loop.finish_waiting(most_rounds=self._loop.state.routing.groups)
-        return clean_up(self._loop, show, lambda: self._loop.stopping)
+        groups = self._loop.stages[at].state.routing.groups
+        self._loop.finish_waiting(at, most_rounds=groups)
 
     def set_memory(self, *, bytes: int | str | None, slot: int | None = None) -> None:
         """Changes the memory limit of one slot or of all slots, from the next batch on.
@@ -151,7 +158,7 @@ class Query:
         says when that is done. With `adjustment="passive"` nothing moves: new slots get new rows, and
         retiring slots stay until their rows have left the window.
         The number is valid until the query ends: the next start has the slots of its
-        `.adapt(slots=...)`. With `ring="auto"` it is valid until the measurements call for another.
+        `.adapt(slots=...)`. With `ring="auto"` it is valid until the measurements choose another.
         """
         if not self.isActive:
             raise QueryError(
@@ -171,7 +178,7 @@ class Query:
         try:
             self._streaming.processAllAvailable()
         except StreamingQueryException as problem:
-            raise self._named(problem) from problem
+            self._raise(problem)
 
     def exception(self) -> Exception | None:
         """The error that ended the query, if any."""
@@ -203,7 +210,11 @@ class Query:
         if last is not None:
             execution = last._jdf.queryExecution()
             lines.append(str(execution.toString() if extended else execution.simpleString()))
-        return "\n".join(lines)
+        return hidden("\n".join(lines))
+
+    def _raise(self, problem: Exception) -> NoReturn:
+        named = self._named(problem)
+        raise named from (named.__cause__ if named is problem else problem)
 
     def _named(self, problem: Exception) -> Exception:
         failure = self._loop.failure
@@ -211,4 +222,5 @@ class Query:
             return failure
         if problem.__cause__ is None:
             problem.__cause__ = failure
-        return problem
+        clean = without_secrets(problem)
+        return clean if isinstance(clean, Exception) else problem

@@ -16,6 +16,7 @@ from spillway.operators.operator import Operator
 from spillway.plan.join import Plan
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
+from spillway.spark.api.rowwise import check_by_row, meaning_of, text_of
 from spillway.spark.api.writer import StreamWriter
 from spillway.spark.runtime.lanes import Lanes
 
@@ -72,7 +73,7 @@ class Result:
         return next(iter(self.frames.values())).sparkSession
 
     def where(self, condition: str | Column) -> Self:
-        """Keeps the results that meet a condition: Spark SQL text or a Column."""
+        """Keeps the results that meet a condition on single rows: Spark SQL text or a Column."""
         return self._with_step("where", (condition,))
 
     def filter(self, condition: str | Column) -> Self:
@@ -80,7 +81,11 @@ class Result:
         return self.where(condition)
 
     def select(self, *columns: str | Column) -> Self:
-        """The columns of the result: Spark SQL text ("bank1.price * 2 AS double") or Columns."""
+        """The columns of the result: Spark SQL text ("bank1.price * 2 AS double") or Columns.
+
+        A value follows from its row: there are no aggregates, window functions or random values
+        (spark/api/rowwise.py). The current time is that of the batch, and later in a repeated batch.
+        """
         return self._with_step("select", columns)
 
     def adapt(self, **settings: object) -> Self:
@@ -106,7 +111,20 @@ class Result:
     @property
     def schema(self) -> StructType:
         """The schema of the results."""
-        return self.shaped(self.spark.createDataFrame([], self.whole_schema)).schema
+        return self.empty.schema
+
+    @property
+    def described_steps(self) -> dict[str, list[str]]:
+        """The where and select of the query: the user's text, and what it means."""
+        return {
+            "text": [text_of(*step) for step in self.steps],
+            "meaning": meaning_of(self.empty),
+        }
+
+    @property
+    def empty(self) -> DataFrame:
+        """The results, without rows."""
+        return self.shaped(self.spark.createDataFrame([], self.whole_schema))
 
     def shaped(self, rows: DataFrame) -> DataFrame:
         """Applies the where and select of the query to the operator's rows."""
@@ -133,7 +151,7 @@ class Result:
     def _with_step(self, verb: str, arguments: tuple[Any, ...]) -> Self:
         changed = replace(self, steps=(*self.steps, (verb, arguments)))
         try:
-            changed.schema  # noqa: B018 - resolves the new step against the columns
+            shaped = changed.empty
         except (AnalysisException, ParseException) as problem:
             text = ", ".join(str(argument) for argument in arguments)
             raise PlanError(
@@ -141,6 +159,7 @@ class Result:
                 detail=str(problem).splitlines()[0],
                 hint=self._columns_to_name(),
             ) from problem
+        check_by_row(text_of(verb, arguments), shaped)
         return changed
 
 

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spillway.rows.joining import joined
 from spillway.spark.api.session import quick_local_checkpoints, remove
 from spillway.spark.runtime.lanes import quoted
 from spillway.spark.runtime.loop import STOPPED, named_failure
@@ -141,5 +142,5 @@ def _taken(rows: DataFrame, time: str) -> FirstRows | None:
     if not count:
         return None
     least, most = (counted[name].cast(pa.int64())[0].as_py() for name in ("least", "most"))
-    [sample] = rows.limit(SAMPLE_ROWS).toArrow().combine_chunks().to_batches()
+    sample = joined(rows.limit(SAMPLE_ROWS).toArrow().to_batches())
     return FirstRows(count, most - least, as_stored(sample))

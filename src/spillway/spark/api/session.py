@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spillway.doctor import require_java
@@ -40,7 +41,7 @@ JAVA_OPTIONS = "-XX:+UseParallelGC"
 def local_session(
     name: str = "spillway", master: str = "local[*]", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """An embedded Spark with workers on this interpreter; raises a clear error if Java is missing."""
+    """Starts an embedded Spark whose workers use this interpreter; an error says if Java is missing."""
     require_java()
     # To start a worker for a DataFrame, Spark reads this variable and not its own setting.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -161,6 +162,6 @@ def _has_class(spark: SparkSession, name: str) -> bool:
         jvm.java.lang.Class.forName(
             name, False, jvm.java.lang.Thread.currentThread().getContextClassLoader()
         )
-    except Exception:
+    except Py4JJavaError:
         return False
     return True

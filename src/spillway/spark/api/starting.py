@@ -1,7 +1,7 @@
 """The steps of a start before the first row: check the plan, lock the checkpoints, recover the stages.
 
 A query has one part for each operator in the chain. All errors of the query, its settings and its
-checkpoint appear here, before Spark's stream starts. Then the start releases the locks.
+checkpoint appear here, before Spark's stream starts. After an error the start releases all that it took.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.stages import AskedStage, open_stages
 from spillway.errors import SettingsError
 from spillway.operators.theta.sliced import SlicedJoin
+from spillway.policies.local.spare import spare_memory
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
 from spillway.spark.api.distribution import check_spread
 from spillway.spark.api.session import default_slots, is_local
+from spillway.spark.api.sources import sources_of
+from spillway.spark.runtime.room import rooms
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.stage import Stage, Start
-from spillway.spark.sinks import Sink
-from spillway.spark.sinks.foreach import ForeachBatchSink
+from spillway.state.runs.durable import open_durable
 
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned, Result
@@ -62,11 +65,27 @@ def acquired(parts: Sequence[Part], location: str, held: ExitStack) -> list[Chec
     """The checkpoints of all parts, locked; `held` releases them if the start fails."""
     checkpoints = []
     for at, part in enumerate(parts):
-        checkpoint = Checkpoint(place_of(location, part.adapt, at))
+        place = place_of(location, part.adapt, at)
+        checkpoint = Checkpoint(place, open_durable(place, fsync=part.adapt.fsync))
         checkpoint.acquire()
         held.callback(checkpoint.release)
         checkpoints.append(checkpoint)
     return checkpoints
+
+
+def opened(
+    parts: Sequence[Part], checkpoints: Sequence[Checkpoint], version: str
+) -> list[dict[str, Any]]:
+    """The metadata of all parts; rejects the checkpoints of another query."""
+    return open_stages(checkpoints, [_asked(part) for part in parts], version)
+
+
+def _asked(part: Part) -> AskedStage:
+    query, before = part.planned.plan.fingerprint(), part.result.before
+    if before is not None:
+        return AskedStage({**query, "shaped": before.described_steps}, part.adapt.groups)
+    sources = {name: sources_of(frame) for name, frame in part.planned.frames.items()}
+    return AskedStage(query, part.adapt.groups, sources)
 
 
 def _check_moves(planned: Planned, adapt: Adapt) -> None:
@@ -89,12 +108,24 @@ def place_of(location: str, adapt: Adapt, at: int) -> str:
     return adapt.durable if at == 0 else f"{adapt.durable.rstrip('/')}/{folder}"
 
 
-def stage_of(
-    spark: SparkSession, spec: QuerySpec, checkpoint: Checkpoint, *, last: bool, sink: Sink
-) -> Stage:
-    """The stage as its checkpoint left it, or a new one."""
+def with_spare_memory(spark: SparkSession, spec: QuerySpec, slots: int, stages: int) -> QuerySpec:
+    """The stage with a share of the free memory as its limit, if the user has set none."""
     adapt = spec.adapt
-    slots = adapt.slots or default_slots(spark)
+    if spec.identity or not adapt.takes_spare_memory():
+        return spec
+    found = spare_memory(rooms(spark, spec.query_id, adapt), slots, stages)
+    if found is None:
+        return spec
+    return replace(spec, adapt=adapt.with_spare_memory(found.limit_of(slots)), spare=found)
+
+
+def stage_of(
+    spark: SparkSession, spec: QuerySpec, checkpoint: Checkpoint, stages: int = 1
+) -> Stage:
+    """The stage as its checkpoint left it, or a new one; the query has `stages` stages."""
+    slots = spec.adapt.slots or default_slots(spark)
+    spec = with_spare_memory(spark, spec, slots, stages)
+    adapt = spec.adapt
     groups, shares = adapt.groups, adapt.shares
     new = Routing.shared(groups, shares) if shares else Routing.even(groups, slots)
     if isinstance(spec.operator, SlicedJoin) and not shares:
@@ -102,7 +133,5 @@ def stage_of(
         new = Routing(0, slots, interleaved(groups, slots, spec.operator.slicing.copies))
     state, references = checkpoint.recover(len(spec.plan.streams), new)
     anchored = adapt.anchor == "always" or (adapt.anchor == "auto" and not is_local(spark))
-    # A user function may renumber the tasks of the stage that it evaluates.
-    renumbers = last and isinstance(sink, ForeachBatchSink)
-    start = Start(checkpoint, state, references, slots, anchored, renumbers)
+    start = Start(checkpoint, state, references, slots, anchored)
     return Stage(spark, spec, start)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from spillway.duration import Duration
 from spillway.errors import PlanError
 from spillway.plan.join import WindowPlan
 from spillway.spark.api.aggregations import Aggregation, PythonFunction
-from spillway.spark.api.checks import check_key, check_stream, find_column, find_time, window_of
+from spillway.spark.api.checks import (
+    check_key,
+    check_order,
+    check_sortable,
+    check_stream,
+    find_column,
+    find_time,
+    window_of,
+)
 from spillway.spark.api.dedup import Dedup
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Result
+from spillway.spark.api.rowwise import check_timeless
 from spillway.spark.api.windowed import WindowedGroupBy
 from spillway.spark.runtime.lanes import quoted
 
@@ -33,6 +43,7 @@ def stream(frame: DataFrame, name: str = "stream") -> Stream:
 
 def results_of(query: Result, name: str) -> Stream:
     """The results of a query as a stream, for a group-by in the same job."""
+    check_timeless(name, query.empty)
     empty = query.spark.createDataFrame([], query.schema)
     return Stream(name, empty, query)
 
@@ -55,10 +66,7 @@ class Stream:
                 "column with one value in all rows",
             )
         found = tuple(self._key(key) for key in keys)
-        names = [name for name, _ in found]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise PlanError(f"group_by() names the key {twice} twice", hint="name it once")
+        _check_names(keys, found)
         return Grouped(self, found)
 
     def dedup(
@@ -97,9 +105,16 @@ class Stream:
         if length is not None:
             column = find_time(self.frame, self.name, str(time), "dedup")
             window = window_of(self.name, column, length, lateness, tumbling=every is not None)
-        order = by and find_column(self.frame, self.name, by, "order", hint)
+        order = by and self.order(by)
         frames = {self.name: self.frame}
         return Dedup(frames, found, window, order, before=self.before)
+
+    def order(self, by: str) -> str:
+        """The column that the user means as order."""
+        hint = f"name a column of {self.name}"
+        name = find_column(self.frame, self.name, by, "order", hint)
+        check_order(f"{self.name}.{name}", self.frame.schema[name].dataType)
+        return name
 
     def _key(self, key: str) -> tuple[str, str]:
         """The name of a key in the results, and its Spark expression."""
@@ -118,6 +133,25 @@ class Stream:
             )
         check_key(self.name, key, kind[inner].dataType, "group-by")
         return inner, f"{quoted(outer)}.{quoted(inner)}"
+
+
+def _check_names(keys: Sequence[str], found: Sequence[tuple[str, str]]) -> None:
+    """Rejects keys that would have the same name in the results; case does not matter."""
+    names = [name.lower() for name, _ in found]
+    same = [at for at, name in enumerate(names) if names.count(name) > 1]
+    if not same:
+        return
+    name = found[same[0]][0]
+    if len({found[at][1] for at in same if names[at] == name.lower()}) == 1:
+        raise PlanError(f"group_by() names the key {name} twice", hint="name it once")
+    some = [keys[at] for at in same if names[at] == name.lower()]
+    renamed = [(key, key.replace(".", "_")) for key in some]
+    selected = ", ".join(f'"{key} AS {new}"' for key, new in renamed)
+    raise PlanError(
+        f"the keys {' and '.join(some)} of group_by() would both be the column {name} of the results",
+        hint=f"give them other names first: .select({selected}, ...)"
+        f".group_by({', '.join(repr(new) for _, new in renamed)})",
+    )
 
 
 def _check_window(within: Duration | None, every: Duration | None, time: str | None) -> None:
@@ -156,9 +190,7 @@ class Grouped:
             raise PlanError(
                 f"last({rows!r}) must be a positive number of rows", hint="for example .last(100)"
             )
-        hint = f"name a column of {self.stream.name}"
-        order = by and find_column(self.stream.frame, self.stream.name, by, "order", hint)
-        return replace(self, window=None, rows=rows, by=order)
+        return replace(self, window=None, rows=rows, by=by and self.stream.order(by))
 
     def within(self, window: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
         """Aggregates over the rows of each key in a range of event time that ends at each row.
@@ -200,8 +232,10 @@ class Grouped:
             )
         if one.python is not None:
             self._check_function(name, one.python)
+        frame = self.stream.frame
         try:
-            self.stream.frame.select(one.as_spark(one.argument()))
+            frame.select(one.as_spark(one.argument()))
+            argument = frame.select(one.argument())
         except (AnalysisException, ParseException) as problem:
             raise PlanError(
                 f"aggregate {name}={one.text} cannot be resolved",
@@ -209,6 +243,16 @@ class Grouped:
                 hint=f"the columns of {self.stream.name} are "
                 + ", ".join(self.stream.frame.columns),
             ) from problem
+        self._check_order(name, one, argument.schema[0].dataType)
+
+    def _check_order(self, name: str, one: Aggregation, kind: DataType) -> None:
+        """Rejects values that an aggregate must order and cannot."""
+        if one.by is not None:
+            self.stream.order(one.by)
+        if one.function in ("first", "last", "min", "max"):
+            # Where a column orders the rows, the values only decide between equal ones.
+            check = check_order if one.by is None else check_sortable
+            check(f"aggregate {name}={one.text}", kind)
 
     def _check_function(self, name: str, one: PythonFunction) -> None:
         if self.window is None and self.rows is None:

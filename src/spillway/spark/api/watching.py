@@ -17,6 +17,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -24,11 +25,13 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spillway.errors import without_secrets
 from spillway.spark.api.session import is_local
 from spillway.spark.runtime.cleanup import clean_up, show_bar
 from spillway.spark.runtime.home import Places
 from spillway.spark.runtime.loop import BatchLoop, named_failure
 from spillway.spark.runtime.stage import Stage
+from spillway.state.runs.reaping import release
 
 #: Poll interval, and how long something may wait for a batch before a round replaces it.
 _POLL_S = 0.5
@@ -75,10 +78,11 @@ class Watcher:
                 self._follow()
             finally:
                 self._tidy()
-        except StreamingQueryException:
-            _LOG.debug("a batch failed; Spark keeps the failure", exc_info=True)
-        except (Py4JNetworkError, ConnectionError):
-            _LOG.info("Spark ended before the query did", exc_info=True)
+        except StreamingQueryException as problem:
+            why = without_secrets(problem)
+            _LOG.debug("a batch failed; Spark keeps the failure", exc_info=why)
+        except (Py4JNetworkError, ConnectionError) as problem:
+            _LOG.info("Spark ended before the query did", exc_info=without_secrets(problem))
         except Exception as problem:
             self._keep(problem)
 
@@ -101,10 +105,15 @@ class Watcher:
 
     def _finish(self) -> None:
         """After the last batch of a finite input: moves, buffered rows, and missing results."""
-        self._loop.finish_moves(ended=True)
-        self._loop.finish_waiting()
         if self._loop.stage.spec.adapt.cleanup == "auto":
-            clean_up(self._loop, show_bar, lambda: self._loop.stopping)
+            clean_up(self._loop, show_bar, self._finish_stage)
+            return
+        for at in range(len(self._loop.stages)):
+            self._finish_stage(at)
+
+    def _finish_stage(self, at: int) -> None:
+        self._loop.finish_moves(at, ended=True)
+        self._loop.finish_waiting(at)
 
     def _keep(self, problem: Exception) -> None:
         """Remembers the first failure; the user sees it as if a batch had failed."""
@@ -112,20 +121,25 @@ class Watcher:
         if self.failure is None:
             self.failure = named if isinstance(named, Exception) else problem
         else:
-            _LOG.warning("another failure of a query that had failed", exc_info=problem)
+            why = without_secrets(problem)
+            _LOG.warning("another failure of a query that had failed", exc_info=why)
 
     def _tidy(self) -> None:
         """Releases everything; if one step fails, the others still run."""
-        with contextlib.ExitStack() as steps:
+        with ExitStack() as steps:
             # The stack runs them in reverse order.
             steps.callback(self._on_end)
             for stage in reversed(self._loop.stages):
-                steps.callback(stage.checkpoint.release)
                 steps.callback(self._remove_local, stage)
             steps.callback(self._loop.close)
 
     def _remove_local(self, stage: Stage) -> None:
-        """Removes memory and disk tiers; the durable tier has everything."""
+        """Removes memory and disk tiers; the durable tier has everything.
+
+        A start that has taken over may use them already.
+        """
+        if not stage.checkpoint.log.is_owner:
+            return
         query_id, adapt = stage.spec.query_id, stage.spec.adapt
         _remove(Places.roots(query_id, adapt))
         context = self._spark.sparkContext
@@ -138,13 +152,15 @@ class Watcher:
             context.parallelize(range(count), count).foreachPartition(
                 lambda _: _remove(Places.roots(query_id, adapt))
             )
-        except (Py4JError, PySparkException, ConnectionError):
+        except (Py4JError, PySparkException, ConnectionError) as problem:
             # Executors die, and the context may stop meanwhile. They only have scratch files.
-            _LOG.warning("local state of query %s may remain on executors", query_id, exc_info=True)
+            why = without_secrets(problem)
+            _LOG.warning("local state of query %s may remain on executors", query_id, exc_info=why)
 
 
 def _remove(roots: tuple[Path, Path]) -> None:
     for root in roots:
+        release(root)
         shutil.rmtree(root, ignore_errors=True)
         if root.parent.name.startswith("spillway-"):
             with contextlib.suppress(OSError):

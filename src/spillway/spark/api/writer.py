@@ -13,17 +13,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.errors import PlanError, SettingsError
+from spillway.errors import PlanError, QueryError, SettingsError, keeping_secrets
 from spillway.faults import Faults
+from spillway.redaction import learn_options
 from spillway.settings import Adapt
 from spillway.spark.api.distribution import OF_RINGS, check_spread, settled
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import qualified, quick_local_checkpoints
-from spillway.spark.api.starting import Part, acquired, checked_parts, stage_of
+from spillway.spark.api.starting import Part, acquired, checked_parts, opened, stage_of
 from spillway.spark.runtime.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.sinks import SinkSpec, make_sink
+from spillway.spark.sinks.memory import MemoryTableSink
 from spillway.version import VERSION
 
 if TYPE_CHECKING:
@@ -96,11 +98,17 @@ class StreamWriter:
         return self
 
     def foreachBatch(self, function: Callable[[DataFrame, int], None]) -> StreamWriter:
-        """Calls `function(rows, batch_id)` for every batch instead of writing to a format."""
+        """Calls `function(rows, batch_id)` for every batch instead of writing to a format.
+
+        `batch_id` counts batches and rounds of cleanup from 0. It only grows, and a batch that comes
+        again after a crash has the id that it had. The function must read all rows; it may skip a batch
+        that it knows by its id.
+        """
         if not callable(function):
             raise PlanError(
                 f"foreachBatch takes a function of (DataFrame, batch id), not {function!r}",
-                hint="write for example .foreachBatch(lambda rows, batch: rows.show())",
+                hint="write for example .foreachBatch(lambda rows, batch: rows.write.mode('append')"
+                ".parquet('out'))",
             )
         self._foreach = function
         return self
@@ -136,23 +144,39 @@ class StreamWriter:
         return self.start()
 
     def start(self, path: str | None = None) -> Query:
-        """Checks everything that it can before the stream, and starts the query."""
+        """Checks everything that it can before the first row, and starts the query."""
+        learn_options(self._options)
+        with keeping_secrets():
+            return self._started(path)
+
+    def _started(self, path: str | None) -> Query:
         parts = checked_parts(self._result, self._adapt, self._mode)
-        location, scratch = self._location()
-        with ExitStack() as held:
+        self._check_name()
+        # `held` is released when the query ends, or here if the start fails. `undone` only matters
+        # then: it takes back what outlives a query.
+        with ExitStack() as held, ExitStack() as undone:
+            location, scratch = self._location(held)
+            if scratch:
+                # Nobody reads a temporary checkpoint after a crash of the machine.
+                parts = [replace(part, adapt=part.adapt.changed(fsync=False)) for part in parts]
             checkpoints = acquired(parts, location, held)
             parts[0] = self._settled(parts[0], checkpoints[0], location)
-            loop = self._batch_loop(parts, checkpoints, path)
+            loop = self._batch_loop(parts, checkpoints, path, undone)
+            held.callback(loop.close)
             streaming = self._stream(parts[0].planned, loop, location)
-            # The query runs, and releases the checkpoints when it ends.
+            undone.callback(streaming.stop)
+            query = Query(self._result.spark, streaming, loop, held, finite=self._finite)
+            undone.pop_all()
             held.pop_all()
-        return Query(
-            self._result.spark,
-            streaming,
-            loop,
-            lambda: shutil.rmtree(location, ignore_errors=True) if scratch else None,
-            finite=self._finite,
-        )
+        return query
+
+    def _check_name(self) -> None:
+        """Rejects the name of a running query before a sink changes what that query has."""
+        if self._name in [one.name for one in self._result.spark.streams.active if one.name]:
+            raise QueryError(
+                f"a query named {self._name!r} is already running in this session",
+                hint="stop it first, or use another queryName(...)",
+            )
 
     def _settled(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
         """The first part, with distribute="auto" resolved."""
@@ -164,23 +188,29 @@ class StreamWriter:
         return replace(part, adapt=chosen.adapt, planned=replace(again, distribution=chosen.reason))
 
     def _batch_loop(
-        self, parts: Sequence[Part], checkpoints: Sequence[Checkpoint], path: str | None
+        self,
+        parts: Sequence[Part],
+        checkpoints: Sequence[Checkpoint],
+        path: str | None,
+        undone: ExitStack,
     ) -> BatchLoop:
         """The stages as their checkpoints left them, and the open sink."""
         spark = self._result.spark
-        opened = [
-            checkpoint.open(part.planned.plan.fingerprint(), part.adapt.groups, VERSION)
-            for checkpoint, part in zip(checkpoints, parts, strict=True)
-        ]
-        ids = [metadata["query_id"] for metadata in opened]
-        sink = make_sink(self._sink_spec(path, ids[-1]), spark)
+        ids = [metadata["query_id"] for metadata in opened(parts, checkpoints, VERSION)]
+        check_owner = checkpoints[-1].log.check_owner
+        sink = make_sink(replace(self._sink_spec(path, ids[-1]), check_owner=check_owner), spark)
         specs = [self._spec(part, query_id) for part, query_id in zip(parts, ids, strict=True)]
+        if isinstance(sink, MemoryTableSink):
+            undone.callback(sink.undo())
         sink.open(specs[-1].schema if self._identity else self._result.schema)
-        stages = [
-            stage_of(spark, spec, checkpoint, last=spec is specs[-1], sink=sink)
-            for spec, checkpoint in zip(specs, checkpoints, strict=True)
-        ]
-        return BatchLoop(stages, sink)
+        with ExitStack() as made:
+            stages = []
+            for spec, checkpoint in zip(specs, checkpoints, strict=True):
+                stages.append(stage_of(spark, spec, checkpoint, len(specs)))
+                made.callback(stages[-1].close)
+            loop = BatchLoop(stages, sink)
+            made.pop_all()
+        return loop
 
     def _stream(self, first: Planned, loop: BatchLoop, location: str) -> StreamingQuery:
         """Starts Spark's query, which calls the loop for every batch."""
@@ -213,10 +243,11 @@ class StreamWriter:
             identity,
             self._faults,
             planned.shaping,
-            planned.distribution,
+            distribution=planned.distribution,
         )
 
-    def _location(self) -> tuple[str, bool]:
+    def _location(self, held: ExitStack) -> tuple[str, bool]:
+        """Where the checkpoint is, and whether it is a temporary one, which `held` removes."""
         given = next(
             (v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None
         )
@@ -227,7 +258,9 @@ class StreamWriter:
         if given is not None:
             return qualified(self._result.spark, given), False
         if self._foreach is None and (self._format or "").lower() in _PASSING:
-            return tempfile.mkdtemp(prefix="spillway-checkpoint-"), True
+            location = tempfile.mkdtemp(prefix="spillway-checkpoint-")
+            held.callback(shutil.rmtree, location, ignore_errors=True)
+            return location, True
         raise SettingsError(
             "the query has no checkpoint location",
             hint='add .option("checkpointLocation", "some/directory"); a restart continues from there',

@@ -1,16 +1,16 @@
 """Anchors keep a slot on the executor that has its state in memory.
 
-Spark chooses new places for the tasks of a shuffle in every batch. But a cached table has a place, and
-Spark plans a join with it where its partitions are. So the stage joins the routed rows with a cached
-table of one row per slot, the anchors, and every slot runs where its anchor is.
+Spark chooses new places for the tasks of a shuffle in every batch, but plans a join with a cached
+table where its partitions are. So the stage joins the routed rows with a cached table of one row per
+slot, the anchors, and every slot runs where its anchor is.
 
-Spark's hash of the anchor value partitions both sides. A search finds values such that slot s lands in
-partition s: slots share no partition, no partition is empty, and the task knows its slot.
+Spark's hash of the anchor value partitions both sides. A search finds values such that slot s lands
+in partition s: slots share no partition, no partition is empty, and the task knows its slot.
 
 If an executor dies, Spark caches its anchors again wherever the slots run next.
 
-Known limitation: a new executor gets no slot until a slot loses its anchor. When the slot count changes,
-Spark caches all anchors again. A slot may then come to another executor, where it fetches its state from
+Known limitation: a new executor gets no slot until a slot loses its anchor. When the slot count
+changes, Spark caches all anchors again; a slot that changes its executor then fetches its state from
 the durable tier once.
 """
 
@@ -42,7 +42,11 @@ class Anchors:
         rows = [(value,) for value in self.values]
         # The same expression on both sides lets Spark see that neither needs another exchange.
         self._table = spark.createDataFrame(rows, f"{ANCHOR} int").repartition(slots, ANCHOR)
-        self._cache()
+        try:
+            self._cache()
+        except BaseException:
+            self.close()
+            raise
 
     def exchange(self, rows: DataFrame, slot: Column) -> DataFrame:
         """The rows partitioned by slot, each slot where its anchor is."""

@@ -32,14 +32,18 @@ class Cleanup:
 def clean_up(
     loop: BatchLoop,
     show: Callable[[Cleanup], None],
-    stopped: Callable[[], bool] = lambda: False,
+    prepare: Callable[[int], None] = lambda _: None,
 ) -> Cleanup:
     """Runs rounds until the groups that miss results now are clean, or the query stops.
 
     It does not wait for groups that a running stream spills meanwhile. It goes stage by stage, because
-    the missing results of one stage are rows of the next.
+    the missing results of one stage are rows of the next: there they may wait, or begin moves. So
+    `prepare` gets each stage after those before it are clean.
     """
-    parts = [_clean_up(loop, at, show, stopped) for at in range(len(loop.stages))]
+    parts = []
+    for at in range(len(loop.stages)):
+        prepare(at)
+        parts.append(_clean_up(loop, at, show))
     return Cleanup(
         sum(part.groups for part in parts),
         sum(part.groups_left for part in parts),
@@ -49,9 +53,7 @@ def clean_up(
     )
 
 
-def _clean_up(
-    loop: BatchLoop, at: int, show: Callable[[Cleanup], None], stopped: Callable[[], bool]
-) -> Cleanup:
+def _clean_up(loop: BatchLoop, at: int, show: Callable[[Cleanup], None]) -> Cleanup:
     started, stage = time.perf_counter(), loop.stages[at]
     before, first_round = stage.state.rows_cleaned, stage.state.rounds
     left = {group for group, _ in stage.state.pending}
@@ -65,7 +67,7 @@ def _clean_up(
             time.perf_counter() - started,
         )
         show(done)
-        if stopped() or (not left and not loop.chain.unfinished_round(at)):
+        if loop.stopping or (not left and not loop.chain.unfinished_round(at)):
             return done
         cleaned = loop.run_round(at, left)
         # A group that a batch cleans up meanwhile is not part of a round.

@@ -9,7 +9,7 @@ from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.janitor import Janitor
 from spillway.coordinator.batch.committed import Committed
-from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
+from spillway.coordinator.effects import SendGroups, StepReached
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
 from spillway.protocols.messages import Message
@@ -43,9 +43,13 @@ class SparkHost(CheckpointHost):
         super().append(state)
         self._faults.reach_commit("after-commit", state.batch)
 
-    def discard(self, files: DiscardFiles) -> None:
-        """Deletes files and records while batches run."""
-        self._janitor.discard(files)
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes files while batches run."""
+        self._janitor.discard(names)
+
+    def sweep(self, state: Committed, before: Committed) -> None:
+        """Lists and deletes while batches run."""
+        self._janitor.sweep(lambda: self.checkpoint.orphans(state, before))
 
     def send(self, groups: SendGroups) -> None:
         """Starts to send, in a separate thread."""
@@ -77,5 +81,9 @@ class SparkHost(CheckpointHost):
 
     def close(self) -> None:
         """Ends the work between the batches."""
-        self.mover.close()
-        self._janitor.close()
+        try:
+            self.mover.close()
+            # The last record is durable, and no batch follows.
+            self.delete(self._leaving)
+        finally:
+            self._janitor.close()

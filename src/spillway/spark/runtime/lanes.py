@@ -4,47 +4,51 @@ All streams go through one exchange, so their rows need one schema. Columns of e
 *lane*: a stream with (bigint, bigint, string) and one with (bigint, double) need the lanes bigint,
 bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of the union are
 
-    _stream tinyint, _h int, lane 0, lane 1, ...
+    _stream smallint, _h int, lane 0, lane 1, ...
 
-where `_h` is the upper half of xxhash64 over the keys, cast to common types. Rows that can match nothing
-(a NULL key of a join, a NULL event time) do not travel.
+where `_h` is the upper half of xxhash64 over the keys, cast to common types. Of rows that can match
+nothing (a NULL key of a join, a NULL event time) only the fact travels, to be counted by one slot: all
+lanes are NULL, `_stream` is a number below zero (operators/input.py), and `_h` spreads them over the
+slots by their content, so that a repeated task counts the same rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from inspect import signature
+from operator import and_
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
-    ByteType,
     DataType,
+    DatetimeType,
     DoubleType,
     FloatType,
     IntegerType,
     MapType,
+    NumericType,
+    ShortType,
+    StringType,
     StructField,
     StructType,
     TimestampNTZType,
 )
 
 from spillway.errors import PlanError
-from spillway.operators.input import AGAIN, StreamColumns
+from spillway.operators.input import AGAIN, MARKER, StreamColumns, null_number
 from spillway.plan.join import Plan
-from spillway.routing.groups import group_bounds
-from spillway.routing.routing import Routing
 from spillway.spark.runtime.anchors import group_expression
 
 STREAM, HASH = "_stream", "_h"
 #: Offset added to the stream number of a copied row, while rows go to two slots.
-COPY = 64
+COPY = 2 * AGAIN
 #: From Spark 4.3 on, the Arrow type of a timestamp needs a zone.
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}
@@ -81,7 +85,7 @@ class Lanes:
         )
 
     def union(self, frames: Mapping[str, DataFrame], plan: Plan) -> DataFrame:
-        """All streams as rows of one schema, with hashes, without rows that can match nothing."""
+        """All streams as rows of one schema, with hashes."""
         tagged = [
             self._tagged(number, frames[stream.name], plan)
             for number, stream in enumerate(plan.streams)
@@ -95,23 +99,31 @@ class Lanes:
         columns, stream = self.streams[number], plan.streams[number]
         values = self.values[number]
         keys = [values[at] for at in columns.keys]
-        needed = [] if stream.null_keys else list(stream.keys)
+        # The keys as they are compared: a cast may make a NULL of a value.
+        needed = [] if stream.null_keys else keys
         if stream.window is not None:
-            needed.append(stream.window.time)
-        present = F.lit(True)
-        for name in needed:
-            present = present & F.col(quoted(name)).isNotNull()
+            needed = [*needed, F.col(quoted(stream.window.time))]
+        present = reduce(and_, (one.isNotNull() for one in needed), F.lit(True))
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
-            lanes[lane] = value
+            lanes[lane] = F.when(present, value)
         tag = F.lit(number)
         if self.again is not None:
             tag = F.when(F.col(quoted(self.again)), number + AGAIN).otherwise(number)
-        return frame.where(present).select(
-            tag.cast("tinyint").alias(STREAM),
-            _hash(keys).alias(HASH),
+        return frame.select(
+            F.when(present, tag).otherwise(null_number(number)).cast("smallint").alias(STREAM),
+            F.when(present, _hash(keys)).otherwise(_hash(self._spreading(number))).alias(HASH),
             *(value.alias(f"lane{at}") for at, value in enumerate(lanes)),
         )
+
+    def _spreading(self, number: int) -> list[Column]:
+        """The columns of a stream that Spark can always hash."""
+        lanes, values = self.streams[number].lanes, self.values[number]
+        return [
+            value
+            for lane, value in zip(lanes, values, strict=True)
+            if isinstance(self.types[lane], NumericType | StringType | DatetimeType)
+        ]
 
 
 def _hash(keys: Sequence[Column]) -> Column:
@@ -132,6 +144,11 @@ def assign_lanes(
     The columns in `hidden` come last and are not part of the results. `read` names the columns that
     results need, for streams that they do not need whole. `again` is a last column that is not stored.
     """
+    if len(plan.streams) > AGAIN:
+        raise PlanError(
+            f"the query has {len(plan.streams)} streams; Spillway joins at most {AGAIN}",
+            hint="union streams of the same kind first",
+        )
     types: list[DataType] = []
     keys_of_lanes: list[str] = []
     streams: list[StreamColumns] = []
@@ -218,20 +235,28 @@ def lanes_schema(lanes: Lanes) -> StructType:
     """The schema of the exchanged rows."""
     return StructType(
         [
-            StructField(STREAM, ByteType()),
+            StructField(STREAM, ShortType()),
             StructField(HASH, IntegerType()),
             *(StructField(f"lane{at}", kind) for at, kind in enumerate(lanes.types)),
         ]
     )
 
 
-def markers(spark: SparkSession, lanes: Lanes, routing: Routing) -> DataFrame:
-    """One row without a stream for every slot that has groups; it tells a task which slot it is."""
-    slots = np.asarray(routing.table)
-    first = [int(np.argmax(slots == slot)) for slot in np.unique(slots)]
-    hashes = group_bounds(routing.groups)[first].astype(np.uint32).view(np.int32).tolist()
-    none = (None,) * len(lanes.types)
-    return spark.createDataFrame([(-1, h, *none) for h in hashes], lanes_schema(lanes))
+def with_markers(
+    rows: DataFrame, slot: Column, lanes: Lanes, slots: int
+) -> tuple[DataFrame, Column]:
+    """The rows and their slots, and for every slot one row that tells its task which slot it is.
+
+    A task cannot know it otherwise: a sink that coalesces or unites partitions renumbers the tasks. Such
+    a row has no stream; its hash is the number of the slot.
+    """
+    numbers = rows.sparkSession.range(0, slots, 1, 1)
+    marks = numbers.select(
+        F.lit(MARKER).cast("smallint").alias(STREAM),
+        F.col("id").cast("int").alias(HASH),
+        *(F.lit(None).cast(kind).alias(f"lane{at}") for at, kind in enumerate(lanes.types)),
+    )
+    return rows.unionAll(marks), F.when(F.col(STREAM) == MARKER, F.col(HASH)).otherwise(slot)
 
 
 def with_copies(
@@ -243,10 +268,11 @@ def with_copies(
     """
     to = ",".join(str(copies.get(group, -1)) for group in range(groups))
     there = F.expr(f"get(array({to}), cast({group_expression(groups)} as int))")
-    shifts = F.when(there < 0, F.array(F.lit(0))).otherwise(F.array(F.lit(0), F.lit(COPY)))
+    once = (there < 0) | (F.col(STREAM) < 0)
+    shifts = F.when(once, F.array(F.lit(0))).otherwise(F.array(F.lit(0), F.lit(COPY)))
     names = rows.columns
     twice = rows.select("*", F.explode(shifts).alias("_shift"))
-    stream = (F.col(STREAM) + F.col("_shift")).cast("tinyint").alias(STREAM)
+    stream = (F.col(STREAM) + F.col("_shift")).cast("smallint").alias(STREAM)
     marked = twice.select(*(stream if name == STREAM else F.col(name) for name in names))
     return marked, F.when(F.col(STREAM) < COPY, slot).otherwise(there)
 

@@ -5,8 +5,9 @@
     commit    the log record commits the batch; only then does Spark commit
 
 coordinator/chain.py decides which stages run, in which order they commit, and what a restart repeats. A
-sink may evaluate the DataFrame twice, or only part of it. So the loop ignores repeated records, and
-evaluates slots that have not answered.
+sink may evaluate the DataFrame twice, so the loop ignores repeated records. It must read all of it: a
+slot whose results the sink did not read is never committed. Only a sink that knows a replayed batch may
+skip it; then the loop evaluates the slots.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain, Ran
 from spillway.coordinator.wishes import EndInput
-from spillway.errors import QueryError, from_wire
+from spillway.errors import QueryError, StateError, from_wire, without_secrets
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
+from spillway.redaction import hidden
 from spillway.spark.api.session import PLANNED_EXACTLY
 from spillway.spark.runtime.arrow import ArrowBatches
+from spillway.spark.runtime.failure import shortened, text_of
 from spillway.spark.runtime.stage import Stage
 from spillway.spark.sinks import Sink
 
@@ -71,9 +74,10 @@ class StageEngine:
         self.last_result = self._stages[-1].spec.shape(results)
         self._sink.write(self.last_result, sink_id, replay=replay)
 
-    def answers(self, at: int, results: DataFrame, plan: BatchPlan) -> Answers:
+    def answers(self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool) -> Answers:
         """The records of the slots of a stage, at least one each."""
-        return self._stages[at].collect_answers(results, plan)
+        may_skip = replay or at < len(self._stages) - 1
+        return self._stages[at].collect_answers(results, plan, may_skip=may_skip)
 
 
 class BatchLoop:
@@ -114,7 +118,7 @@ class BatchLoop:
         return self._engine.last_result
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
-        """One micro-batch, exactly once."""
+        """Runs one micro-batch, exactly once."""
         try:
             with self._turn, self._paced():
                 self._prepare(rows)
@@ -133,33 +137,36 @@ class BatchLoop:
         """Cleans up some of the given groups of a stage that miss results; returns which."""
         with self._turn:
             if self._closed:
-                raise QueryError("the query has ended, so it cannot clean up")
+                raise QueryError(
+                    "the query has ended, so it cannot clean up",
+                    hint="start it again from its checkpoint",
+                )
             cleaned, ran = self.chain.round(at, ROUND_BYTES, among)
             self._tell(ran)
             return cleaned
 
-    def finish_moves(self, *, ended: bool = False) -> None:
-        """Runs rounds until all moves have ended.
+    def finish_moves(self, at: int, *, ended: bool = False) -> None:
+        """Runs rounds until all moves of a stage have ended.
 
-        Parallel tracks wait for input; when the input has ended, they are given up.
+        Parallel tracks wait for input; when the input has ended, the coordinator gives them up.
         """
-        for at, stage in enumerate(self.stages):
-            if ended:
-                stage.conductor.wish(EndInput())
-            while stage.conductor.ahead.moving and not self.stopping:
-                stage.host.finish_sending()
-                self.run_round(at)
+        stage = self.stages[at]
+        if ended:
+            stage.conductor.wish(EndInput())
+        while stage.conductor.ahead.moving and not self.stopping:
+            stage.host.finish_sending()
+            self.run_round(at)
 
-    def finish_waiting(self, most_rounds: int | None = None) -> None:
-        """Processes the rows that wait in slots, in at most `most_rounds` rounds per stage."""
-        for at, stage in enumerate(self.stages):
-            for _ in itertools.count() if most_rounds is None else range(most_rounds):
-                before = stage.state.rounds
-                if stage.state.spooled_rows and not self.stopping:
-                    self.run_round(at)
-                # A batch that must be replayed comes first, so no round runs before it.
-                if stage.state.rounds == before:
-                    break
+    def finish_waiting(self, at: int, most_rounds: int | None = None) -> None:
+        """Processes the rows that wait in the slots of a stage, in at most `most_rounds` rounds."""
+        stage = self.stages[at]
+        for _ in itertools.count() if most_rounds is None else range(most_rounds):
+            before = stage.state.rounds
+            if stage.state.spooled_rows and not self.stopping:
+                self.run_round(at)
+            # A batch that must be replayed comes first, so no round runs before it.
+            if stage.state.rounds == before:
+                break
 
     def advance(self) -> None:
         """Runs rounds for everything that waits for a batch."""
@@ -188,12 +195,12 @@ class BatchLoop:
     def _paced(self) -> Iterator[None]:
         """Tells the work between the batches that a batch runs."""
         for stage in self.stages:
-            stage.pace.begins(time.monotonic())
+            stage.pace.begin_batch(time.monotonic())
         try:
             yield
         finally:
             for stage in self.stages:
-                stage.pace.ends(time.monotonic())
+                stage.pace.end_batch(time.monotonic())
 
     def _tell(self, ran: Sequence[Ran[DataFrame]]) -> None:
         """Adds steps, with what later stages made of them, to the progress and the events."""
@@ -226,9 +233,20 @@ class BatchLoop:
         """
         if self.stopping:
             return RuntimeError(STOPPED)
-        self.failure = named_failure(problem)
-        told = str(self.failure).replace("py4j.protocol.", "")
-        return RuntimeError(f"{type(self.failure).__name__}: {told[:2000]}")
+        self.failure = self._taken_over() or named_failure(problem)
+        told = hidden(f"{type(self.failure).__name__}: {text_of(self.failure)}")
+        return RuntimeError(shortened(told).replace("py4j.protocol.", ""))
+
+    def _taken_over(self) -> QueryError | None:
+        """The error of an older owner, whose files a newer one may have deleted in its batch."""
+        for stage in self.stages:
+            try:
+                stage.checkpoint.log.check_owner()
+            except QueryError as problem:
+                return problem
+            except (OSError, StateError):
+                continue
+        return None
 
 
 def named_failure(problem: BaseException) -> BaseException:
@@ -240,4 +258,4 @@ def named_failure(problem: BaseException) -> BaseException:
             hint="set the environment variable PYSPARK_PYTHON to the interpreter that has it "
             "(in a notebook or script: sys.executable) before you create the Spark session",
         )
-    return from_wire(text) or problem
+    return from_wire(text) or without_secrets(problem)

@@ -21,10 +21,9 @@ import json
 import re
 import threading
 import time
-import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate, islice
 from typing import Protocol
@@ -35,7 +34,7 @@ from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.effects import StepReached
-from spillway.errors import SpillwayError, from_wire
+from spillway.errors import from_wire, passed_to_driver
 from spillway.faults import Faults
 from spillway.ids import SlotId
 from spillway.protocols.messages import (
@@ -46,6 +45,7 @@ from spillway.protocols.messages import (
     SendPartitions,
 )
 from spillway.protocols.move import GroupMove
+from spillway.redaction import hidden
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.runtime.workers import own_workers
@@ -98,7 +98,7 @@ class Shipment:
         if not sum(batch.num_rows for batch in rows):
             return
         reach = self.faults.bound(self.move, self.sender)
-        with _named():
+        with passed_to_driver():
             store = self.home.store(self.batch)
             for number, parcel in enumerate(self.parcels):
                 for at, piece in enumerate(pack(parcel, self.times[parcel.stream], store)):
@@ -106,24 +106,28 @@ class Shipment:
                     yield _sent(number, at, piece)
 
     def receive(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """At the receiver: makes a run of each parcel."""
+        """At the receiver: makes a run of each parcel, or several of a large one."""
         pieces: dict[int, dict[int, bytes]] = {}
         for batch in rows:
             for number, at, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 pieces.setdefault(number, {})[at] = payload
         reach = self.faults.bound(self.move, self.receiver)
-        with _named():
-            store = self.home.store(self.batch)
+        with passed_to_driver():
+            store, received = self.home.store(self.batch), []
             for number in sorted(pieces):
                 reach("receiving")
                 mine = pieces.pop(number)
                 stream = self.parcels[number].stream
                 ordered = (mine[at] for at in sorted(mine))
-                run = unpack(ordered, self._run_name(stream, number), self.times[stream], store)
-                yield _described(number, run)
+                name = self._run_name(stream, number)
+                runs = unpack(ordered, name, self.times[stream], store)
+                received += [_described(number, run) for run in runs]
+            # A manifest names these runs as soon as the driver hears of them.
+            store.durable.sync()
+        yield from received
 
     def _run_name(self, stream: int, number: int) -> str:
-        attempt = uuid.uuid4().hex[:12]
+        attempt = self.home.new_attempt()
         return f"{self.batch:09d}-{self.receiver}-{stream}-m{self.move}.{number}-{attempt}.arrow"
 
 
@@ -230,6 +234,8 @@ class Mover:
     def _start_workers(self) -> None:
         with own_workers(self._spark, POOL):
             rows = self._spark.range(0, 2, 1, 2).mapInArrow(_warmed, "id bigint")
+        # Any error may be ignored: warming up saves time and nothing depends on it. The query may also
+        # stop meanwhile, which fails in many ways. A real problem reappears when a move is sent.
         with suppress(Exception):
             rows.write.format("noop").mode("append").save()
 
@@ -242,14 +248,14 @@ class Mover:
         self._say(SendPartitions(move.move), 0.0)
         self.reach(StepReached(move, 5))
         try:
-            received = self._sent(move, sender, exchange)
+            received = self._deliver(move, sender, exchange)
         except Exception as problem:
             self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
             return
         self.reach(StepReached(move, 7))
         self._say(received, time.perf_counter() - watch)
 
-    def _sent(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
+    def _deliver(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
         departure = of_move(sender.departures, move.move)
         assert departure is not None
         if exchange is None:
@@ -257,13 +263,14 @@ class Mover:
             self.reach(StepReached(move, 6))
             layers = departure.streams
         else:
-            layers = self._shipped(move, sender, departure, exchange)
+            layers = self._ship(move, sender, departure, exchange)
         part = part_manifest(SlotId(move.receiver), departure, layers, sender.groups)
-        name = f"manifests/{sender.version:09d}-{move.receiver}-{uuid.uuid4().hex[:12]}.json"
+        name = f"manifests/{sender.version:09d}-{move.receiver}-{self._home.new_attempt()}.json"
         self._checkpoint.durable.write(name, part.encode())
+        self._checkpoint.durable.sync()
         return Received(move.move, name, sum(map(sum, departure.sizes)))
 
-    def _shipped(
+    def _ship(
         self, move: GroupMove, sender: Manifest, departure: Departure, exchange: Exchange
     ) -> tuple[tuple[Layer, ...], ...]:
         """Carries the rows to the receiver; returns their layers there for each stream."""
@@ -276,11 +283,11 @@ class Mover:
         sent = (int(sender.version), self._times(departure.made))
         loads = self._in_loads(parcels(departure, len(sender.groups)))
         for load in islice(loads, 1):
-            received += self._carried(move, load, *sent, exchange)
+            received += self._carry(move, load, *sent, exchange)
         self._say(ReceivePartitions(move.move), time.perf_counter() - watch)
         self.reach(StepReached(move, 6))
         for load in loads:
-            received += self._carried(move, load, *sent, exchange)
+            received += self._carry(move, load, *sent, exchange)
         return laid_out(received, len(departure.streams))
 
     def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
@@ -293,7 +300,7 @@ class Mover:
             load, left = left[:count], left[count:]
             watch = time.monotonic()
             yield load
-            self._loads.took(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
+            self._loads.learn(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
 
     def _turn(self, least: int) -> int:
         """Waits for the turn of a load; returns the bytes that it may have."""
@@ -306,7 +313,7 @@ class Mover:
                 return MOST_BYTES
         return least
 
-    def _carried(
+    def _carry(
         self,
         move: GroupMove,
         load: Sequence[Parcel],
@@ -314,7 +321,7 @@ class Mover:
         times: tuple[int | None, ...],
         exchange: Exchange,
     ) -> list[tuple[Parcel, Run]]:
-        """Runs one job; returns the run of each parcel."""
+        """Runs one job; returns each run with its parcel."""
         shipment = Shipment(
             self._home,
             batch,
@@ -333,19 +340,10 @@ class Mover:
         return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
 
 
-@contextmanager
-def _named() -> Iterator[None]:
-    """Passes a Spillway error on to the driver."""
-    try:
-        yield
-    except SpillwayError as error:
-        raise RuntimeError(error.to_wire()) from error
-
-
 def _warmed(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rehearses sending with two rows."""
     few = pa.RecordBatch.from_arrays([pa.array([2, 1], pa.uint32())], names=["_h"])
-    merged([few, few])
+    list(merged([few, few]))
     yield from rows
 
 
@@ -363,6 +361,6 @@ def _brief(problem: Exception) -> str:
     """The line of Spark's long text that names the problem."""
     if (ours := from_wire(str(problem))) is not None:
         return str(ours)[:300]
-    lines = str(problem).splitlines()
+    lines = hidden(str(problem)).splitlines()
     named = [line for line in lines if re.match(r"\w+(Error|Exception): ", line)]
     return (named or lines or [type(problem).__name__])[-1 if named else 0][:300]

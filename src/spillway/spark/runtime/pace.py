@@ -1,9 +1,9 @@
 """The pace of a stream: when its batches come, and so how much work fits between them.
 
-A stream with a trigger has a gap between two batches. Other work is cut to fit into the gap, so that no
-batch finds the cores busy. A stream without gaps gets one small piece of other work per batch.
+A stream with a trigger has a gap between two batches. Other work fits into the gap, so that no batch
+finds the cores busy. A stream without gaps gets one small piece of other work per batch.
 
-Times are seconds of any clock, and are arguments.
+Times are arguments: seconds of any clock.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Pace:
     #: From the start of a batch to the start of the next; None before the second.
     period_s: float | None = None
 
-    def begins(self, now: float) -> None:
-        """A batch begins."""
+    def begin_batch(self, now: float) -> None:
+        """Notes that a batch begins."""
         if self.batches:
             self.period_s = now - self.began_at
         self.began_at, self.running = now, True
 
-    def ends(self, now: float) -> None:
-        """It has ended."""
+    def end_batch(self, now: float) -> None:
+        """Notes that the batch has ended."""
         self.ended_at, self.running = now, False
         self.batches += 1
 
@@ -57,8 +57,8 @@ class Pace:
         Example:
             >>> pace = Pace()
             >>> for second in (0.0, 2.0):
-            ...     pace.begins(second)
-            ...     pace.ends(second + 0.5)
+            ...     pace.begin_batch(second)
+            ...     pace.end_batch(second + 0.5)
             >>> pace.room_s(2.6), pace.room_s(9.0)
             (1.25, None)
         """
@@ -80,7 +80,7 @@ class Loads:
     #: Number of batches that had ended when the last load began.
     batches: int = -1
 
-    def took(self, size: int, seconds: float) -> None:
+    def learn(self, size: int, seconds: float) -> None:
         """Learns from a load."""
         rate = size / max(seconds - self.fixed_s, seconds / 4)
         self.bytes_per_s += (rate - self.bytes_per_s) / 4

@@ -13,9 +13,10 @@ from spillway.faults import Faults
 from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.join import Plan
+from spillway.policies.local.spare import Spare
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
-from spillway.spark.runtime.lanes import COPY, Lanes
+from spillway.spark.runtime.lanes import Lanes
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class QuerySpec:
     faults: Faults = field(default_factory=Faults)
     #: The shapes that slots may have; None: the operator has only one.
     shaping: Shaping | None = None
+    #: The memory that the slots share, if the user has set no limit.
+    spare: Spare | None = None
     #: How the join is distributed and why, if the query chose it.
     distribution: str | None = None
 
     @property
     def life_us(self) -> int | None:
-        """How long an old row matters in event time, with lateness; None: for ever."""
+        """How long an old row matters in event time, with lateness; None: forever."""
         windows = [stream.window for stream in self.plan.streams if stream.window is not None]
-        if self.operator.untracked or not windows or len(self.plan.streams) > COPY:
+        if self.operator.untracked or not windows:
             return None
         return max(window.window_us + window.lateness_us for window in windows)
 
@@ -64,4 +67,5 @@ class QuerySpec:
             self.shaping,
             self.sliced,
             self.identity,
+            self.spare,
         )

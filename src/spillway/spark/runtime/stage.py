@@ -9,36 +9,41 @@ row (coordinator/chain.py).
 
 from __future__ import annotations
 
-import uuid
+import itertools
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.batch.committed import Committed
-from spillway.coordinator.batch.plan import BatchPlan, needs_every_slot
+from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.batch.references import References
-from spillway.coordinator.chain import Answers
+from spillway.coordinator.chain import Answers, left_unread
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns
+from spillway.operators.input import StreamColumns
+from spillway.operators.operator import Operator
 from spillway.policies.cluster.restless import Restless
+from spillway.slot.visits import answered
 from spillway.spark.api.session import cloned
 from spillway.spark.runtime.anchors import slot_expression
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.host import SparkHost
-from spillway.spark.runtime.lanes import lanes_schema, markers, with_copies
+from spillway.spark.runtime.lanes import lanes_schema, with_copies, with_markers
 from spillway.spark.runtime.mover import Mover
 from spillway.spark.runtime.pace import Pace
 from spillway.spark.runtime.placement import Placement
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.task import Records, SlotTask
-from spillway.spark.runtime.visits import VisitTask, answered, in_visits
+from spillway.spark.runtime.visits import VisitTask, in_visits
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,6 @@ class Start:
     slots: int
     #: Whether slots stay on their executors.
     anchored: bool
-    #: Whether the sink may renumber the tasks; then a task without a row does not know its slot.
-    renumbers: bool
 
 
 class Stage:
@@ -62,18 +65,28 @@ class Stage:
         self.spec = spec
         self.checkpoint = start.checkpoint
         self.pace = Pace()
+        with ExitStack() as held:
+            self._acquire(spark, start, held)
+            #: What the stage has until it closes; a start that fails above has released it.
+            self._held = held.pop_all()
+
+    def _acquire(self, spark: SparkSession, start: Start, held: ExitStack) -> None:
+        """Takes what must be released, each with its release."""
+        spec = self.spec
         self.home = Home(
-            spec.query_id, uuid.uuid4().hex[:12], start.checkpoint.location, spec.adapt
+            spec.query_id, start.checkpoint.epoch, start.checkpoint.location, spec.adapt
         )
         self.placement = Placement(spark, anchored=start.anchored)
-        self._renumbers = start.renumbers
+        held.callback(self.placement.close)
+        self._evaluations = itertools.count()
+        self._evaluation = -1
         self._records = spark.sparkContext.accumulator({}, Records())
+        # Spark's registry would keep it, and the last records, until the program ends.
+        held.callback(_accumulatorRegistry.pop, self._records.aid, None)
         self._own = cloned(spark)
         self.host = self._host(spark)
-        marks = start.checkpoint.log.marks()
-        coordinator = Coordinator.at_start(
-            spec.terms, start.state, start.references, start.slots, marks
-        )
+        held.callback(self.host.close)
+        coordinator = Coordinator.at_start(spec.terms, start.state, start.references, start.slots)
         self.placement.place(start.state.routing.slots)
         self.conductor = Conductor(_faulty(coordinator, spec.faults), self.host)
 
@@ -109,38 +122,42 @@ class Stage:
         return self.conductor.ahead.changing and not mover.busy
 
     def close(self) -> None:
-        """Ends the work between the batches."""
-        self.host.close()
-        self.placement.close()
+        """Ends the work between the batches and releases everything; may be called again."""
+        self._held.close()
 
     def no_rows(self) -> DataFrame:
-        """No rows, but Spark cannot know that in advance, so every slot gets its task."""
-        none = self._own.sparkContext.emptyRDD()
-        schema = lanes_schema(self.spec.lanes)
-        return self._own.createDataFrame(none, schema, verifySchema=False)
+        """The rows of a round: none."""
+        return self._own.createDataFrame([], lanes_schema(self.spec.lanes))
 
     def results(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         """The results of a batch; Spark computes them when the sink evaluates them."""
         self._records.value = {}
+        self._evaluation = next(self._evaluations)
         self.placement.place(plan.routing.slots)
         slot = F.expr(slot_expression(plan.routing.table, plan.routing.slots))
         if plan.copies:
             rows, slot = with_copies(rows, slot, plan.copies, plan.routing.groups)
-        if self._renumbers and needs_every_slot(self.state, plan):
-            rows = rows.unionAll(markers(rows.sparkSession, self.spec.lanes, plan.routing))
+        rows, slot = with_markers(rows, slot, self.spec.lanes, plan.routing.slots)
         if self.spec.sliced is not None:
             return self._visits(rows, plan)
-        spec = self.spec
-        sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
         placed = self._exchanged(plan, rows, slot)
-        return placed.mapInArrow(SlotTask(*sent).function(self._records), spec.schema)
+        task = SlotTask(*self._sent(plan))
+        return placed.mapInArrow(task.function(self._records), self.spec.schema)
+
+    def _sent(
+        self, plan: BatchPlan
+    ) -> tuple[Home, BatchPlan, tuple[StreamColumns, ...], Operator, int, bool, Faults]:
+        """What the tasks of a batch get."""
+        spec, streams = self.spec, self.spec.lanes.streams
+        number = self._evaluation
+        return self.home, plan, streams, spec.operator, number, spec.identity, spec.faults
 
     def _visits(self, rows: DataFrame, plan: BatchPlan) -> DataFrame:
         """The results of a join on predicates, whose rows visit all slots."""
         spec, join = self.spec, self.spec.sliced
         assert join is not None
         probing = self.coordinator.probing(plan)
-        sent = (self.home, plan, spec.lanes.streams, spec.operator, spec.identity, spec.faults)
+        sent = self._sent(plan)
         return in_visits(
             rows,
             spec.lanes.structs,
@@ -153,25 +170,29 @@ class Stage:
     def _exchanged(self, plan: BatchPlan, rows: DataFrame, slot: Column) -> DataFrame:
         return self.placement.exchange(rows, slot, plan.routing.slots)
 
-    def collect_answers(self, results: DataFrame, plan: BatchPlan) -> Answers:
-        """One record per slot; an extra job evaluates slots that the sink left out."""
-        records = self._arrived(plan.batch, by_place=not self._renumbers)
-        if len(records) < plan.routing.slots:
+    def collect_answers(self, results: DataFrame, plan: BatchPlan, *, may_skip: bool) -> Answers:
+        """One record per slot.
+
+        With `may_skip`, an extra job evaluates the slots if the sink has read none of them.
+        """
+        records, slots = self._arrived(), range(plan.routing.slots)
+        if may_skip and not records:
             results.write.format("noop").mode("append").save()
-            records = self._arrived(plan.batch, by_place=True)
+            records = self._arrived()
+        if unread := [slot for slot in slots if slot not in records]:
+            raise left_unread(plan, unread)
         said = (record for same in self._records.value.values() for record in same)
         return Answers(records, tuple(one for one in said if isinstance(one, SlotRecord)))
 
-    def _arrived(self, batch: int, *, by_place: bool) -> Mapping[int, SlotRecord]:
-        """One record of each slot whose task was sure of its slot; with `by_place`, of any task."""
-        chosen = {}
-        rounds = len(self.spec.sliced.streams) - 1 if self.spec.sliced else 1
-        for (at, slot), attempts in self._records.value.items():
-            if at != batch or (record := answered(attempts, rounds)) is None:
-                continue
-            if record.sure or by_place:
-                chosen[slot] = record
-        return chosen
+    def _arrived(self) -> Mapping[int, SlotRecord]:
+        """One record of each slot whose results were read to the end."""
+        visits = len(self.spec.sliced.streams) - 1 if self.spec.sliced else 1
+        found = {
+            slot: answered(attempts, visits)
+            for (number, slot), attempts in self._records.value.items()
+            if number == self._evaluation
+        }
+        return {slot: record for slot, record in found.items() if record is not None}
 
 
 def _faulty(coordinator: Coordinator, faults: Faults) -> Coordinator:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,16 +15,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from spillway.coordinator.batch.jobs import controller_of, job_of, operator_of
 from spillway.coordinator.batch.plan import BatchPlan
-from spillway.errors import SpillwayError
+from spillway.errors import passed_to_driver
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.input import StreamColumns
+from spillway.operators.input import MARKER, StreamColumns, stream_numbers, without_nulls
 from spillway.operators.operator import Operator
 from spillway.routing.groups import group_of
 from spillway.slot.job import SlotJob
@@ -35,9 +33,9 @@ from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.lanes import COPY, stored_as
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
-from spillway.state.runs.run import as_numpy
+from spillway.state.runs.durable import DurableStore
+from spillway.state.runs.orphans import orphans
 from spillway.state.runs.store import Store
-from spillway.state.runs.tiers import DurableTier
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class SlotTask:
     plan: BatchPlan
     streams: tuple[StreamColumns, ...]
     operator: Operator
+    #: Tells the answers of these tasks from late ones of others.
+    evaluation: int
     #: Passes rows through without state: the identity plan.
     identity: bool = False
     faults: Faults = field(default_factory=Faults)
@@ -58,54 +58,49 @@ class SlotTask:
         """The function for mapInArrow; `records` is the accumulator that carries the answers."""
 
         def run(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            context = TaskContext.get()
-            assert context is not None
-            try:
-                yield from self._run(rows, SlotId(context.partitionId()), records)
-            except SpillwayError as error:
-                raise RuntimeError(error.to_wire()) from error
+            with passed_to_driver():
+                yield from self._run(rows, records)
 
         return run
 
-    def _run(
-        self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
-    ) -> Iterator[pa.RecordBatch]:
+    def _run(self, rows: Iterable[pa.RecordBatch], records: Any) -> Iterator[pa.RecordBatch]:
+        slot, rows = self._found(rows)
+        if slot is None:
+            return
         if self.identity:
             yield from _identity(rows, slot, self, records)
             return
-        slot, rows, sure = self._found(rows, slot)
-        if slot >= self.plan.routing.slots:
-            return
-        store = self._store()
+        store = self._store(slot)
         attempt = Attempt(
-            self._job(slot, sure=sure),
+            self._job(slot),
             self._manifest(store.durable, slot),
             operator_of(self.plan, slot, self.home.adapt, self.streams, self.operator),
-            controller_of(self.home.adapt, slot),
+            controller_of(self.plan, slot),
             store,
-            lambda record: records.add({(record.batch, record.slot): (record,)}),
+            lambda record: records.add({(self.evaluation, record.slot): (record,)}),
             self.faults.bound(self.plan.batch, slot),
         )
         yield from run_slot(map(as_stored, rows), attempt)
 
-    def _store(self) -> Store:
+    def _store(self, slot: SlotId) -> Store:
         """The tiers of the host, after known garbage is deleted."""
         store = self.home.store(self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
-        if self.plan.sweep:
+        if self.plan.sweeps(slot):
             self._sweep(store)
+        if self.plan.sweep:
+            self.home.reap()
         return store
 
-    def _job(self, slot: SlotId, *, sure: bool) -> SlotJob:
+    def _job(self, slot: SlotId) -> SlotJob:
         return job_of(
             self.plan,
             slot,
             self.home.adapt,
             self.streams,
-            attempt=uuid.uuid4().hex[:12],
+            attempt=self.home.new_attempt(),
             worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
-            sure=sure,
         )
 
     def _sweep(self, store: Store) -> None:
@@ -117,39 +112,39 @@ class SlotTask:
         slots = range(self.plan.routing.slots)
         named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
         for tier in (store.memory, store.disk):
-            for name in tier.names():
-                run = name[1:].rpartition(".")[0] if name.startswith(".") else name
-                batch = run.split("-", 1)[0]
-                if run not in named and batch.isdigit() and int(batch) < self.plan.batch:
-                    tier.delete(name)
+            for name in orphans(tier.names(), named, self.plan.batch):
+                tier.delete(name)
 
     def _found(
-        self, rows: Iterable[pa.RecordBatch], place: SlotId
-    ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
-        """The slot of the rows, from a hash: a sink that coalesces or unites renumbers the tasks.
+        self, rows: Iterable[pa.RecordBatch]
+    ) -> tuple[SlotId | None, Iterable[pa.RecordBatch]]:
+        """The slot of the rows, from any of them, and the rows without markers.
 
-        Without rows only the task number tells, which may be wrong, so the result is not sure. This
-        drops rows that exist only to tell the slot.
+        Every slot has at least its marker (spark/runtime/lanes.py); without rows there is no slot.
         """
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
-            return place, (), False
-        h = as_numpy(first.column(1), np.uint32)[:1]
-        group = int(group_of(h, self.plan.routing.groups)[0])
-        copied = as_numpy(first.column(0), np.int8)[0] >= COPY
-        slot = self.plan.copies[group] if copied else self.plan.routing.table[group]
+            return None, ()
         mine = map(unmarked, chain([first], rows))
-        return SlotId(slot), filter(len, mine), True
+        return self._slot_of(first), filter(len, mine)
 
-    def _manifest(self, durable: DurableTier, slot: SlotId) -> Manifest:
+    def _slot_of(self, rows: pa.RecordBatch) -> SlotId:
+        stream, h = (rows.column(at)[0].as_py() for at in (0, 1))
+        if stream == MARKER:
+            return SlotId(h)
+        group = int(group_of(np.array([h], np.int32).view(np.uint32), self.plan.routing.groups)[0])
+        table = self.plan.copies if stream >= COPY else self.plan.routing.table
+        return SlotId(table[group])
+
+    def _manifest(self, durable: DurableStore, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
         if name is None:
             return empty_manifest(slot, len(self.streams))
         return read_manifest(durable, name)
 
 
-#: For each batch and slot, the records of all attempts, in order of arrival.
+#: For each evaluation and slot, the records of all attempts, in order of arrival.
 Attempts = dict[tuple[int, int], tuple[SlotRecord | VisitRecord, ...]]
 
 
@@ -169,11 +164,12 @@ class Records(AccumulatorParam[Attempts]):
 
 def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of streams, without rows that only tell the slot; copies become rows of their stream."""
-    stream = as_numpy(batch.column(0), np.int8)
+    stream = stream_numbers(batch)
     if stream.max(initial=0) >= COPY:
-        plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int8)
+        plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int16)
         batch = batch.set_column(0, batch.schema.names[0], pa.array(plain))
-    return batch if stream.min(initial=0) >= 0 else batch.filter(pa.array(stream >= 0))
+    marks = stream == MARKER
+    return batch.filter(pa.array(~marks)) if marks.any() else batch
 
 
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -190,8 +186,9 @@ def _identity(
 ) -> Iterator[pa.RecordBatch]:
     count = 0
     for batch in rows:
-        count += batch.num_rows
-        yield batch
+        some, _ = without_nulls([batch], len(task.streams))
+        count += sum(one.num_rows for one in some)
+        yield from some
     none = (0,) * len(task.streams)
     record = SlotRecord(
         batch=task.plan.batch,
@@ -204,7 +201,6 @@ def _identity(
         state_rows=none,
         state_bytes=none,
         layers=none,
-        sure=count > 0,
         worker=f"{socket.gethostname()}/{executor_pid()}/{os.getpid()}",
     )
-    records.add({(task.plan.batch, int(slot)): (record,)})
+    records.add({(task.evaluation, int(slot)): (record,)})

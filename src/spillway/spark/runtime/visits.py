@@ -21,18 +21,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ByteType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, ShortType, StringType, StructField, StructType
 
 from spillway.coordinator.batch.jobs import controller_of
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.input import StreamColumns
+from spillway.operators.input import MARKER, StreamColumns, stream_numbers
 from spillway.operators.theta.combinations import MANIFEST, SLOT, SOURCE
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.slices import Slicing
 from spillway.slot.run import Attempt
-from spillway.slot.visits import LaterVisit, VisitRecord, completed, first_visit
-from spillway.spark.runtime.lanes import STREAM, micros
+from spillway.slot.visits import LaterVisit, VisitRecord, first_visit
+from spillway.spark.runtime.anchors import slot_expression
+from spillway.spark.runtime.lanes import HASH, STREAM, micros
 from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
 from spillway.state.runs.run import as_numpy
 
@@ -50,16 +51,14 @@ class VisitTask(SlotTask):
     #: The number of the visit in the batch, from 1.
     visit: int = field(kw_only=True)
 
-    def _run(
-        self, rows: Iterable[pa.RecordBatch], slot: SlotId, records: Any
-    ) -> Iterator[pa.RecordBatch]:
-        slot, rows, sure = self._found(rows, slot)
-        if slot >= self.plan.routing.slots:
+    def _run(self, rows: Iterable[pa.RecordBatch], records: Any) -> Iterator[pa.RecordBatch]:
+        slot, rows = self._found(rows)
+        if slot is None:
             return
-        job, store = self._job(slot, sure=sure), self._store()
+        job, store = self._job(slot), self._store(slot)
 
         def report(record: SlotRecord | VisitRecord) -> None:
-            records.add({(record.batch, record.slot): (record,)})
+            records.add({(self.evaluation, record.slot): (record,)})
 
         if self.visit > 1:
             stored = map(as_stored, rows)
@@ -70,7 +69,7 @@ class VisitTask(SlotTask):
             job,
             self._manifest(store.durable, slot),
             self.join,
-            controller_of(self.home.adapt, slot),
+            controller_of(self.plan, slot),
             store,
             report,
             self.faults.bound(self.plan.batch, slot),
@@ -78,18 +77,18 @@ class VisitTask(SlotTask):
         yield from first_visit(map(self._placed, map(as_stored, rows)), attempt, self.probing)
 
     def _found(
-        self, rows: Iterable[pa.RecordBatch], place: SlotId
-    ) -> tuple[SlotId, Iterable[pa.RecordBatch], bool]:
+        self, rows: Iterable[pa.RecordBatch]
+    ) -> tuple[SlotId | None, Iterable[pa.RecordBatch]]:
         """The slot of the rows; every row names it."""
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
-            return place, (), False
+            return None, ()
         slot, whole = SlotId(first.column(0)[0].as_py()), chain([first], rows)
         if self.visit > 1:
-            return slot, whole, True
+            return slot, whole
         mine = (unmarked(batch.select(batch.schema.names[1:])) for batch in whole)
-        return slot, filter(len, mine), True
+        return slot, filter(len, mine)
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, with their places in time."""
@@ -101,7 +100,7 @@ def places(
     batch: pa.RecordBatch, streams: Iterable[StreamColumns], slicing: Slicing
 ) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """The places in time of the rows of a batch, by the slices of their streams."""
-    which = as_numpy(batch.column(0), np.int8)
+    which = stream_numbers(batch)
     found = np.zeros(batch.num_rows, np.uint32)
     for number, stream in enumerate(streams):
         mine = which == number
@@ -149,10 +148,19 @@ def _visited(task: VisitTask, source: str) -> str:
 
 
 def _first_slots(rows: DataFrame, task: VisitTask) -> str:
-    """SQL for the slots that a row of a batch goes to; rows without a stream go to all slots."""
+    """SQL for the slots that a row of a batch goes to.
+
+    A marker goes to its slot, and a row with a NULL time to one slot, which counts it.
+    """
+    routing = task.plan.routing
+    one = _array([slot_expression(routing.table, routing.slots)])
+    return f"if({STREAM} < {MARKER}, {one}, {_visited_first(rows, task)})"
+
+
+def _visited_first(rows: DataFrame, task: VisitTask) -> str:
     everywhere, slicing = _array(range(task.plan.routing.slots)), task.join.slicing
     if task.probing.visits is None:
-        return everywhere
+        return f"if({STREAM} = {MARKER}, array({HASH}), {everywhere})"
     slices = []
     for number, stream in enumerate(task.streams):
         assert stream.time is not None
@@ -163,7 +171,9 @@ def _first_slots(rows: DataFrame, task: VisitTask) -> str:
     table, each = task.plan.routing.table, slicing.slices
     planes = (table[copy * each : (copy + 1) * each] for copy in range(slicing.copies))
     storing = _array(f"get({_array(plane)}, {one})" for plane in planes)
-    return f"if({STREAM} < 0, {everywhere}, array_union({_visited(task, STREAM)}, {storing}))"
+    return (
+        f"if({STREAM} = {MARKER}, array({HASH}), array_union({_visited(task, STREAM)}, {storing}))"
+    )
 
 
 def _array(values: Iterable[object]) -> str:
@@ -175,21 +185,8 @@ def between_schema(structs: StructType) -> StructType:
     return StructType(
         [
             StructField(SLOT, IntegerType()),
-            StructField(SOURCE, ByteType()),
+            StructField(SOURCE, ShortType()),
             StructField(MANIFEST, StringType()),
             *structs.fields,
         ]
     )
-
-
-def answered(attempts: Iterable[SlotRecord | VisitRecord], visits: int) -> SlotRecord | None:
-    """The record of a slot over all its visits; None: some have not ended."""
-    said = list(attempts)
-    later: dict[int, VisitRecord] = {}
-    for one in said:
-        if isinstance(one, VisitRecord):
-            later.setdefault(one.visit, one)
-    first = sorted((one for one in said if isinstance(one, SlotRecord)), key=lambda r: not r.sure)
-    if not first or len(later) < visits - 1:
-        return None
-    return completed(first[0], list(later.values()))

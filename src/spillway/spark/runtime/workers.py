@@ -1,9 +1,8 @@
 """Python workers that only some tasks use.
 
-Spark keeps idle Python workers in a pool and gives a task any of them. Workers with another process
-environment are in another pool. A slot task needs a worker that already has its state open; others take
-seconds for a gigabyte. So work next to the batches uses its own workers, and leaves the others to the
-slots.
+Spark keeps idle Python workers in a pool and gives a task any of them; workers with another process
+environment have another pool. A slot task needs a worker that has its state open: opening a gigabyte
+takes seconds. So work next to the batches uses its own workers.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _by_format(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
     if found.writes_files:
         return FileSink(spec, found, spark)
     _refuse_partitions(spec, name)
-    return AppendSink(spec, name)
+    return AppendSink(spec, name, spark)
 
 
 def _default_format(spark: SparkSession) -> str:
@@ -51,6 +51,6 @@ def _default_format(spark: SparkSession) -> str:
 def _refuse_partitions(spec: SinkSpec, sink: str) -> None:
     if spec.partition_by:
         raise PlanError(
-            f"The sink {sink!r} does not support partitionBy({', '.join(spec.partition_by)})",
+            f"the sink {sink!r} does not support partitionBy({', '.join(spec.partition_by)})",
             hint="leave partitionBy out, or write to files or a table",
         )

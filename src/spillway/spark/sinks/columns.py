@@ -17,7 +17,7 @@ Fold = Callable[[str], str]
 def check_columns(
     schema: StructType, kind: Format, partition_by: tuple[str, ...], spark: SparkSession
 ) -> None:
-    """Raise a `PlanError` that names the first column that cannot be written."""
+    """Raises a `PlanError` that names the first column that the format cannot hold."""
     fold = _fold(spark)
     _check_names(schema, fold)
     _check_partitions(schema, partition_by, fold)
@@ -26,7 +26,7 @@ def check_columns(
     for field in stored:
         if not kind.holds(spark, field.dataType):
             raise PlanError(
-                f"Column {field.name!r} is of type {field.dataType.simpleString()}, "
+                f"column {field.name!r} is of type {field.dataType.simpleString()}, "
                 f"which {kind.name} files cannot hold",
                 hint=_remedy(field),
             )
@@ -48,7 +48,7 @@ def _check_names(schema: StructType, fold: Fold) -> None:
     twice = sorted({name for name in schema.names if counts[fold(name)] > 1})
     if twice:
         raise PlanError(
-            f"The result has more than one column named {', '.join(twice)}",
+            f"the result has more than one column named {', '.join(twice)}",
             hint="files need distinct names: select(...) the columns, each with its own alias",
         )
 

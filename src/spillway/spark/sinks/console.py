@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spillway.errors import SettingsError
@@ -25,9 +26,19 @@ class ConsoleSink:
         """Does nothing: any schema works."""
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
-        """Print the batch."""
+        """Prints the batch. `show` alone would read only its first partitions."""
         print(f"{_RULE}\nBatch: {batch_id}\n{_RULE}", flush=True)
-        df.show(self._rows, self._truncate)
+        first = df.where(_number_in_partition() <= self._rows).cache()
+        try:
+            first.count()
+            first.show(self._rows, self._truncate)
+        finally:
+            first.unpersist()
+
+
+def _number_in_partition() -> Column:
+    """The number of a row in its partition, from 0: the lower 33 bits of Spark's increasing id."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
 
 
 def _truncation(text: str) -> bool | int:
@@ -38,7 +49,7 @@ def _truncation(text: str) -> bool | int:
 def _count(option: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise SettingsError(
-            f"Option {option} of the console sink must be a whole number, not {text!r}",
+            f"option {option} of the console sink must be a whole number, not {text!r}",
             hint=f'for example .option("{option}", 50)',
         )
     return int(text)

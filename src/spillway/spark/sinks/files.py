@@ -13,13 +13,16 @@ until the replay of b.** A crash can happen at any point:
 - between moves, or after them but before the commit: the replay stages b again, deletes every file
   named for b, and only then moves its own.
 
-Each attempt has its own staging directory, so a task of a dead driver that still writes cannot add
-to a later attempt. The sink lists the target only in a replay, the first batch after a start.
+Each attempt has its own staging directory, so a task of a dead driver cannot add to a later attempt. A
+driver that slept while another start took over finds out before its first move.
+The sink lists the target only in a replay, the first batch after a start.
 
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
-Known limitations: a reader sees part of the batch during the moves. Spark writes an empty file for an
-empty batch; the sink keeps it only for the first batch of a run, so that the schema is readable.
+Known limitations: a driver that sleeps between two moves until another start has written the batch
+again, and then wakes up, publishes the rest of its files too. A reader sees part of the batch during
+the moves. Spark writes an empty file for an empty batch; the sink keeps it only for the first batch of
+a run, so that the schema is readable.
 """
 
 from __future__ import annotations
@@ -51,18 +54,19 @@ class FileSink:
         self._directory = _target(spec, kind, spark, self._options)
         self._staging = f"{_STAGING}/{spec.writer or 'staging'}"
         self._writer = f"{spec.writer}-" if spec.writer else ""
+        self._check_owner = spec.check_owner
         self._empty_bytes = 0
         self._has_published = False
 
     def open(self, schema: StructType) -> None:
-        """Check the columns, then write an empty batch to the staging directory and drop it.
+        """Checks the columns, then writes an empty batch to the staging directory and drops it.
 
         This rehearsal finds errors that only a write shows: options that Spark rejects, and a
         directory without write permission.
         """
         check_columns(schema, self._kind, self._partition_by, self._spark)
         with any_failure(
-            f"The query cannot write {self._kind.name} files to {self._directory}",
+            f"the query cannot write {self._kind.name} files to {self._directory}",
             hint="check the options of the writer, and the write permission of the directory",
         ):
             staged = self._stage(self._spark.createDataFrame([], schema), "rehearsal")
@@ -71,14 +75,15 @@ class FileSink:
         self._empty_bytes = max((f.length_bytes for f in files if _is_data(f)), default=0)
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
-        """Write the batch; a replay replaces what the batch wrote before."""
+        """Writes the batch; a replay replaces what the batch wrote before."""
         if replay:
             self._directory.delete(self._staging)
         with refusals(
-            f"The query cannot write batch {batch_id} as {self._kind.name} to {self._directory}",
+            f"the query cannot write batch {batch_id} as {self._kind.name} to {self._directory}",
             hint="check the columns of the result and the options of the writer",
         ):
             staged = self._stage(df, str(batch_id))
+        self._check_owner()
         if replay:
             self._withdraw(batch_id)
         self._publish(staged, batch_id, df.schema)
@@ -128,17 +133,19 @@ def _target(
     path = spec.path or spec.option("path")
     if not path:
         raise PlanError(
-            f"The {kind.name} sink needs a directory to write to",
+            f"the {kind.name} sink needs a directory to write to",
             hint='name it: .start("out"), or .option("path", "out")',
         )
     directory = HadoopDirectory(spark, path, options)
-    with any_failure(f"The path {path!r} cannot be read", hint="check its permissions"):
+    with any_failure(f"the query cannot read the path {path!r}", hint="check its permissions"):
         is_file, has_log = directory.is_file(), directory.exists("_spark_metadata")
     if is_file:
-        raise PlanError(f"The path {path!r} is a file", hint="name a directory to write to")
+        raise PlanError(
+            f"the path {path!r} is a file, not a directory", hint="name a directory to write to"
+        )
     if has_log:
         raise PlanError(
-            f"The directory {path!r} was written by Spark's own file sink",
+            f"Spark's own file sink wrote the directory {path!r}",
             detail="Spark reads only the files listed in _spark_metadata, so it would ignore new ones",
             hint="name another directory, or remove _spark_metadata if all files there are complete",
         )

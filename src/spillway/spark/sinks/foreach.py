@@ -22,7 +22,7 @@ class ForeachBatchSink:
         """Does nothing: any schema works."""
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
-        """Hand the batch to the function."""
+        """Passes the batch to the function."""
         self._function(df, batch_id)
 
 

@@ -58,7 +58,7 @@ def find_format(spark: SparkSession, name: str) -> Format:
     # The lookup finds data sources written in Python through the active session of the thread.
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
     with any_failure(
-        f"There is no data source {name!r} to write to",
+        f"there is no data source {name!r} to write to",
         hint="check the spelling; for a source that is not part of Spark, add its package to "
         "spark.jars.packages",
     ):

@@ -47,7 +47,7 @@ class HadoopDirectory:
         for name, value in options.items():
             conf.set(name, value)
         with any_failure(
-            f"The path {path!r} cannot be reached",
+            f"Spark cannot reach the path {path!r}",
             hint="check its scheme; add the package of a filesystem that is not part of Spark",
         ):
             given = self._path_class(path)
@@ -91,11 +91,11 @@ class HadoopDirectory:
         return [self._plain(status.getPath())[len(top) + 1 :] for status in matches or ()]
 
     def make(self, name: str) -> None:
-        """Make the directory `name` and its parents if they are missing."""
+        """Makes the directory `name` and its parents if they are missing."""
         self._fs.mkdirs(self._at(name))
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file; an object store copies it."""
+        """Renames a file; an object store copies it."""
         # Hadoop's filesystems differ: some return False where others raise.
         detail = None
         try:
@@ -110,7 +110,7 @@ class HadoopDirectory:
             )
 
     def delete(self, name: str) -> None:
-        """Delete a file or a directory with its content, if it exists."""
+        """Deletes a file or a directory with its content, if it exists."""
         self._fs.delete(self._at(name), True)
 
     def _at(self, name: str) -> Any:

@@ -1,17 +1,15 @@
 """The memory sink: the whole result as a table in the driver, for tests and notebooks.
 
 It uses Spark's own MemorySink behind a temporary view, over py4j, so no row passes through Python. A
-new start begins with an empty table, as in Spark. The sink skips a batch whose id it has seen.
-MemorySink needs ascending ids, but the ids of batches and cleanup rounds together do not ascend, so
-it gets the count of writes instead.
+start begins with an empty table, as in Spark. The sink skips a batch whose id it has seen.
 
-The view belongs to the user's session. The DataFrame of a batch belongs to a clone of it that Spark
-made for the query, and the user cannot see views of the clone.
+The view belongs to the user's session. The DataFrame of a batch belongs to a clone that Spark made
+for the query, whose views the user cannot see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -37,11 +35,9 @@ class MemoryTableSink:
         self._spark = spark
         self._rows = find_class(spark, _MEMORY_SINKS)()
         self._open = False
-        self._written = 0
-        self._last_id: int | None = None
 
     def open(self, schema: StructType) -> None:
-        """Create the view of the empty table."""
+        """Creates the view of the empty table."""
         empty: Any = self._spark.createDataFrame([], schema)
         columns = empty._jdf.queryExecution().analyzed().output()
         plan = find_class(self._spark, _MEMORY_PLANS)(self._rows, columns)
@@ -49,16 +45,26 @@ class MemoryTableSink:
         dataset.ofRows(self._spark._jsparkSession, plan).createOrReplaceTempView(self._name)
         self._open = True
 
+    def undo(self) -> Callable[[], None]:
+        """Returns a function that brings back the views as they are now, for a start that fails."""
+        views = self._spark._jsparkSession.sessionState().catalog()
+        before = views.getTempView(self._name)
+
+        def restore() -> None:
+            self._spark.catalog.dropTempView(self._name)
+            if before.isDefined():
+                dataset = find_class(self._spark, _DATASETS)
+                found = dataset.ofRows(self._spark._jsparkSession, before.get())
+                found.createOrReplaceTempView(self._name)
+
+        return restore
+
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
-        """Add the batch to the table."""
+        """Adds the batch to the table."""
         if not self._open:
             self.open(df.schema)
-        if batch_id == self._last_id:
-            return
         batch: Any = df
-        self._rows.write(self._written, False, batch._jdf.collect())
-        self._written += 1
-        self._last_id = batch_id
+        self._rows.write(batch_id, False, batch._jdf.collect())
 
 
 def find_class(spark: SparkSession, names: Iterable[str]) -> Any:
@@ -70,7 +76,7 @@ def find_class(spark: SparkSession, names: Iterable[str]) -> Any:
         if isinstance(found, JavaClass):
             return found
     raise EnvironmentMissing(
-        f"The memory sink does not support Spark {spark.version}",
+        f"the memory sink does not support Spark {spark.version}",
         detail=f"Spark has none of these classes: {', '.join(probed)}",
         hint="use Spark 4.1 to 4.3, or collect the rows with foreachBatch",
     )
@@ -79,7 +85,7 @@ def find_class(spark: SparkSession, names: Iterable[str]) -> Any:
 def _view_name(name: str | None, spark: SparkSession) -> str:
     if not name:
         raise PlanError(
-            "The memory sink needs a name for its table",
+            "the memory sink needs a name for its table",
             hint='add .queryName("results"), then read it with spark.sql("select * from results")',
         )
     with any_failure(

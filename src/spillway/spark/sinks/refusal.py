@@ -28,7 +28,7 @@ _SPARK_EXCEPTION = "org.apache.spark.SparkException"
 
 @contextmanager
 def refusals(message: str, *, hint: str) -> Iterator[None]:
-    """Raise what Spark rejects inside the block as a `PlanError`; pass on errors of running jobs."""
+    """Raises what Spark rejects in the block as a `PlanError`; passes on errors of running jobs."""
     try:
         yield
     except JVM_ERRORS as error:
@@ -39,7 +39,7 @@ def refusals(message: str, *, hint: str) -> Iterator[None]:
 
 @contextmanager
 def any_failure(message: str, *, hint: str) -> Iterator[None]:
-    """Raise any failure inside the block as a `PlanError`; for blocks without a job of the user."""
+    """Raises any failure in the block as a `PlanError`; for blocks without a job of the user."""
     try:
         yield
     except JVM_ERRORS as error:

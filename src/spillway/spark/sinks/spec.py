@@ -9,6 +9,8 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from spillway.redaction import hidden, hidden_options
+
 
 @dataclass(frozen=True)
 class SinkSpec:
@@ -28,6 +30,12 @@ class SinkSpec:
     #: Who writes; the same after a restart. It separates the files of two queries that write batches
     #: with the same ids to one directory, also if one replaces the other with a new checkpoint.
     writer: str = ""
+    #: Raises if another start of the query has taken over.
+    check_owner: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        path = None if self.path is None else hidden(self.path)
+        return f"SinkSpec({self.format!r}, {hidden_options(self.options)!r}, path={path!r})"
 
     def option(self, name: str) -> str | None:
         """The value of an option; the case of its name does not matter."""
@@ -43,13 +51,13 @@ class Sink(Protocol):
     """Where the rows of each batch go."""
 
     def open(self, schema: StructType) -> None:
-        """Check the schema of the result and prepare for the first batch.
+        """Checks the schema of the result and prepares for the first batch.
 
         The query calls it once, before the stream starts. A sink that cannot hold the schema raises.
         """
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
-        """Write the rows of one batch.
+        """Writes the rows of one batch.
 
         `replay` is True for the first batch after a start or restart: an earlier run may have written
         all or part of it. The sink may evaluate `df` any number of times.

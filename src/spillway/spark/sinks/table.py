@@ -31,7 +31,7 @@ class TableSink:
             self._check_kind()
 
     def open(self, schema: StructType) -> None:
-        """Create the table, or check that the existing one has the columns of the result."""
+        """Creates the table, or checks that the existing one has the columns of the result."""
         if self._exists():
             self._check_columns(schema)
         else:
@@ -39,15 +39,17 @@ class TableSink:
         self._columns = self._spark.table(self._table).columns
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
-        """Append the batch."""
+        """Appends the batch."""
         if self._columns is None:
             self.open(df.schema)
         ordered = df.select([f"`{name}`" for name in self._columns or ()])
         with refusals(
-            f"Table {self._table} rejected batch {batch_id}",
+            f"table {self._table} rejected batch {batch_id}",
             hint="select(...) columns with the types of the table, or name a new table",
         ):
             ordered.write.mode("append").insertInto(self._table)
+        # The batch belongs to a clone of the user's session, which keeps its own list of files.
+        self._spark.catalog.refreshTable(self._table)
 
     def _exists(self) -> bool:
         with refusals(
@@ -79,14 +81,14 @@ class TableSink:
         there, given = {c.name.lower() for c in columns}, {n.lower() for n in schema.names}
         if there != given:
             raise PlanError(
-                f"Table {self._table} has the columns {', '.join(c.name for c in columns)}; "
+                f"table {self._table} has the columns {', '.join(c.name for c in columns)}; "
                 f"the result has {', '.join(schema.names)}",
                 hint="select(...) exactly the columns of the table, or name a new table",
             )
         partitioned = tuple(c.name for c in columns if c.isPartition)
         if self._spec.partition_by and self._spec.partition_by != partitioned:
             raise PlanError(
-                f"Table {self._table} is partitioned by ({', '.join(partitioned)}), "
+                f"table {self._table} is partitioned by ({', '.join(partitioned)}), "
                 f"not by ({', '.join(self._spec.partition_by)})",
                 hint="leave out partitionBy(...) to append to the table as it is",
             )

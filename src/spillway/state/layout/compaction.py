@@ -1,26 +1,31 @@
 """Compaction: keeps the number of layers logarithmic with bounded work per batch.
 
-Every batch adds one layer of level 0 per stream. When a level has `FAN` settled layers, they become
-the sources of a merge into one layer of the next level. A merge proceeds from the lowest hash
-upwards, a few rows per batch: each step moves the range [.., cut) of all sources into one run of
-the target. Each row is in a source or in the target, never in both. So the manifest is correct
-between steps, and a merge needs no log and survives any crash.
+Every batch adds one layer of level 0 per stream. `FAN` settled layers of a level become the sources
+of a merge into one layer of the next level. A merge proceeds from the lowest hash upwards, a few
+rows per batch: each step moves the range [.., cut) of all sources into one run of the target. A row
+is never in both. So the manifest is correct between steps, and a merge needs no log and survives
+any crash.
 
 Effort: a merge rewrites a row once per level, and there are log_FAN(state / batch) levels. A merge
     of level L covers the rows of FAN**(L+1) batches, and has as many batches to finish. So one
-    batch's rows per merge and batch are enough; each gets a quarter more, and ends early. It never
-    gets more, so that batches take about the same time.
+    batch's rows per merge and batch are enough; each gets a quarter more, and ends early.
+
+Runs: a step writes one run. If every merge took its small step in every batch, state of 10,000 batches
+    would be thousands of runs. So a merge of level L takes its turn once in 2**L batches, and then a
+    step of as many times the rows, up to `rows.bounds.STEP_BYTES`. In one batch, at most one of the
+    higher levels has its turn, as on a ruler; slots and streams begin at different marks. A layer of
+    8**L batches then has about 4**L runs, or one for every 32 to 64 MiB.
 
 With a window, compaction merges layers only while their time span stays a small part of it: such
-layers expire whole, at no cost. If layers pile up, it ignores the span, and the merge drops expired
-rows.
+layers expire whole, at no cost. If layers pile up, it ignores the span and drops expired rows.
 
 When rows of equal keys combine, a layer of many batches may be as small as one of few, and a batch
-looks up most of its keys in every layer. So `COMBINING_FAN` layers are enough for a merge, which
-also takes smaller layers of higher levels and gets twice the fuel. State is then about twice its
-minimum, if many keys come in each batch.
+looks up most of its keys in every layer. So a merge takes only `COMBINING_FAN` layers, and smaller
+layers of higher levels, with twice the fuel. If many keys come in each batch, state is then about
+twice its minimum.
 
-Known limitation: one step merges all rows of one hash, however many there are.
+A step is also bounded in bytes (rows/bounds.py). Known limitation: it merges all rows of one hash,
+however many there are; the target then has several runs with that hash.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from spillway.rows import bounds
 from spillway.state.layout.layers import SETTLED, SOURCE, TARGET, Layer
 
 #: Layers of one level that one merge takes. Probing a layer costs 3-6 ns per row, merging a level
@@ -53,6 +59,25 @@ def fuel_rows(delta_rows: int, *, combining: bool = False) -> int:
     """Returns the rows that each merge may take in a batch of `delta_rows`."""
     fuel = FUEL * delta_rows
     return max(LEAST_FUEL_ROWS, int(2 * fuel if combining else fuel))
+
+
+def turn_rows(merge: Merge, layers: Sequence[Layer], fuel: int, turn: int) -> int:
+    """Returns the rows that a merge may take in this batch; 0 if it is not its turn.
+
+    `turn` counts batches. A merge that is bound to fall behind, because batches with few rows meet its
+    turns, gets its share of all its rows instead.
+    """
+    if merge.level == 0:
+        return fuel
+    runs = [p.run for at in (*merge.sources, merge.target) for p in layers[at].slices]
+    rows, size = sum(run.rows for run in runs), sum(run.size_bytes for run in runs)
+    fuel = max(fuel, int(FUEL * rows / FAN ** (merge.level + 1)))
+    step_bytes = max(1, fuel * size // max(rows, 1))
+    most = max(1, bounds.STEP_BYTES // step_bytes)
+    period = 1 << min(merge.level, most.bit_length() - 1)
+    # Levels with the same bounded period have their turns in different batches.
+    beyond = merge.level - (period.bit_length() - 1)
+    return period * fuel if (turn + beyond) % period == period // 2 else 0
 
 
 def begin_merges(

@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 
 from spillway.ids import HASH_END
 from spillway.routing.routing import HashRange
-from spillway.state.layout.compaction import Merge, begin_merges, finish_merges, fuel_rows, merges
+from spillway.rows import bounds
+from spillway.rows.joining import conserve
+from spillway.state.layout.compaction import (
+    Merge,
+    begin_merges,
+    finish_merges,
+    fuel_rows,
+    merges,
+    turn_rows,
+)
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf
 from spillway.state.runs.merging import alive, below, cut_for
+from spillway.state.runs.run import Slice
 
 
 @dataclass
@@ -46,23 +56,29 @@ class Compactor:
         window = None if layout.made else layout.window_us
         self.layers = begin_merges(self.layers, window, combining=combining)
         fuel = fuel_rows(delta_rows, combining=combining)
+        turn = self.shelf.turn + self.stream
         for merge in merges(self.layers):
-            self.merged_rows += self._advance(merge, fuel)
+            rows = turn_rows(merge, self.layers, fuel, turn)
+            self.merged_rows += self._advance(merge, rows, delta_rows)
         self.layers = finish_merges(self.layers)
 
-    def _advance(self, merge: Merge, fuel: int) -> int:
+    def _advance(self, merge: Merge, fuel: int, delta_rows: int) -> int:
         """Continues one merge; returns the rows it took."""
-        taken = 0
-        # A step takes most of the remaining fuel; the last quarter would make a tiny file.
-        while fuel - taken > fuel // 4:
+        taken = size = 0
+        # A step takes most of the remaining fuel; the last quarter would make a tiny file. More
+        # rows than the batch brought are for tiny files too, so one step of wide rows is enough.
+        while fuel - taken > fuel // 4 and (taken < delta_rows or size < bounds.STEP_BYTES):
             step = self._step(merge.sources, merge.target, fuel - taken)
-            if step == 0:
+            if step == (0, 0):
                 break
-            taken += step
+            taken, size = taken + step[0], size + step[1]
         return taken
 
-    def _step(self, sources: Sequence[int], target: int, fuel: int) -> int:
-        """Moves the lowest hashes of the sources, about `fuel` rows, into the target."""
+    def _step(self, sources: Sequence[int], target: int, fuel: int) -> tuple[int, int]:
+        """Moves the lowest hashes of the sources, about `fuel` rows, into the target.
+
+        Returns their rows and bytes.
+        """
         layers = list(self.layers)
         pieces = [self.shelf.segment(self.stream, p) for at in sources for p in layers[at].slices]
         pieces = [p for p in pieces if p.begin < p.end]
@@ -70,7 +86,7 @@ class Compactor:
             for at in sources:
                 layers[at] = replace(layers[at], slices=())
             self.layers = tuple(layers)
-            return 0
+            return 0, 0
         cut = cut_for(pieces, fuel)
         low = HashRange(layers[target].slices[-1].range.hi if layers[target].slices else 0, cut)
         taken = [
@@ -79,16 +95,24 @@ class Compactor:
             for begin, end in [below(s, cut)]
             if begin < end
         ]
-        rows = self._still_alive(self.shelf.merged(self.stream, taken, self.waiting))
-        if rows.num_rows:
-            piece = self.shelf.write(self.stream, rows, low, self.tier)
-            layers[target] = replace(layers[target], slices=(*layers[target].slices, piece))
+        written = self._merged(taken, low)
+        layers[target] = replace(layers[target], slices=(*layers[target].slices, *written))
         rest = HashRange(cut, HASH_END)
         for at in sources:
             left = tuple(part for p in layers[at].slices if (part := p.cut(rest)))
             layers[at] = replace(layers[at], slices=left if cut < HASH_END else ())
         self.layers = tuple(layers)
-        return sum(batch.num_rows for batch in taken)
+        return sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
+
+    def _merged(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
+        """Writes the merged rows that still count."""
+        before = self.expired_rows
+        merged = self.shelf.merged(self.stream, taken, self.waiting)
+        written = self.shelf.write_each(self.stream, map(self._still_alive, merged), low, self.tier)
+        if self.shelf.layouts[self.stream].combine is None:
+            left = sum(piece.run.rows for piece in written) + self.expired_rows - before
+            conserve("merging layers", sum(batch.num_rows for batch in taken), left)
+        return written
 
     def _still_alive(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         column = self.shelf.layouts[self.stream].time_column

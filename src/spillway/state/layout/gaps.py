@@ -1,7 +1,7 @@
 """Gaps: hash ranges in which a made stream is missing.
 
 An operator may store rows that it makes from others: the intermediate states of a join tree
-(operators/equi/tree.py). These are *made* streams, known by name, after the input streams. The
+(operators/equi/tree.py). These *made* streams have names and come after the input streams. The
 operator can always make them again, so a part may lack one, for example after a change of plan.
 Those ranges are gaps of the part:
 

@@ -1,7 +1,8 @@
 """Layers: how the slices of a stream are stacked.
 
 A layer is an ascending list of slices with rows in disjoint hash ranges, so a hash is in at most
-one run per layer. A layer is `settled`, or the `source` or the growing `target` of a merge that
+one run per layer; only the rows of a hash that are too many for one run (rows/bounds.py) are in
+several. A layer is `settled`, or the `source` or the growing `target` of a merge that
 runs over several batches. The sources lose hash ranges from the left while the target gains them,
 so the two never hold the same row.
 """
@@ -34,7 +35,7 @@ class Layer:
         parts = [part for piece in self.slices for within in ranges if (part := piece.cut(within))]
         return Layer(self.level, _ascending(parts)) if parts else None
 
-    def beside(self, other: Layer) -> Layer:
+    def next_to(self, other: Layer) -> Layer:
         """Joins both into one layer; this one has no row in the ranges of the other."""
         return replace(self, slices=_ascending([*self.slices, *other.slices]))
 
@@ -55,7 +56,7 @@ def side_by_side(stack: Sequence[Layer], more: Sequence[Layer]) -> tuple[Layer, 
         if (found := next(alike, None)) is None:
             result.insert(before, layer)
         else:
-            result[found], before = result[found].beside(layer), found
+            result[found], before = result[found].next_to(layer), found
     return tuple(result)
 
 

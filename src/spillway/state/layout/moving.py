@@ -46,12 +46,13 @@ class Parked:
 
     move: int
     streams: tuple[tuple[Layer, ...], ...]
+    bytes: int = 0
 
-    def with_layer(self, stream: int, layer: Layer) -> Parked:
-        """Returns the same with one more layer of a stream."""
+    def with_layer(self, stream: int, layer: Layer, size: int) -> Parked:
+        """Returns the same with one more layer of a stream, of this many bytes."""
         streams = list(self.streams)
         streams[stream] = (*streams[stream], layer)
-        return replace(self, streams=tuple(streams))
+        return replace(self, streams=tuple(streams), bytes=self.bytes + size)
 
 
 _Part = TypeVar("_Part", Departure, Parked)

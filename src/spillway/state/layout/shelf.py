@@ -7,28 +7,44 @@ runs mean: the manifest and the slot state do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.ids import SlotId, Version
+from spillway.ids import HASH_END, SlotId, Version
 from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges, outside
+from spillway.rows import bounds
+from spillway.rows.cutting import cut_rows
+from spillway.rows.joining import conserve
 from spillway.state.layout.compaction import finish_merges
 from spillway.state.layout.generations import cut_layers
 from spillway.state.layout.layers import Layer
-from spillway.state.runs.merging import WHOLE, Segment, together
+from spillway.state.runs.merging import (
+    WHOLE,
+    Segment,
+    below,
+    combined,
+    cut_for,
+    hashes,
+    merged,
+)
 from spillway.state.runs.portions import in_turns
-from spillway.state.runs.run import RunData, Slice, as_numpy
+from spillway.state.runs.run import RunData, Slice
 from spillway.state.runs.store import Store
 
 #: Bytes per run when groups move to or from disk.
 MOVE_BYTES = 32 << 20
 #: Bytes of new rows that also stay in the process, so that the slot need not open them again.
 FRESH_BYTES = 64 << 20
+
+#: Layers whose sizes the shelf remembers; a batch makes few new ones.
+COUNTED_LAYERS = 4096
 
 #: Takes rows of several runs of one part and the order that sorts them by hash; returns the sorted
 #: rows to keep. The last argument marks rows that still wait for their results; None: no rows wait.
@@ -45,7 +61,7 @@ class StreamLayout:
     name: str
     #: Position of the event time among the stored columns; None without a window.
     time_column: int | None = None
-    #: How long a row can find partners, in microseconds of event time; None: for ever.
+    #: How long a row can find partners, in microseconds of event time; None: forever.
     window_us: int | None = None
     #: Combines rows in a merge; None: the merge leaves them as they are.
     combine: Combine | None = None
@@ -59,6 +75,44 @@ class StreamLayout:
     over: Callable[[int, int], tuple[HashRange, ...]] | None = None
     #: Whether new rows probe all parts of a group, including disk, so that parts miss no result.
     visited: bool = False
+
+
+class _Contents:
+    """The rows and bytes of one layer. It keeps the layer, so that its identity stays unique."""
+
+    def __init__(
+        self, layer: Layer, segments: Sequence[Segment], bounds: NDArray[np.int64]
+    ) -> None:
+        self.layer = layer
+        self._segments = segments
+        self._bounds = bounds
+
+    @cached_property
+    def rows(self) -> int:
+        """All rows."""
+        return sum(segment.rows for segment in self._segments)
+
+    @cached_property
+    def _bytes(self) -> Counter[str]:
+        sizes: Counter[str] = Counter()
+        for piece, segment in zip(self.layer.slices, self._segments, strict=True):
+            sizes[piece.run.tier] += segment.bytes
+        return sizes
+
+    def bytes_in(self, tier: str) -> int:
+        """The bytes in a tier; of all tiers for an empty name."""
+        return self._bytes[tier] if tier else self._bytes.total()
+
+    @cached_property
+    def by_group(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows and bytes of each group."""
+        groups = len(self._bounds) - 1
+        rows, sizes = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+        for s in self._segments:
+            more = s.data.group_sizes(self._bounds, s.begin, s.end)
+            rows += more[0]
+            sizes += more[1]
+        return rows, sizes
 
 
 class Shelf:
@@ -86,6 +140,13 @@ class Shelf:
         self._attempt = attempt
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
+        #: What each counted layer holds, by the identity of the layer.
+        self._counted: dict[int, _Contents] = {}
+
+    @property
+    def turn(self) -> int:
+        """Counts the batches of the slot; two slots differ, so that they do not do all work together."""
+        return self._version + self._slot
 
     def open(self, stream: int, layers: Sequence[Layer]) -> list[Segment]:
         """Opens the slices of some layers."""
@@ -102,25 +163,38 @@ class Shelf:
         self, stream: int, layers: Sequence[Layer]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the rows and bytes of each group in some layers."""
-        bounds = group_bounds(self.groups)
         rows, sizes = np.zeros(self.groups, np.int64), np.zeros(self.groups, np.int64)
-        for s in self.open(stream, layers):
-            more = s.data.group_sizes(bounds, s.begin, s.end)
+        for layer in layers:
+            more = self._contents(stream, layer).by_group
             rows += more[0]
             sizes += more[1]
         return rows, sizes
 
     def totals(
-        self, stacks: Sequence[Sequence[Sequence[Layer]]]
+        self, stacks: Sequence[Sequence[Sequence[Layer]]], tier: str = ""
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the rows and bytes of each stream in some stacks of layers."""
+        """Returns the rows of each stream in some stacks of layers, and their bytes in a tier.
+
+        Without a tier, it counts the bytes in both.
+        """
         rows, sizes = [], []
         for stream in range(len(self.layouts)):
-            mine = [stack[stream] for stack in stacks if stream < len(stack)]
-            found = [s for layers in mine for s in self.open(stream, layers)]
-            rows.append(sum(s.rows for s in found))
-            sizes.append(sum(s.bytes for s in found))
+            layers = [layer for stack in stacks if stream < len(stack) for layer in stack[stream]]
+            found = [self._contents(stream, layer) for layer in layers]
+            rows.append(sum(one.rows for one in found))
+            sizes.append(sum(one.bytes_in(tier) for one in found))
         return tuple(rows), tuple(sizes)
+
+    def _contents(self, stream: int, layer: Layer) -> _Contents:
+        """Returns what a layer holds. Layers do not change, so it counts each of them once."""
+        known = self._counted.get(id(layer))
+        if known is None:
+            segments = self.open(stream, (layer,))
+            known = _Contents(layer, segments, group_bounds(self.groups))
+            if len(self._counted) >= COUNTED_LAYERS:
+                self._counted.clear()
+            self._counted[id(layer)] = known
+        return known
 
     def parted(
         self, stream: int, layers: Sequence[Layer], ranges: Sequence[HashRange]
@@ -130,8 +204,8 @@ class Shelf:
         It no longer names a run without rows, so that its file can go.
         """
         rest = outside(ranges)
-        cuts = ((layer, layer.cut(rest)) for layer in layers)
-        left = [replace(layer, slices=cut.slices if cut else ()) for layer, cut in cuts]
+        parts = ((layer, layer.cut(rest)) for layer in layers)
+        left = [replace(layer, slices=part.slices if part else ()) for layer, part in parts]
         return cut_layers(layers, ranges), finish_merges(self.filled(stream, left))
 
     def filled(self, stream: int, layers: Sequence[Layer]) -> list[Layer]:
@@ -163,21 +237,64 @@ class Shelf:
             self._fresh_bytes += batch.nbytes
         return Slice(run, range_)
 
+    def write_all(
+        self,
+        stream: int,
+        batch: pa.RecordBatch,
+        range_: HashRange = WHOLE,
+        tier: str = "memory",
+        *,
+        durable: bool = True,
+    ) -> tuple[Slice, ...]:
+        """Writes sorted rows as slices of a range: more than one if one run cannot hold them."""
+        found = cut_rows(batch, bounds.JOINED_BYTES)
+        return self.write_each(stream, found, range_, tier, durable=durable)
+
+    def write_each(
+        self,
+        stream: int,
+        batches: Iterable[pa.RecordBatch],
+        range_: HashRange,
+        tier: str,
+        *,
+        durable: bool = True,
+    ) -> tuple[Slice, ...]:
+        """Writes batches, which are sorted one after the other, as slices that fill a range.
+
+        Two slices share a hash only if its rows are in two batches.
+        """
+        found: list[Slice] = []
+        for batch in batches:
+            if batch.num_rows:
+                h = hashes(batch)
+                low = int(h[0]) if found else range_.lo
+                part = HashRange(low, int(h[-1]) + 1)
+                found.append(self.write(stream, batch, part, tier, durable=durable))
+        if found:
+            found[-1] = Slice(found[-1].run, HashRange(found[-1].range.lo, range_.hi))
+        return tuple(found)
+
     def merged(
         self, stream: int, parts: Sequence[pa.RecordBatch], waiting: NDArray[np.bool_] | None
-    ) -> pa.RecordBatch:
-        """Merges rows of several runs into one sorted batch, combined as the stream's layout says.
+    ) -> Iterator[pa.RecordBatch]:
+        """Merges rows of several runs into sorted batches, combined as the stream's layout says.
 
         `waiting` marks the groups whose rows still wait for results.
         """
-        rows, order = together(parts)
         combine = self.layouts[stream].combine
-        if combine is None or rows.num_rows == 0:
-            return rows.take(pa.array(order))
-        if waiting is None or not waiting.any():
-            return combine(rows, order, None)
-        groups = group_of(as_numpy(rows.column(0), np.uint32), self.groups)
-        return combine(rows, order, waiting[groups])
+        if combine is None:
+            yield from merged(parts)
+            return
+        some = waiting is not None and waiting.any()
+
+        def combine_some(rows: pa.RecordBatch, order: NDArray[np.int32]) -> pa.RecordBatch:
+            if rows.num_rows == 0:
+                return rows
+            assert combine is not None
+            groups = group_of(hashes(rows), self.groups) if some else None
+            return combine(rows, order, waiting[groups] if waiting is not None and some else None)
+
+        yield from combined(parts, combine_some)
 
     def rewrite(
         self,
@@ -191,15 +308,42 @@ class Shelf:
         """Rewrites the rows of the layers as one layer of a tier, in runs of bounded size."""
         ordered = sorted(chosen)
         sizes = self.sizes(stream, layers)[1][ordered].tolist()
-        slices = []
+        written: list[Slice] = []
         for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
             ranges = group_ranges(few, self.groups)
             found = self.open(stream, cut_layers(layers, ranges))
-            if rows := [s.batch() for s in found if s.rows]:
-                whole = HashRange(ranges[0].lo, ranges[-1].hi)
-                kept = self.merged(stream, rows, waiting)
-                slices.append(self.write(stream, kept, whole, tier))
-        return (Layer(0, tuple(slices)),) if slices else ()
+            whole = HashRange(ranges[0].lo, ranges[-1].hi)
+            written += self._rewritten(stream, found, whole, tier, waiting)
+        return (Layer(0, tuple(written)),) if written else ()
+
+    def _rewritten(
+        self,
+        stream: int,
+        found: Sequence[Segment],
+        whole: HashRange,
+        tier: str,
+        waiting: NDArray[np.bool_] | None,
+    ) -> list[Slice]:
+        """Rewrites rows in steps: a group alone may have more than a step can hold."""
+        written: list[Slice] = []
+        left, before = [s for s in found if s.rows], sum(s.rows for s in found)
+        low = whole.lo
+        while left:
+            high = min(cut_for(left, HASH_END), whole.hi)
+            ends = [below(s, high)[1] for s in left]
+            rows = [
+                s.data.batch.slice(s.begin, end - s.begin)
+                for s, end in zip(left, ends, strict=True)
+                if s.begin < end
+            ]
+            batches = self.merged(stream, rows, waiting)
+            written += self.write_each(stream, batches, HashRange(low, high), tier)
+            rest = zip(left, ends, strict=True)
+            left = [Segment(s.data, end, s.end, s.range) for s, end in rest if end < s.end]
+            low = high
+        if self.layouts[stream].combine is None:
+            conserve("rewriting groups", before, sum(piece.run.rows for piece in written))
+        return written
 
 
 def slices(layers: Sequence[Layer]) -> list[Slice]:

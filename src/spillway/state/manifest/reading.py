@@ -11,8 +11,8 @@ import msgspec
 from spillway.errors import StateError
 from spillway.formats import read_as
 from spillway.state.manifest.manifest import FORMAT, Manifest
+from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.run import Run
-from spillway.state.runs.tiers import DurableTier
 
 
 class _File(msgspec.Struct):
@@ -29,7 +29,7 @@ def decode_manifest(data: bytes, name: str, location: str = "") -> Manifest:
     return read_as(Manifest, bytes(found.manifest), what, location, found.runs)
 
 
-def read_manifest(durable: DurableTier, name: str) -> Manifest:
+def read_manifest(durable: DurableStore, name: str) -> Manifest:
     """Reads one manifest of a checkpoint. Rejects a missing or damaged one."""
     data = durable.read(name)
     if data is None:

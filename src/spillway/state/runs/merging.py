@@ -1,8 +1,13 @@
-"""Merges sorted rows, and finds how far a bounded merge gets."""
+"""Merges sorted rows in pieces of bounded bytes, and finds how far a bounded step gets.
+
+A merge yields sorted batches, nearly always one. Rows beyond `JOINED_BYTES` (rows/bounds.py) become
+several, and even rows of one hash are then in more than one. A merge that does not give every row
+that it got raises an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +17,11 @@ from numpy.typing import NDArray
 from spillway.ids import HASH_END
 from spillway.kernels.order import order_by_hash
 from spillway.routing.routing import HashRange
+from spillway.rows import bounds
+from spillway.rows.cutting import cut_rows, stretches
+from spillway.rows.joining import conserve, fit, joined, narrowed
+from spillway.rows.size import bytes_between
 from spillway.state.runs.run import RunData, as_numpy
-
-#: Bytes that one merge step may hold, whatever the fuel in rows allows.
-MERGE_STEP_BYTES = 64 << 20
 
 WHOLE = HashRange(0, HASH_END)
 
@@ -41,26 +47,89 @@ class Segment:
         """The exact bytes of the rows."""
         return self.data.bytes_in(self.begin, self.end)
 
-    @property
-    def row_bytes(self) -> int:
-        """Estimates the bytes of one row."""
-        return self.bytes // max(self.rows, 1)
-
     def batch(self) -> pa.RecordBatch:
         """Returns the rows."""
         return self.data.batch.slice(self.begin, self.rows)
 
 
-def merged(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Merges sorted rows of several runs; for equal hashes, earlier parts come first."""
+def merged(
+    parts: Sequence[pa.RecordBatch], most_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Merges sorted rows of several runs; for equal hashes, earlier parts come first.
+
+    Yields sorted batches, each with bounded bytes or one row.
+    """
+    most_bytes = bounds.JOINED_BYTES if most_bytes is None else most_bytes
+    if sum(part.nbytes for part in parts) <= most_bytes:
+        yield narrowed(sorted_whole(parts))
+        return
+    order = order_by_hash(np.concatenate([hashes(part) for part in parts]))
+    sizes = np.concatenate([_sizes(part) for part in parts])[order]
+    # Rows of a part stay in order, so each piece has the next rows of every part.
+    starts = np.cumsum([0, *(part.num_rows for part in parts)])
+    part_of = (np.searchsorted(starts, order, side="right") - 1).astype(np.int32)
+    done = np.zeros(len(parts), np.int64)
+    for begin, end in stretches(sizes, most_bytes):
+        counts = np.bincount(part_of[begin:end], minlength=len(parts))
+        some = [
+            narrowed(part.slice(first, count))
+            for part, first, count in zip(parts, done.tolist(), counts.tolist(), strict=True)
+            if count
+        ]
+        # Slices of parts have a few bytes of bits more than their rows, so the join may be wide.
+        yield narrowed(sorted_whole(some))
+        done += counts
+    conserve("a merge", len(order), int(done.sum()))
+
+
+def sorted_whole(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Merges sorted rows of several runs into one batch, which may be wide (rows/joining.py)."""
+    if len(parts) == 1:
+        return parts[0]
     batch, order = together(parts)
     return batch.take(pa.array(order))
 
 
 def together(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, NDArray[np.int32]]:
-    """Concatenates the rows of several runs; also returns the order that sorts them by hash."""
-    batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    return batch, order_by_hash(as_numpy(batch.column(0), np.uint32))
+    """Joins the rows of several runs; also returns the order that sorts them by hash."""
+    batch = joined(parts)
+    return batch, order_by_hash(hashes(batch))
+
+
+def combined(
+    parts: Sequence[pa.RecordBatch],
+    combine: Callable[[pa.RecordBatch, NDArray[np.int32]], pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Merges sorted rows of several runs, and combines those of equal keys.
+
+    `combine` takes rows and the order that sorts them by hash. If the rows are too many for one batch,
+    it gets a few at a time, together with what is left of their hash so far.
+    """
+    if fit([part.nbytes for part in parts]):
+        yield narrowed(combine(*together(parts)))
+        return
+    held: pa.RecordBatch | None = None
+    for piece in merged(parts, bounds.JOINED_BYTES // 2):
+        if held is not None and hashes(held)[-1] != hashes(piece)[0]:
+            yield from cut_rows(held, bounds.JOINED_BYTES)
+            held = None
+        rows = combine(*together([piece] if held is None else [held, piece]))
+        h = hashes(rows)
+        last = int(np.searchsorted(h, h[-1])) if len(h) else 0
+        if last:
+            yield narrowed(rows.slice(0, last))
+        held = rows.slice(last)
+    if held is not None:
+        yield from cut_rows(held, bounds.JOINED_BYTES)
+
+
+def hashes(batch: pa.RecordBatch) -> NDArray[np.uint32]:
+    """Returns the hash of each stored row."""
+    return as_numpy(batch.column(0), np.uint32)
+
+
+def _sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    return bytes_between(batch, np.arange(batch.num_rows + 1))
 
 
 def alive(batch: pa.RecordBatch, time_column: int, bound: int) -> pa.RecordBatch:
@@ -77,29 +146,68 @@ def below(segment: Segment, cut: int) -> tuple[int, int]:
     return segment.begin, min(segment.end, max(segment.begin, end))
 
 
-def cut_for(pieces: Sequence[Segment], fuel: int) -> int:
+def steps(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Yields all rows, one hash range after the other, each in bounded bytes or of one hash."""
+    pieces = [piece for piece in pieces if piece.rows]
+    while pieces:
+        hash_end = cut_for(pieces, HASH_END)
+        spanned = [(s, below(s, hash_end)[1]) for s in pieces]
+        yield [Segment(s.data, s.begin, end, s.range) for s, end in spanned if s.begin < end]
+        pieces = [Segment(s.data, end, s.end, s.range) for s, end in spanned if end < s.end]
+
+
+def cut_for(pieces: Sequence[Segment], fuel: int, most_bytes: int | None = None) -> int:
     """Returns a hash below which the pieces have almost `fuel` rows, and at least one row.
+
+    They have at most about `most_bytes` too, unless they are rows of one hash.
+    """
+    most_bytes = bounds.STEP_BYTES if most_bytes is None else most_bytes
+    end = _end(pieces, max(1, fuel), HASH_END, _rows_below)
+    if _bytes_below(pieces, end) <= most_bytes + most_bytes // 4:
+        return end
+    return _end(pieces, max(1, most_bytes), end, _bytes_below)
+
+
+def _end(
+    pieces: Sequence[Segment],
+    fuel: int,
+    end: int,
+    measure: Callable[[Sequence[Segment], int], int],
+) -> int:
+    """Returns a hash up to `end` below which a measure of the pieces is almost `fuel`.
 
     It bisects the hash domain. Hashes are spread evenly, so it needs few steps; it is correct if
     they are not.
     """
-    total = sum(p.rows for p in pieces)
-    width = pieces[0].bytes // pieces[0].rows
-    fuel = max(1, min(fuel, MERGE_STEP_BYTES // max(width, 1)))
-    if total <= fuel + fuel // 4:
-        return HASH_END
-    low, high, under = min(int(p.data.h[p.begin]) for p in pieces), HASH_END, 0
+    if measure(pieces, end) <= fuel + fuel // 4:
+        return end
+    low, high, under = min(int(p.data.h[p.begin]) for p in pieces), end, 0
     while high - low > 1:
-        cut = (low + high) // 2
-        rows = sum(end - begin for begin, end in (below(p, cut) for p in pieces))
-        if rows > fuel:
-            high = cut
-        elif rows >= fuel - fuel // 4:
-            return cut
+        middle = (low + high) // 2
+        found = measure(pieces, middle)
+        if found > fuel:
+            high = middle
+        elif found >= fuel - fuel // 4:
+            return middle
         else:
-            low, under = cut, rows
-    # One hash has more rows than the fuel: the rows below it go first, then it goes alone.
+            low, under = middle, found
+    # One hash has more than the fuel: what is below it goes first, then it goes alone.
     return low if under else high
+
+
+def _rows_below(pieces: Sequence[Segment], cut: int) -> int:
+    return sum(end - begin for begin, end in (below(p, cut) for p in pieces))
+
+
+def _bytes_below(pieces: Sequence[Segment], cut: int) -> int:
+    return sum(_bytes_in(p, below(p, cut)[1]) for p in pieces)
+
+
+def _bytes_in(piece: Segment, end: int) -> int:
+    if end in (piece.begin, piece.end):
+        return piece.bytes if end > piece.begin else 0
+    # Not `bytes_in`, whose cache has the sizes that every batch asks for.
+    return int(bytes_between(piece.data.batch, np.array([piece.begin, end], np.int64))[0])
 
 
 def spans(segment: Segment, ranges: Sequence[HashRange]) -> tuple[Spots, Spots]:

@@ -11,10 +11,10 @@ keeps it in 1.5 bytes per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from spillway.kernels.checksum import checksum
 from spillway.kernels.order import bucket_index, index_shape
 from spillway.routing.routing import HashRange
-from spillway.state.runs.size import bytes_between
+from spillway.rows.cutting import Widths
+from spillway.rows.size import bytes_between
 
 HASH_COLUMN = "_h"
 #: Slices of one run whose sizes are cached.
@@ -113,6 +114,14 @@ class RunData:
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
+
+    def widths(self, wanted: Sequence[int]) -> Widths:
+        """Returns the bytes of single rows of some columns of the payload; cached."""
+        at = tuple(wanted)
+        return cast(
+            "Widths",
+            self.derived(("widths", at), lambda: Widths([self.payload.column(one) for one in at])),
+        )
 
     @cached_property
     def index(self) -> Index:

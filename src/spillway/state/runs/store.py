@@ -1,9 +1,10 @@
 """The store of a slot task: writes runs to tiers, and opens them from the nearest intact copy.
 
-The store writes a run to the durable tier and to one local tier; a run that no manifest will name
-only to the local tier. Reads try the local tiers first. If the file is missing there or damaged,
-the store restores it from the durable copy. If that is damaged too, it raises an error: a wrong
-result is never an option.
+The store writes a run to one local tier, and to the durable tier if a manifest may name it. Reads
+try the local tiers first. A process compares the checksum of a file on disk when it first opens it; in
+the memory tier a stamp is enough (state/runs/tiers.py). If the file is missing there or damaged, the
+store restores it from the durable copy. If that is damaged too, it raises an error: a wrong result is
+never an option.
 
 Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
 files free their memory.
@@ -17,11 +18,15 @@ import pyarrow as pa
 
 from spillway.errors import StateError
 from spillway.kernels.checksum import checksum
+from spillway.rows.joining import is_wide
+from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.run import Run, RunData, decode_run, describe_run, encode_run
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 
 #: Batches after which an unused opened run is released.
 _KEEP_OPEN_BATCHES = 4
+#: Compared files that a process remembers; more are compared again.
+_KEEP_COMPARED = 65_536
 
 
 @dataclass
@@ -35,6 +40,8 @@ class OpenRuns:
     """The open runs of a process, with the batch that last used each."""
 
     entries: dict[str, _Opened] = field(default_factory=dict)
+    #: Files of the disk tier whose checksums this process has compared, as they were then.
+    _compared: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def find(self, name: str, batch: int) -> RunData | None:
         """Returns an opened run, and marks it as used."""
@@ -48,6 +55,22 @@ class OpenRuns:
         """Caches an opened run."""
         self.entries[name] = _Opened(data, batch)
 
+    def compared(self, name: str, identity: tuple[int, int, int] | None) -> bool:
+        """Whether this process has found the file intact before, and nothing has changed it since."""
+        return identity is not None and self._compared.get(name) == identity
+
+    def remember(self, name: str, identity: tuple[int, int, int] | None) -> None:
+        """Remembers a file that is intact."""
+        if identity is not None:
+            self._compared[name] = identity
+        while len(self._compared) > _KEEP_COMPARED:
+            del self._compared[next(iter(self._compared))]
+
+    def forget(self, name: str) -> None:
+        """Forgets a run whose files go."""
+        self.entries.pop(name, None)
+        self._compared.pop(name, None)
+
     def release(self, before: int) -> None:
         """Releases runs last used before a batch."""
         for name in [n for n, entry in self.entries.items() if entry.used_at < before]:
@@ -58,7 +81,12 @@ class Store:
     """Runs in their tiers, as one slot task sees them."""
 
     def __init__(
-        self, memory: LocalTier, disk: LocalTier, durable: DurableTier, opened: OpenRuns, batch: int
+        self,
+        memory: LocalTier,
+        disk: LocalTier,
+        durable: DurableStore,
+        opened: OpenRuns,
+        batch: int,
     ) -> None:
         self.memory = memory
         self.disk = disk
@@ -79,6 +107,7 @@ class Store:
         durable: bool = True,
     ) -> tuple[Run, RunData]:
         """Writes sorted rows as a run, durable if a manifest may name it; returns it opened."""
+        assert not is_wide(batch), "runs have 32-bit offsets (rows/joining.py)"
         buffer = encode_run(batch)
         data = RunData(batch, time_column)
         tier = self.memory if in_memory else self.disk
@@ -98,7 +127,7 @@ class Store:
 
     def forget(self, name: str) -> None:
         """Removes the local copies of a run that no manifest names any more."""
-        self._opened.entries.pop(name, None)
+        self._opened.forget(name)
         self.memory.delete(name)
         self.disk.delete(name)
 
@@ -107,10 +136,13 @@ class Store:
             buffer = tier.map(run.name)
             if buffer is None or buffer.size != run.size_bytes:
                 continue
-            if tier.stamped(run.name, run.checksum):
+            identity = tier.identity(run.name)
+            if tier.stamped(run.name, run.checksum) or self._opened.compared(run.name, identity):
                 return buffer
             if _intact(buffer, run):
                 tier.stamp(run.name, run.checksum)
+                if tier is self.disk:
+                    self._opened.remember(run.name, identity)
                 return buffer
         buffer = self.durable.read(f"runs/{run.name}")
         if buffer is None or not _intact(buffer, run):

@@ -1,34 +1,32 @@
-"""The three tiers of a run: memory, disk and durable.
+"""The local tiers of a run: memory and disk.
 
 *memory* is a directory in shared memory, *disk* a local scratch directory; both are caches that a
-host may lose. *durable* is the checkpoint's filesystem and has every run that a committed manifest
-names. Names are unique to the attempt that wrote them, so a named file is complete and needs no
-rename.
+host may lose. The durable tier (state/runs/durable) has every run that a committed manifest names.
+Names are unique to the attempt that wrote them, so a named file is complete and needs no rename.
 
-A local file that was written here, or found intact, is *stamped*: its modification time becomes a
-number made from its checksum and the machine's boot id. A later write changes that time, and a
-machine crash changes the boot id. So a stamped file is intact without a read. Otherwise a process
-that opens a gigabyte of state would spend seconds on checksums.
+A file of the memory tier that was written here, or found intact, is *stamped*: its modification time
+becomes a number made from its checksum and the machine's boot id. A later write changes that time, and a
+machine crash changes the boot id. Nobody else can write to the directory (state/runs/private.py). So a
+stamped file is intact, and a process that opens a gigabyte of state saves seconds of checksums. A disk
+can change what it holds: a process compares the checksum of its files when it first opens them
+(state/runs/store.py).
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pyarrow as pa
-from pyarrow import fs
 
-from spillway.errors import StateError
+from spillway.state.runs.durable.full import naming_full_disk
+from spillway.state.runs.private import check_private, make_private
 
+MEMORY = "memory"
 #: By default, smaller shared memory is not used: containers often give 64 MB.
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 #: Stamps are before 2001, when Spillway wrote no files.
@@ -41,16 +39,19 @@ class LocalTier:
     def __init__(self, kind: str, root: Path) -> None:
         self.kind = kind
         self.root = root
+        #: Whether the directory was found private.
+        self._private = False
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
         """Writes a file to the tier, stamped; readers see all of it or nothing."""
         target = self.root / name
-        partial = self.root / f".{name}.{os.getpid()}"
+        partial = self.root / f".{name}.{uuid4().hex[:12]}"
         with naming_full_disk(self.kind, str(self.root)):
             try:
-                self.root.mkdir(parents=True, exist_ok=True)
-                partial.write_bytes(memoryview(data))
-                _stamp(partial, checksum)
+                # Another process may remove the directory when a query ends.
+                make_private(self.root)
+                _write(partial, data)
+                self.stamp(partial.name, checksum)
                 partial.replace(target)
             except OSError:
                 partial.unlink(missing_ok=True)
@@ -58,32 +59,69 @@ class LocalTier:
 
     def map(self, name: str) -> pa.Buffer | None:
         """Maps the file into memory; returns None if the tier does not have it."""
+        if not self._is_private():
+            return None
         try:
             with pa.memory_map(str(self.root / name)) as source:
                 return source.read_buffer()
-        except (FileNotFoundError, OSError):
+        except FileNotFoundError:
+            return None
+        except OSError:
+            # The process may have no map left (vm.max_map_count); a copy in memory is as good.
+            return self._copied(name)
+
+    def _copied(self, name: str) -> pa.Buffer | None:
+        try:
+            return pa.py_buffer((self.root / name).read_bytes())
+        except OSError:
             return None
 
     def stamp(self, name: str, checksum: int) -> None:
-        """Marks a file as intact."""
-        with suppress(OSError):
-            _stamp(self.root / name, checksum)
+        """Marks a file of the memory tier as intact."""
+        if self.kind == MEMORY:
+            with suppress(OSError):
+                _stamp(self.root / name, checksum)
 
     def stamped(self, name: str, checksum: int) -> bool:
         """Whether a file is known to be intact without reading it."""
+        if self.kind != MEMORY:
+            return False
         stamp_ns = _stamp_ns(checksum)
         try:
             return stamp_ns is not None and (self.root / name).stat().st_mtime_ns == stamp_ns
         except OSError:
             return False
 
+    def identity(self, name: str) -> tuple[int, int, int] | None:
+        """Returns what changes with any ordinary change of a file; None if it is missing."""
+        try:
+            found = (self.root / name).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
     def delete(self, name: str) -> None:
         """Removes a file. A missing file is not an error, since deletions repeat after a crash."""
         (self.root / name).unlink(missing_ok=True)
 
+    def _is_private(self) -> bool:
+        """Whether the directory is there and private; rejects one that is not private."""
+        if not self._private and os.path.lexists(self.root):
+            check_private(self.root)
+            self._private = True
+        return self._private
+
     def names(self) -> list[str]:
         """Returns the names of all files in the tier."""
         return sorted(os.listdir(self.root)) if self.root.is_dir() else []
+
+
+def _write(path: Path, data: pa.Buffer) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb", buffering=0) as out:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[out.write(left) :]
 
 
 def _stamp(path: Path, checksum: int) -> None:
@@ -106,110 +144,6 @@ def _boot() -> int | None:
         return None
 
 
-class DurableTier:
-    """A directory on any filesystem that pyarrow supports."""
-
-    def __init__(self, location: str) -> None:
-        self.location = location
-        self._fs, self.root = open_filesystem(location)
-
-    def write(self, name: str, data: pa.Buffer | bytes) -> None:
-        """Writes a file that no manifest names yet."""
-        with naming_full_disk("durable", self.location):
-            try:
-                self._write(name, data)
-            except FileNotFoundError:
-                self._fs.create_dir(self._path(name).rpartition("/")[0], recursive=True)
-                self._write(name, data)
-
-    def read(self, name: str) -> pa.Buffer | None:
-        """Returns the bytes of a file, or None if it is missing."""
-        try:
-            with self._fs.open_input_file(self._path(name)) as source:
-                return source.read_buffer()
-        except FileNotFoundError:
-            return None
-
-    def publish(self, name: str, data: bytes) -> bool:
-        """Writes a file that must appear whole and only once; False if it already exists."""
-        if self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound:
-            return False
-        partial = f"{name}.{os.getpid()}.partial"
-        self.write(partial, data)
-        if isinstance(self._fs, fs.LocalFileSystem):
-            # A hard link, unlike a rename, does not replace a file that another process published.
-            try:
-                os.link(self._path(partial), self._path(name))
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(self._path(partial))
-        else:
-            self._fs.move(self._path(partial), self._path(name))
-        return True
-
-    def replace(self, name: str, data: bytes) -> None:
-        """Writes a file, atomically replacing an older one."""
-        partial = f"{name}.{os.getpid()}.partial"
-        self.write(partial, data)
-        self._fs.move(self._path(partial), self._path(name))
-
-    def delete(self, name: str) -> None:
-        """Removes a file; a missing file is not an error."""
-        try:
-            self._fs.delete_file(self._path(name))
-        except FileNotFoundError:
-            return
-
-    def names(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, sorted."""
-        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
-        return sorted(
-            info.base_name
-            for info in self._fs.get_file_info(selector)
-            if info.type == fs.FileType.File and not info.base_name.endswith(".partial")
-        )
-
-    def local_path(self) -> Path | None:
-        """Returns the directory, if it is local."""
-        return Path(self.root) if isinstance(self._fs, fs.LocalFileSystem) else None
-
-    def _path(self, name: str) -> str:
-        return f"{self.root}/{name}"
-
-    def _write(self, name: str, data: pa.Buffer | bytes) -> None:
-        with self._fs.open_output_stream(self._path(name)) as out:
-            out.write(data)
-
-
-def open_filesystem(location: str) -> tuple[fs.FileSystem, str]:
-    """Returns the filesystem of a path or URI, and the path in it.
-
-    Example:
-        >>> open_filesystem("/tmp/ck")[1]
-        '/tmp/ck'
-    """
-    if not urlsplit(location).scheme or re.match(r"^[A-Za-z]:[\\/]", location):
-        return fs.LocalFileSystem(), os.path.abspath(location)
-    # Hadoop's names for object stores, and its file:/ with one slash, mean the same location.
-    uri = re.sub(r"^s3[an]://", "s3://", location)
-    uri = re.sub(r"^file:/+", "file:///", uri)
-    try:
-        found, path = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as problem:
-        raise not_opened(location, problem) from problem
-    return found, path.rstrip("/")
-
-
-def not_opened(location: str, problem: Exception) -> StateError:
-    """Returns the error for a durable location that is missing or unreachable."""
-    return StateError(
-        f"the durable location {location!r} cannot be opened",
-        detail=str(problem),
-        hint="use a local path, file://, hdfs://, s3:// or gs:// that pyarrow can reach",
-    )
-
-
 def default_memory_root() -> Path:
     """Returns shared memory if it is large enough, otherwise a scratch directory."""
     shared = Path("/dev/shm")
@@ -219,26 +153,3 @@ def default_memory_root() -> Path:
         return Path(tempfile.gettempdir())
     large_enough = stats.f_blocks * stats.f_frsize >= LEAST_SHARED_MEMORY_BYTES
     return shared if large_enough and os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-
-
-@contextmanager
-def naming_full_disk(kind: str, where: str) -> Iterator[None]:
-    """Turns "no space left" into an error that says which tier is full and what to do."""
-    try:
-        yield
-    except OSError as problem:
-        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise StateError(
-            f"the {kind} tier at {where} is full",
-            detail=(
-                f"{problem.strerror or problem}; the query stopped without data loss and "
-                "restarts from the last committed batch"
-            ),
-            hint="free space there, or choose a larger location with "
-            + {
-                "memory": ".adapt(memory=..., memory_dir=...)",
-                "disk": ".adapt(disk_dir=...)",
-            }.get(kind, "the checkpointLocation option or .adapt(durable=...)")
-            + ", then start the query again",
-        ) from problem

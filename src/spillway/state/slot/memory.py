@@ -33,11 +33,6 @@ class Memory:
         #: For each made stream, where it is missing.
         self.gaps: Gaps = gaps or ((),) * (len(shelf.layouts) - shelf.inputs)
 
-    def held_bytes(self) -> int:
-        """Returns the exact bytes of the probed rows."""
-        found = (self._shelf.open(stream, layers) for stream, layers in enumerate(self.layers))
-        return sum(s.bytes for segments in found for s in segments)
-
     def sizes(self) -> tuple[Ints, Ints]:
         """Returns the rows and bytes of each group, for each stream."""
         found = [self._shelf.sizes(stream, layers) for stream, layers in enumerate(self.layers)]
@@ -51,10 +46,10 @@ class Memory:
         )
         return [group for group in sorted(chosen) if int(np.asarray(rows)[group])]
 
-    def add(self, stream: int, layer: Layer) -> Segment:
-        """Adds a layer of one slice that is newer than the others, and opens it."""
+    def add(self, stream: int, layer: Layer) -> list[Segment]:
+        """Adds a layer that is newer than the others, and opens it."""
         self.layers[stream] = (*self.layers[stream], layer)
-        return self._shelf.segment(stream, layer.slices[0])
+        return self._shelf.open(stream, [layer])
 
     def put_under(self, stream: int, layer: Layer) -> None:
         """Adds a layer that is older than the others."""
@@ -77,6 +72,14 @@ class Memory:
             inside, self.layers[stream] = self._shelf.parted(stream, layers, ranges)
             taken.append(inside)
         return taken
+
+    def demote(self, chosen: Collection[int], waiting: NDArray[np.bool_]) -> None:
+        """Rewrites the rows of groups on disk; new rows still probe them."""
+        here = self.having(chosen)
+        for stream, layers in enumerate(self.cut_out(here) if here else ()):
+            self.add_groups(
+                stream, self._shelf.rewrite(stream, layers, here, tier="disk", waiting=waiting)
+            )
 
     def widen(self, gaps: Gaps) -> None:
         """Widens the gaps to include these, and drops the made rows in them."""

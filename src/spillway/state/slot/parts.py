@@ -166,11 +166,11 @@ class Parts:
 
     # Changes
 
-    def keep_on_disk(self, stream: int, data: RunData) -> Segment:
+    def keep_on_disk(self, stream: int, data: RunData) -> list[Segment]:
         """Adds rows made from groups that `settle` is about to merge on disk."""
-        piece = self._shelf.write(stream, data.batch, tier="disk")
-        self._settling[stream].append(Layer(0, (piece,)))
-        return self._shelf.segment(stream, piece)
+        layer = Layer(0, self._shelf.write_all(stream, data.batch, tier="disk"))
+        self._settling[stream].append(layer)
+        return self._shelf.open(stream, [layer])
 
     def expire(self, stream: int, left: Callable[[Sequence[Layer]], tuple[Layer, ...]]) -> None:
         """Keeps what is left of a stream on disk."""

@@ -68,8 +68,8 @@ class Spooler:
         """Takes sorted rows in their stored form."""
         if data.rows == 0:
             return
-        piece = self._shelf.write(stream, data.batch, tier="disk")
-        self._layers[stream] = (*self._layers[stream], Layer(0, (piece,)))
+        written = self._shelf.write_all(stream, data.batch, tier="disk")
+        self._layers[stream] = (*self._layers[stream], Layer(0, written))
         self._new_rows[stream] += data.rows
         rows = np.diff(data.group_starts(group_bounds(self._shelf.groups)))
         for group in np.flatnonzero(rows).tolist():

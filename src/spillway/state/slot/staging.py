@@ -2,29 +2,33 @@
 
 The input of a slot comes in pieces, in an order that differs between attempts. A cumulative
 operator (operators/cumulative.py) needs the rows of a batch together. So staging takes pieces, and
-returns all rows of one hash range after the other. The amount processed at a time is bounded, and
-does not depend on how the exchange cut the input.
+returns all rows of one hash range after the other. Each amount is bounded, and does not depend on
+how the exchange cut the input.
 
 Older rows that wait for their results are staged too: rows of groups that arrived from another
 slot, of groups in cleanup (slot/cleanup.py), and of groups that open again (slot/admission.py).
 
-Pieces stay in the process up to a limit; more go to the disk tier as runs that no manifest names. A
-repeated attempt receives its rows again, so these runs are not durable.
+A range has bounded bytes, or one hash. If even the rows of that hash are too many for one batch
+(rows/bounds.py), an additive operator or a visitor gets them in several, and a cumulative one gets
+them in one that is wide (rows/joining.py).
+
+Pieces stay in the process up to a limit; more go to the disk tier as runs that no manifest names.
+These are not durable, since a repeated attempt receives its rows again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.ids import HASH_END
 from spillway.routing.groups import group_bounds
-from spillway.routing.routing import HashRange
+from spillway.rows.joining import fit
 from spillway.state.layout.shelf import Shelf
-from spillway.state.runs.merging import Segment, below, cut_for
+from spillway.state.runs.merging import WHOLE, Segment, below, cut_for, sorted_whole, steps
 from spillway.state.runs.run import RunData, Slice
 
 #: Bytes of staged rows that stay in the process.
@@ -54,9 +58,11 @@ class Staging:
 
     def add_segments(self, stream: int, segments: Sequence[Segment]) -> None:
         """Takes the rows of segments."""
-        if rows := [segment.batch() for segment in segments if segment.rows]:
-            time_column = self._shelf.layouts[stream].time_column
-            self.add(stream, RunData(self._merged(stream, rows), time_column))
+        time_column = self._shelf.layouts[stream].time_column
+        for step in steps(segments):
+            rows = [segment.batch() for segment in step]
+            for batch in self._shelf.merged(stream, rows, self._everything):
+                self.add(stream, RunData(batch, time_column))
 
     def add_slices(self, found: Sequence[Sequence[Slice]]) -> None:
         """Takes the rows of slices, for each stream, without copying them."""
@@ -68,47 +74,77 @@ class Staging:
                 rows = segment.data.group_sizes(bounds, segment.begin, segment.end)[0]
                 self.groups |= rows > 0
 
-    def take(self) -> Iterator[tuple[RunData | None, ...]]:
-        """Yields all rows, one hash range after the other; None for a stream without rows in it."""
-        pieces = [
+    def take(self, *, whole: bool = False) -> Iterator[tuple[RunData | None, ...]]:
+        """Yields all rows, one hash range after the other; None for a stream without rows in it.
+
+        `whole`: all rows of a hash come at once.
+        """
+        streams = [
             [Segment(data, 0, data.rows) for data in held]
             + [self._shelf.segment(stream, piece) for piece in self._written[stream]]
             for stream, held in enumerate(self._held)
         ]
-        self._held, self._held_bytes = [[] for _ in pieces], 0
-        self._written = [[] for _ in pieces]
-        while everything := [s for stream in pieces for s in stream]:
-            # The byte limit of `cut_for` ends a range.
+        self._held, self._held_bytes = [[] for _ in streams], 0
+        self._written = [[] for _ in streams]
+        while everything := [s for stream in streams for s in stream]:
             cut = cut_for(everything, HASH_END)
-            yield tuple(self._below(stream, found, cut) for stream, found in enumerate(pieces))
-            pieces = [[rest for s in found if (rest := _after(s, cut))] for found in pieces]
+            taken = [[rows for s in found if (rows := _below(s, cut))] for found in streams]
+            yield from self._in_batches(taken, whole=whole)
+            streams = [[rest for s in found if (rest := _after(s, cut))] for found in streams]
         self.groups[:] = False
 
-    def _below(self, stream: int, pieces: Sequence[Segment], cut: int) -> RunData | None:
-        spans = [(s, *below(s, cut)) for s in pieces]
-        spans = [(s, begin, end) for s, begin, end in spans if begin < end]
-        time_column = self._shelf.layouts[stream].time_column
-        if not spans:
-            return None
-        if len(spans) == 1:
-            [(s, begin, end)] = spans
-            whole = begin == 0 and end == s.data.rows
-            return s.data if whole else RunData(s.data.part(begin, end).batch, time_column)
-        rows = [s.data.batch.slice(begin, end - begin) for s, begin, end in spans]
-        return RunData(self._merged(stream, rows), time_column)
+    def _in_batches(
+        self, taken: Sequence[Sequence[Segment]], *, whole: bool
+    ) -> Iterator[tuple[RunData | None, ...]]:
+        """Yields the rows of one range, merged: at once, or the first batch of each stream first."""
+        if whole:
+            yield tuple(self._whole(stream, found) for stream, found in enumerate(taken))
+            return
+        batches = [self._merged(stream, found) for stream, found in enumerate(taken)]
+        yield from zip_longest(*batches)
 
-    def _merged(self, stream: int, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Merges rows; all of them wait for their results."""
-        return self._shelf.merged(stream, parts, np.ones(self._shelf.groups, np.bool_))
+    def _merged(self, stream: int, found: Sequence[Segment]) -> Iterator[RunData]:
+        time_column = self._shelf.layouts[stream].time_column
+        if len(found) == 1 and fit([found[0].bytes]):
+            yield _alone(found[0], time_column)
+        elif found:
+            rows = [segment.batch() for segment in found]
+            for batch in self._shelf.merged(stream, rows, self._everything):
+                yield RunData(batch, time_column)
+
+    def _whole(self, stream: int, found: Sequence[Segment]) -> RunData | None:
+        time_column = self._shelf.layouts[stream].time_column
+        if len(found) <= 1:
+            return _alone(found[0], time_column) if found else None
+        merged = self._merged(stream, found)
+        return RunData(sorted_whole([rows.batch for rows in merged]), time_column)
+
+    @property
+    def _everything(self) -> NDArray[np.bool_]:
+        """All staged rows wait for their results."""
+        return np.ones(self._shelf.groups, np.bool_)
 
     def _write(self) -> None:
         for stream, held in enumerate(self._held):
             if held:
-                rows = self._merged(stream, [data.batch for data in held])
-                whole = HashRange(0, HASH_END)
-                piece = self._shelf.write(stream, rows, whole, "disk", durable=False)
-                self._written[stream].append(piece)
+                rows = self._shelf.merged(stream, [data.batch for data in held], self._everything)
+                found = self._shelf.write_each(stream, rows, WHOLE, "disk", durable=False)
+                self._written[stream] += found
         self._held, self._held_bytes = [[] for _ in self._held], 0
+
+
+def _alone(segment: Segment, time_column: int | None) -> RunData:
+    """Returns the rows of a segment as a run of their own, which has an index of its own."""
+    data = segment.data
+    if segment.begin == 0 and segment.end == data.rows:
+        return data
+    return RunData(data.part(segment.begin, segment.end).batch, time_column)
+
+
+def _below(segment: Segment, cut: int) -> Segment | None:
+    """Returns the rows of a segment with hashes below the cut."""
+    end = below(segment, cut)[1]
+    return Segment(segment.data, segment.begin, end) if segment.begin < end else None
 
 
 def _after(segment: Segment, cut: int) -> Segment | None:

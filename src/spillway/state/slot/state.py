@@ -2,19 +2,20 @@
 
 An operator sees state only through `SlotState`: segments to probe, new rows, expiry, compaction,
 moves of groups, and a new manifest at the end. `memory` holds the state in memory; `parts` spills
-groups and loads them back. It changes no file: all it writes are new runs with names unique to this
-attempt, so two attempts at one batch never conflict.
+groups and loads them back. No file changes: new runs have names unique to this attempt, so two
+attempts at one batch never conflict.
 
 The results of a batch do not depend on when groups spill: until the batch ends, the slot probes
-them on disk, and their new rows follow. So two attempts that spill at different rows give the same
-results.
+them on disk, and their new rows follow. So all attempts give the same results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spillway.ids import Version
 from spillway.metrics.counts import Counts
@@ -111,6 +112,52 @@ class SlotState:
         found = [self._shelf.open(stream, stack[stream]) for stack in stacks]
         return [segment for some in found for segment in some if segment.rows]
 
+    def held_bytes(self) -> int:
+        """Returns the exact bytes of the slot's rows in memory: probed, leaving and waiting."""
+        return sum(self._shelf.totals([self.memory.layers, *self._moving()], "memory")[1])
+
+    @property
+    def demoted_bytes(self) -> int:
+        """The bytes of groups that should be in memory and are not, because they move."""
+        tracked = [self.tracker.track.streams] if self.tracker.track else []
+        leaving = [part.streams for part in self._departures]
+        stacks = [self.memory.layers, *leaving, *tracked]
+        return sum(self._shelf.totals(stacks, "disk")[1])
+
+    @property
+    def leaving_bytes(self) -> int:
+        """The bytes in memory of groups that are leaving."""
+        leaving = [part.streams for part in self._departures]
+        return sum(self._shelf.totals(leaving, "memory")[1])
+
+    def _moving(self) -> list[Sequence[tuple[Layer, ...]]]:
+        """Returns the stacks of layers that are apart from memory because groups move."""
+        moving: list[Sequence[tuple[Layer, ...]]] = [part.streams for part in self._departures]
+        moving += [part.streams for part in self._parked]
+        return [*moving, self.tracker.track.streams] if self.tracker.track else moving
+
+    def demote(self, pinned: Collection[int]) -> None:
+        """Takes rows that cannot spill out of memory, without a change to what the slot probes.
+
+        These are the groups that two slots serve, and those that leave in this batch. The files of
+        those that left earlier stay: they may be on their way.
+        """
+        waiting = self.parts.deferred
+        self.memory.demote(pinned, waiting)
+        self.tracker.demote()
+        known = {part.move for part in self.manifest.departures}
+        self._departures = tuple(
+            part if part.move in known else self._demoted(part, waiting)
+            for part in self._departures
+        )
+
+    def _demoted(self, part: Departure, waiting: NDArray[np.bool_]) -> Departure:
+        streams = tuple(
+            self._shelf.rewrite(stream, layers, part.groups, tier="disk", waiting=waiting)
+            for stream, layers in enumerate(part.streams)
+        )
+        return replace(part, streams=streams)
+
     def table(self) -> GroupTable:
         """Returns the current statistics of the groups."""
         return self._known.after(self.parts.sizes(), self.news)
@@ -137,15 +184,15 @@ class SlotState:
         if data.rows:
             self.add_made(stream, data)
 
-    def add_made(self, stream: int, data: RunData) -> Segment:
+    def add_made(self, stream: int, data: RunData) -> list[Segment]:
         """Adds sorted rows that the operator made from rows of the batch, and opens them."""
         self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.keep(stream, data)
 
-    def keep(self, stream: int, data: RunData) -> Segment:
+    def keep(self, stream: int, data: RunData) -> list[Segment]:
         """Adds sorted rows made from rows that are already here, and opens them."""
         self.delta_rows[stream] += data.rows
-        return self.memory.add(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
+        return self.memory.add(stream, Layer(0, self._shelf.write_all(stream, data.batch)))
 
     def expire(self, watermark_us: int | None) -> None:
         """Drops every slice whose rows can find no partner at or after the watermark.
@@ -211,19 +258,10 @@ class SlotState:
         if data.rows == 0:
             return
         known = of_move(self._parked, move) or Parked(move, ((),) * self.inputs)
-        more = known.with_layer(stream, Layer(0, (self._shelf.write(stream, data.batch),)))
+        written = self._shelf.write_all(stream, data.batch, tier="disk")
+        size = data.bytes_in(0, data.rows)
+        more = known.with_layer(stream, Layer(0, written), size)
         self._parked = (*(part for part in self._parked if part.move != move), more)
-
-    def waiting(self, parked: Parked) -> list[RunData | None]:
-        """Returns the parked rows of each stream, sorted by hash; None if there are none."""
-        found: list[RunData | None] = []
-        everything = np.ones(self.groups, np.bool_)
-        for stream, layers in enumerate(parked.streams):
-            rows = [s.batch() for s in self._shelf.open(stream, layers)]
-            whole = self._shelf.merged(stream, rows, everything) if rows else None
-            time_column = self.layouts[stream].time_column
-            found.append(None if whole is None else RunData(whole, time_column))
-        return found
 
     def install(self, part: Manifest) -> None:
         """Takes over groups, with their rows, their parts on disk and their statistics.
@@ -274,7 +312,7 @@ class SlotState:
         if data.rows:
             self.follow_made(stream, data)
 
-    def follow_made(self, stream: int, data: RunData) -> Segment:
+    def follow_made(self, stream: int, data: RunData) -> list[Segment]:
         """Keeps sorted rows that the operator made only from new rows, and opens them."""
         self.news.add_rows(np.diff(data.group_starts(group_bounds(self.groups))))
         return self.tracker.add(stream, data)
@@ -298,16 +336,12 @@ class SlotState:
     @property
     def parked_bytes(self) -> int:
         """The bytes of rows that wait for their groups."""
-        stacks = [part.streams for part in self._parked]
-        return sum(self._shelf.totals(stacks)[1])
+        return sum(part.bytes for part in self._parked)
 
     def next_manifest(self, selectivity: Counts, calm: int) -> Manifest:
         """Returns the manifest of this version."""
         self.parts.seal()
-        moving = [part.streams for part in self._departures]
-        moving += [part.streams for part in self._parked]
-        moving += [self.tracker.track.streams] if self.tracker.track else []
-        rows, sizes = self._shelf.totals([self.memory.layers, *moving])
+        rows, sizes = self._shelf.totals([self.memory.layers, *self._moving()], "memory")
         frozen = [g for part in self._departures for g in part.generations]
         disk_rows, disk_bytes = self._shelf.totals(
             [g.streams for g in (*self.parts.generations, *frozen)]

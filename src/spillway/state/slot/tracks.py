@@ -1,10 +1,10 @@
 """A parallel track, at the slot that has the old rows (PLANS 3.1).
 
 When a track begins, two slots get the new rows of its groups. Rows in the sender's state before
-that batch are *old*, later rows are *new*; a batch boundary separates them, so no row carries a
-flag. Old rows stay in the probed layers. An additive operator keeps new rows in layers of the
-track, because the sender produces only results that need an old row (slot/intake.py). A cumulative
-operator keeps both together and still produces the results; its track is only a time.
+that batch are *old*, later rows are *new*, so no row carries a flag. Old rows stay in the probed
+layers. An additive operator keeps new rows in layers of the track, because the sender produces only
+results that need an old row (slot/intake.py). A cumulative operator keeps both together and still
+produces the results; its track is only a time.
 
 An old row counts until the watermark has passed its time plus its window. A combination never
 outlives its oldest row (operators/equi/term.py), so one window is enough for a join of any shape.
@@ -17,7 +17,7 @@ rows is:
     track,
 
 and the two together are complete. The sender keeps its plan, changes it and fills gaps as usual; a
-gap applies to both. If the track is cancelled, both merge, and nothing is recomputed.
+gap applies to both. If the track is given up, both merge, and nothing is recomputed.
 
 A `Track` (state/layout/track.py) is what a manifest names; a `Tracker` changes it during one batch.
 """
@@ -72,13 +72,21 @@ class Tracker:
         """Returns the new rows of a stream."""
         return self._shelf.open(stream, self.track.streams[stream]) if self.track else []
 
-    def add(self, stream: int, data: RunData) -> Segment:
+    def add(self, stream: int, data: RunData) -> list[Segment]:
         """Takes sorted new rows, or rows made only from new rows, and opens them."""
         assert self.track is not None
-        piece = self._shelf.write(stream, data.batch)
-        self._put(stream, (*self.track.streams[stream], Layer(0, (piece,))))
+        layer = Layer(0, self._shelf.write_all(stream, data.batch))
+        self._put(stream, (*self.track.streams[stream], layer))
         self._new_rows[stream] += data.rows
-        return self._shelf.segment(stream, piece)
+        return self._shelf.open(stream, [layer])
+
+    def demote(self) -> None:
+        """Rewrites the new rows on disk."""
+        if self.track is not None:
+            groups = self.track.groups
+            for stream, layers in enumerate(self.track.streams):
+                if layers:
+                    self._put(stream, self._shelf.rewrite(stream, layers, groups, tier="disk"))
 
     def end_track(self) -> tuple[tuple[Layer, ...], ...]:
         """Ends the track; returns the layers of its new rows for each stream."""

@@ -13,7 +13,7 @@ _LIMIT = 25 / 40
 
 
 def _feed(tuple_ms: int, join_rate: int) -> Feed:
-    """A tuple every `every_ms` milliseconds; a minute is a batch."""
+    """A tuple every `tuple_ms` milliseconds; a minute is a batch."""
     rows = 60_000 // tuple_ms
     return Feed(Dcape(rows=rows, tuple_range=50_000, join_rates=(join_rate,), groups=GROUPS))
 

@@ -1,8 +1,8 @@
 """DCAPE section 4 and 5.2, DCAPE-TR section 5.2: state that moves between slots.
 
-The alternating workload is the papers' worst case: half of the groups gets ten rows for each of the
-other, and the halves, at first one on each slot, swap. The first phase is half as long as the others,
-so the run starts in the middle of a phase.
+The alternating workload is the papers' worst case: half of the groups gets ten rows for each row of
+the other half, and the halves, at first one on each slot, swap. The first phase is half as long as
+the others, so the run starts in the middle of a phase.
 """
 
 from __future__ import annotations

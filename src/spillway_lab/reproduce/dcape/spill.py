@@ -1,4 +1,4 @@
-"""DCAPE section 3 and DCAPE-TR section 4: what is pushed to disk, and how much at a time.
+"""DCAPE section 3 and DCAPE-TR section 4: which groups spill, and how much at a time.
 
 A minute is a batch. The papers' limit of 200 MB was for Java objects of unknown size; here it is a
 stated fraction of the state of the whole input.

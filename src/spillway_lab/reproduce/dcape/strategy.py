@@ -15,7 +15,7 @@ from spillway_lab.workloads.dcape import Dcape
 LAZY, ACTIVE, GLOBAL = "lazy-disk", "active-disk", "global-disk"
 
 _MINUTES, _PER_MINUTE = 30, 4
-#: The paper's slots push at 60 MB, and are told to push 100 MB in all.
+#: The paper's slots spill at 60 MB, and the coordinator makes them spill 100 MB in total.
 _FORCED_LIMITS = 100 / 60
 
 

@@ -104,7 +104,7 @@ def _told_in_short(measured: Mapping[str, Any], borne_out: bool) -> dict[str, An
 
 
 def dips_then_wins(results: Results) -> Verdict:
-    """DCAPE 13: active-disk is not above lazy-disk at some time after it began, but at the end."""
+    """DCAPE 13: after it began, active-disk is at some time not above lazy-disk; at the end it is."""
     runs = results.runs
     ratio = _ratio(runs, ACTIVE, LAZY)
     forced = runs[ACTIVE].forced

@@ -31,12 +31,12 @@ What FLUX does on real executors, with the mechanisms of a query.
 
 HEAD = """# FLUX, simulated
 
-FLUX was measured on a simulated cluster, and so are its figures here: `spillway simulate` with the
-paper's parameters, under the policies and protocols of a query.
+The authors of FLUX simulated a cluster. So do these figures: `spillway simulate` with the paper's
+parameters, under the policies and protocols of a query.
 
 - **Cluster** (FLUX 3, 5.4, 6.3): 32 machines, 45 µs and 80 bytes a row, 16K keys in 64 or 128 groups
   for each machine, links with two packets of 1 kB, a disk of 20 MB/s, moves at 250 Mb/s from point to
-  point and 500 Mb/s in all. The sources give as many rows as the slots can take.
+  point and 500 Mb/s in total. The sources give as many rows as the slots can take.
 - **Load** is a process that takes 0.57 of a processor: according to the paper, its process of 100 µs in
   150 costs the operator that much.
 - **Not modelled**: the spread of the time of a row, and what
@@ -51,9 +51,9 @@ More slots, and the other figures, are simulated below.
 
 PLANS_HEAD = f"""# PLANS, simulated
 
-PLANS was measured on a cluster of ten machines, three of which did something else. Here its figures are
-simulated: slots with windowed joins in virtual time (`spillway_lab/simulator/join/joining.py`), under
-the coordinator, policies and protocols of a query.
+The authors of PLANS used a cluster of ten machines, three of which did other work. Here its figures
+are simulated: slots with windowed joins in virtual time (`spillway_lab/simulator/join/joining.py`),
+under the coordinator, policies and protocols of a query.
 
 - **Streams** (PLANS 5.2): A, B and C, each in 100 groups; rows come at random (Poisson), and all runs
   of a figure have the same rows.
@@ -62,16 +62,16 @@ the coordinator, policies and protocols of a query.
   result. A row meets what came in the window before it. The paper gives no costs; its joins may have
   searched their states without an index.
 - **Moving state** (MSLB): the sender first processes its rows of the groups; the link carries 12.5
-  MB/s, as the paper's may have, and a row has 100 bytes; each tuple costs both ends 0.4; the receiver
-  makes the states that do not match before it goes on. Compared with slots that a hundred rows a second
-  keep busy, that is a fast link. *Calibrated*, it carries what was measured here,
+  MB/s, perhaps as in the paper, and a row has 100 bytes; each tuple costs both ends 0.4; the receiver
+  makes the states that do not match before it continues. Compared with slots that a hundred rows a
+  second keep busy, that is a fast link. A *calibrated* link carries as much as measured here,
   {SENT_BYTES_PER_WORK} bytes in the time of one lookup (`bench relocate`, `policies/shape/costs.py`).
-- **Parallel track** (PTLB): the sender goes on with all rows, and skips all-new combinations at the
-  root, until it has processed the new rows of two windows, as in the paper. In Spillway itself one is
-  enough.
+- **Parallel track** (PTLB): the sender continues with all rows, and skips all-new combinations at the
+  root, until it has processed the new rows of two windows, as in the paper. In Spillway itself one
+  window is enough.
 - **Chosen here**, since the paper does not say: the number of slots, their speed, how many pairs match,
-  the window of figures 7, 8 and 13, the length of a run. They are chosen so that the slot with most
-  groups is the bottleneck, and not so that claims hold.
+  the window of figures 7, 8 and 13, the length of a run. The choice makes the slot with most groups the
+  bottleneck; it does not aim at claims that hold.
 - **Checked** in every run: each group is at one slot, or at both ends of a move; and its results are
   those of its rows, each made once, whatever moved or changed its shape.
 """
@@ -106,8 +106,8 @@ def flux_section(document: Mapping[str, Any], plots: str) -> str:
 #: Why a claim did not hold, from a look at the data; or made from the measurements.
 NOTES: dict[str, str | Callable[[Mapping[str, Any]], str]] = {
     **PLANS_NOTES,
-    "flux-real": "Load is balanced, fewer batches overrun, and the counterpart agrees. The machine did "
-    "other work during this run, and the backlog was not fully drained in the 26 batches after the "
+    "flux-real": "Load balancing works, fewer batches overrun, and the counterpart agrees. The machine "
+    "did other work during this run, and the backlog was not fully drained in the 26 batches after the "
     "disturbance. In another run of the same day nothing waited in the end, and 3 batches overran "
     "instead of 8.",
     "flux-9": "Load balancing is above static at every delta_min, with load and without; only the first "

@@ -1,8 +1,8 @@
-"""FLUX on a real Spark: one of three executors is disturbed, for long and for a short while.
+"""FLUX on a real Spark: one of three executors is disturbed, for a long and for a short time.
 
-Back to back, a batch takes as long as its slowest slot; with load balancing groups leave the disturbed
-one until all take equally long. What the processors allow follows from the measurements: a batch in
-which every slot has the rows that match its speed while disturbed.
+Back to back, a batch takes as long as its slowest slot; with load balancing, groups leave the
+disturbed slot until all take equally long. The measurements give what the processors allow: a batch
+in which every slot has the rows that match its speed while disturbed.
 
 The balanced run has a counterpart in the simulator (spillway_lab/simulator/cluster/counterpart.py),
 whose slots have the measured speeds batch by batch, under the same policy; the verdict includes how
@@ -51,7 +51,7 @@ RESTORED = 0.85
 WARM, QUIET, LONG, SETTLING, LAST = 20, 14, 14, 60, 15
 SHORT, AFTER = 8, 36
 #: Batch times differ by a fifth, so statistics cover several batches, and slots that differ by that much
-#: are left alone.
+#: stay as they are.
 FLUX: dict[str, Any] = {
     "strategy": "flux-load",
     "delta_min": "6 seconds",

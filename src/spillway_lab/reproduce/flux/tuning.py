@@ -5,8 +5,8 @@ does load that alternates between two halves of the cluster, slowly enough to be
 too fast. A point is the result of a run, as a fraction of the best fixed setting's.
 
 Workloads with groups of 6 MB, or with alternating load, run on a quarter of the cluster: 8 machines
-with a quarter of the memory and of the groups, so that filling and emptying memory takes a quarter of
-the time.
+with a quarter of the memory and of the groups, so that memory fills and empties in a quarter of the
+time.
 """
 
 from __future__ import annotations

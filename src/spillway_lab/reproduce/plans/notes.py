@@ -12,7 +12,6 @@ _BOUNDED = (
     "slots twice as fast None is not behind at its end. "
 )
 
-#: By figure.
 PLANS_NOTES: dict[str, str] = {
     "plans-7": _BOUNDED
     + "A parallel track does not relieve its sender before it ends, which takes two windows and the "

@@ -1,11 +1,10 @@
 """PLANS' four settings on Spark, with both protocols: no adaptation, either one, and both (5.2).
 
 The clock offers three streams (spillway_lab/reproduce/paced.py), two of which become slow
-(spillway_lab/workloads/ebb.py), to two slots of which one has most of the groups. That slot is the
-bottleneck, as the paper's first machine is: with the first shape it needs more than a second for a
-second of the streams. Results so far are what a setting has produced at each second of the clock;
-tuples in the system are the rows of all states, combinations included, and those that wait in the
-source.
+(spillway_lab/workloads/ebb.py), to two slots, one of which has most of the groups. That slot is the
+bottleneck, like the paper's first machine: with the first shape it needs more than a second for a
+second of the streams. The figure shows, at each second of the clock, the results so far, and the
+tuples in the system: rows of all states, combinations included, and rows that wait in the source.
 """
 
 from __future__ import annotations

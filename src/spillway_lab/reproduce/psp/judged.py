@@ -38,8 +38,9 @@ NAMES = ("a", "b", "c")
 def images_of(size: str) -> Images:
     """Images of a size, at a rate with which a batch compares equally many pixels for each size.
 
-    Pairs grow with the square of the rate, and the cost of a pair with the pixels. The scenes get fewer
-    as the images do, so an image meets equally many of its own, and the second match equally many pairs.
+    Pairs grow with the square of the rate, and the cost of a pair with the pixels. Fewer images have
+    fewer scenes, so an image meets equally many of its own scene, and the second match has as many
+    pairs.
     """
     fewer = math.sqrt(PIXELS["small"] / PIXELS[size])
     return Images(

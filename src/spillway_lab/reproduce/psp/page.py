@@ -17,8 +17,8 @@ below.
 
 _HEAD = """# PSP, simulated
 
-PSP was measured on a cluster of 20 machines. Here its ring and its two rivals are simulated, message by
-message, with the probe orders, the cost model and the slicing policies of a query.
+The authors of PSP used a cluster of 20 machines. Here its ring and its two rivals are simulated, message
+by message, with the probe orders, the cost model and the slicing policies of a query.
 
 - **Join** (PSP 8.1, 8.2): three streams of 50 rows a second each at Poisson times, windows of 10 s,
   600 s of virtual time from empty states, 4 to 19 slots.

@@ -1,10 +1,10 @@
 """PSP and its rivals on Spark: rings of one to three slots, with the paper's streams of images.
 
-Three streams of images at Poisson times (spillway_lab/workloads/images.py) are matched by their pixels
-within a window, by each distribution and each slot count that makes sense on this machine; by PSP with
-each of the paper's sizes (8.1). The response is the time of a batch; the state is the rows of all
-slots together, including copies. The results are compared with the scenes of the images, and batches
-with those of a simulated ring (spillway_lab/reproduce/psp/judged.py).
+Each distribution, with each slot count that makes sense on this machine, matches three streams of
+images at Poisson times (spillway_lab/workloads/images.py) by their pixels within a window; PSP does
+so with each of the paper's sizes (8.1). The response is the time of a batch; the state is the rows of
+all slots together, including copies. The results are compared with the scenes of the images, and
+batches with those of a simulated ring (spillway_lab/reproduce/psp/judged.py).
 """
 
 from __future__ import annotations

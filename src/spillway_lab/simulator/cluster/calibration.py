@@ -31,8 +31,9 @@ from spillway.slot.job import SlotJob
 from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.manifest.reading import read_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier, default_memory_root
+from spillway.state.runs.tiers import LocalTier, default_memory_root
 from spillway_lab.simulator.cluster.scenario import Machine
 
 _GROUPS = 256
@@ -106,7 +107,7 @@ def _ran(
     """The records of some batches of one slot."""
     operator, opened = JoinOperator(_STREAMS), OpenRuns()
     manifest = empty_manifest(SlotId(0), len(_STREAMS))
-    durable = DurableTier(str(folder / "durable"))
+    durable = open_durable(str(folder / "durable"))
     for batch in range(batches):
         store = Store(
             LocalTier("memory", memory / "runs"),
@@ -131,7 +132,7 @@ def _exchanged(rng: np.random.Generator, rows: int, batch: int) -> pa.RecordBatc
     keys = np.concatenate([rng.permutation(rows // 2), rng.permutation(rows // 2)])
     keys = keys + batch * rows
     hashes = ((keys.astype(np.uint64) * 2654435761) & 0xFFFFFFFF).astype(np.uint32)
-    streams = np.repeat(np.arange(2, dtype=np.int8), rows // 2)
+    streams = np.repeat(np.arange(2, dtype=np.int16), rows // 2)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(streams),

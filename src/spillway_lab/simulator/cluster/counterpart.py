@@ -64,7 +64,7 @@ class RealRun:
         for one in self.slowed:
             if one.factor < 1:
                 raise SettingsError(
-                    f"factor={one.factor!r} does not slow a slot down",
+                    f"factor={one.factor!r} must be at least 1, to slow a slot down",
                     hint="for example factor=3.0: a row takes three times as long",
                 )
 
@@ -108,7 +108,7 @@ class Measured:
 
     @property
     def moves(self) -> int:
-        """Moves in all."""
+        """All moves of the run."""
         return sum(one.moves for one in self.batches)
 
     def to_json(self) -> dict[str, Any]:

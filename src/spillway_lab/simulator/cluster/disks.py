@@ -9,7 +9,7 @@ with an empty part; not while groups of the slot are in transit.
 *rotation* (FLUX 6.1): groups leave one by one and take turns; the slot writes their rows for later.
 Before it sends a group on disk, it reads it and processes its rows.
 
-Known limitation: with generations nothing comes back, and missing results are not made.
+Known limitation: with generations nothing comes back, and missing results stay missing.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ class Disks:
 
         def done() -> None:
             then_s = round(now_s + write_s + read_s, 9)
-            self._left(slot, leave, then_s)
-            self._came(slot, enter, then_s)
+            self._move_out(slot, leave, then_s)
+            self._move_in(slot, enter, then_s)
             if len(leave):
                 self._tell(Spilled, slot, leave.tolist(), out, write_s, turn.reason)
             if len(enter):
@@ -181,7 +181,7 @@ class Disks:
 
         self._work(slot, write_s + read_s, done)
 
-    def _left(self, slot: int, groups: Ints, now_s: float) -> None:
+    def _move_out(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
         # Rows that were waiting and are not processed yet continue to wait.
         cluster.draining[slot] = [one for one in cluster.draining[slot] if one not in groups]
@@ -191,7 +191,7 @@ class Disks:
         self._since_s[groups] = now_s
         cluster.changed()
 
-    def _came(self, slot: int, groups: Ints, now_s: float) -> None:
+    def _move_in(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
         cluster.state_rows[groups] += cluster.disk_rows[groups]
         cluster.disk_rows[groups] = 0.0

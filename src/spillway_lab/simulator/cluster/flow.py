@@ -6,10 +6,10 @@ later, and rows of groups in transit wait.
 
 Room follows FLUX sections 2.3 and 4. In an exchange every slot has its own queues, and the first full
 one stops the sources: head-of-line blocking. With a skew buffer, excess rows of all slots share one
-buffer, and the sources stop when it is full.
+buffer, which stops the sources when it is full.
 
-Giving and serving are simultaneous, so a tick may be longer than queues last. Bisection finds how much
-can be given: giving more never leaves more room.
+Giving and serving are simultaneous, so a tick may be longer than queues last. Giving more never
+leaves more room, so bisection finds how much can be given.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 from spillway.metrics.groups import Floats, Ints
 
 Flags = NDArray[np.bool_]
@@ -49,7 +49,7 @@ class Groups(NamedTuple):
     state_rows: Floats
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
     """What waits for each slot, and what one more row would add; see the columns above."""
     slot, share, held = groups.slot, groups.share, groups.held
@@ -69,7 +69,7 @@ def waiting(groups: Groups, row_cost: Floats, spool_cost: Floats) -> Any:
     return table
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
     """Rows that a slot has not served at the end of a tick, if all slots get this many."""
     rows = table[ROWS, s] + given * table[MORE_ROWS, s]
@@ -77,7 +77,7 @@ def left_after(table: Floats, s: int, given: float, time_s: float) -> float:
     return 0.0 if work <= time_s else rows * (1.0 - time_s / work)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fits(
     table: Floats, given: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> bool:
@@ -95,7 +95,7 @@ def fits(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def admitted(
     table: Floats, most: float, time_s: Floats, link: float, room: float, shared: bool
 ) -> float:
@@ -121,7 +121,7 @@ def admitted(
     return low
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def serve(groups: Groups, part: Floats, given: float, now_s: float, history: float) -> Any:
     """Gives rows to the groups and lets each slot serve its part of what waits, in place.
 

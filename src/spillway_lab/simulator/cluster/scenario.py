@@ -98,7 +98,7 @@ class Workload:
         one_of("shape", self.shape, SHAPES)
         if self.warm and self.history_rows is None:
             raise SettingsError(
-                "a group that keeps all rows cannot start with all of them",
+                "warm=true needs a limit of history_rows: a group starts with that many rows",
                 hint="set warm=false, or history_rows to a number",
             )
 
@@ -171,20 +171,20 @@ class Scenario:
                 )
         if self.batch_fixed_s < 0 or (self.batch_rows is not None and self.batch_rows < 1):
             raise SettingsError(
-                f"a batch of {self.batch_rows!r} rows cannot cost {self.batch_fixed_s!r} s",
+                f"batch_rows={self.batch_rows!r} must be at least 1, and "
+                f"batch_fixed_s={self.batch_fixed_s!r} cannot be negative",
                 hint="for example batch_rows=100000, batch_fixed_s=0.2",
             )
         if self.groups < self.slots or self.workload.keys < self.groups:
             raise SettingsError(
-                f"{self.workload.keys} keys in {self.groups} groups cannot be shared by "
-                f"{self.slots} slots",
+                f"{self.slots} slots cannot share {self.workload.keys} keys in {self.groups} groups",
                 hint="use at least as many groups as slots, and at least as many keys as groups",
             )
         named = [slot for one in self.disturbances for slot in one.slots]
-        if named and (max(named) >= self.slots or min(named) < 0):
+        if wrong := [slot for slot in named if not 0 <= slot < self.slots]:
             raise SettingsError(
-                f"slot {max(named)} is disturbed, but there are {self.slots}",
-                hint="slots are numbered from 0",
+                f"a disturbance names slot {wrong[0]}, but there are {self.slots} slots",
+                hint=f"use slots from 0 to {self.slots - 1}",
             )
         self.settings  # noqa: B018 - checked while the scenario is made
 
@@ -194,8 +194,8 @@ class Scenario:
         for name in ("slots", "groups", "memory"):
             if name in self.adapt:
                 raise SettingsError(
-                    f"{name} is not a setting of adaptation in a scenario",
-                    hint="slots and groups are next to adapt, memory is memory_bytes of machine",
+                    f"adapt of a scenario cannot set {name}",
+                    hint="set slots and groups next to adapt, and memory as memory_bytes of machine",
                 )
         # A scenario may have more groups than a query.
         known = Adapt(slots=self.slots, groups=min(self.groups, 65_536))

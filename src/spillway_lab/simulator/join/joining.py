@@ -1,13 +1,13 @@
 """Slots that run windowed joins, in virtual time: who processes which rows, and how far they are.
 
 A *unit* is a group at a slot. Its place is the tick up to which its rows are processed. A slot does
-`work_per_s`, and serves the units furthest behind first. Shipping and making state goes before rows, and
-so do the rows of leaving groups: a sender processes them first (PLANS, Algorithm 4, line 11).
+`work_per_s`, and serves the units furthest behind first. Shipping and making state goes before rows,
+and so do the rows of leaving groups: a sender processes them first (PLANS, Algorithm 4, line 11).
 
 A group on two tracks is two units. The sender's has all rows, and makes only combinations with an old
-one; the receiver's has only new rows. Old rows are purged when the sender has processed the new rows of
-`track_windows` windows. PLANS has a window at each join, so a combination of old and new may wait at the
-next join for another one: two for a tree. In Spillway a combination lives as long as all its rows, and
+one; the receiver's has only new rows. Old rows are purged when the sender has processed the new rows
+of `track_windows` windows. PLANS has a window at each join, so a combination of old and new may wait
+at the next join: two windows for a tree. In Spillway a combination lives as long as all its rows, and
 one window is enough.
 
 Rows of one tick are equal; memory is unlimited, and batches follow without a pause.
@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spillway.kernels.compiler import kernel
 from spillway.metrics.groups import Floats, Ints
 from spillway.plan.shape import Shape
 from spillway_lab.simulator.join.combinations import Combinations, Course, at_ticks
@@ -34,7 +34,7 @@ _HALVINGS = 40
 _COLUMNS = ("work", "results", "stored", "bytes")
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def needed(slot: Ints, at: Floats, until: Floats, work: Floats, mine: int, level: float) -> float:
     """The work that brings the units of a slot up to a tick."""
     total = 0.0
@@ -45,13 +45,13 @@ def needed(slot: Ints, at: Floats, until: Floats, work: Floats, mine: int, level
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _at(sums: Floats, place: float) -> Any:
     whole = min(int(place), sums.shape[0] - 2)
     return sums[whole] + (sums[whole + 1] - sums[whole]) * (place - whole)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def served(now: float, room: Floats, slot: Ints, at: Floats, until: Floats, work: Floats) -> Any:
     """Lets all slots do as much work as they can, units furthest behind first; returns the work done.
 

@@ -69,11 +69,20 @@ class JoinScenario:
     def __post_init__(self) -> None:
         for name in ("seconds", "slots", "window_s", "work_per_s", "tick_s", "link_bytes_per_s"):
             if not getattr(self, name) > 0:
-                raise SettingsError(f"{name}={getattr(self, name)!r} must be positive")
+                raise SettingsError(
+                    f"{name}={getattr(self, name)!r} must be positive",
+                    hint=f"use a number above 0 for {name}",
+                )
         if not 0 < self.matching <= 1 or not 0 <= self.hot < 1:
-            raise SettingsError("matching and hot are fractions: from 0 to 1")
+            raise SettingsError(
+                f"matching={self.matching!r} and hot={self.hot!r} must be fractions",
+                hint="use a number above 0 and at most 1 for matching, and from 0 to below 1 for hot",
+            )
         if self.rates[0][0] > 0 or any(len(some) != len(NAMES) for _, some in self.rates):
-            raise SettingsError(f"rates must have values for {', '.join(NAMES)}, from second 0 on")
+            raise SettingsError(
+                f"rates={self.rates!r} must have values for {', '.join(NAMES)}, from second 0 on",
+                hint="for example rates=((0, (10, 10, 10)),)",
+            )
         self.settings  # noqa: B018 - checked while the scenario is made
 
     @property

@@ -3,12 +3,12 @@
 `RealRing` describes a real run, and `RingBatch` has a batch's measurements. `costs_of` derives costs
 from a run with one slot. `compared` simulates another run on the same rows, with more slots or
 another distribution, and tells whether batch times agree within `WITHIN` of
-spillway_lab/simulator/cluster/counterpart.py. It tests the effect of sharing work; nothing is fitted,
-and Spark is not needed.
+spillway_lab/simulator/cluster/counterpart.py. So it tests the effect of sharing work, without fitting
+and without Spark.
 
 With one slot, the query measures receiving and storing rows; the rest is comparing pairs, as in
-`query.explain()` (`policies.ring.fitted`). The time of a batch beyond its slot's is fixed: planning,
-reading, exchanges, sink, log. All slots are visited at once, without hops.
+`query.explain()` (`policies.ring.model.fitted`). The time of a batch beyond its slot's is fixed:
+planning, reading, exchanges, sink, log. Rows visit all slots at once, without hops.
 
 Known limitation: the fixed time does not depend on the number of slots, and slots do not slow each
 other down. Matching pairs are random, not those of the real rows.
@@ -87,8 +87,8 @@ def costs_of(
     """The costs of a run with one slot, by the medians of its batches."""
     if run.slots != 1 or run.distribution != PSP or not batches:
         raise SettingsError(
-            f"no costs of {len(batches)} batches with {run.slots} slots and {run.distribution!r}",
-            hint="costs are those of a run with one slot and distribute='psp'",
+            f"{len(batches)} batches with {run.slots} slots and {run.distribution!r} give no costs",
+            hint="pass batches of a run with one slot and distribute='psp'",
         )
     send_s = median(one.received_s / max(1, one.rows) for one in batches)
     insert_s = median(one.stored_s / max(1, one.rows) for one in batches)

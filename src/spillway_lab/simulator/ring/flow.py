@@ -22,13 +22,13 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
 
+from spillway.kernels.compiler import kernel
 from spillway_lab.simulator.ring.rows import BEGUN, DONE, MOMENT, RESULTS
 from spillway_lab.simulator.ring.travel import Found, Paths, RingRun, Traffic, Traveller
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
     """Sends all rows round the ring, and sums up what they find."""
     np.random.seed(run.limits.seed)
@@ -64,19 +64,19 @@ def ring_run(run: RingRun, paths: Paths, found: Found) -> None:
             now_s = done_s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _send(traffic: Traffic, at_s: float, traveller: Traveller) -> None:
     heapq.heappush(traffic.heap, (at_s, traffic.serial[0], traveller))
     traffic.serial[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _after(slot: int, ring: int) -> int:
     """The next slot of a ring."""
     return slot + 1 if slot + 1 < ring else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _carry(
     run: RingRun, paths: Paths, traffic: Traffic, came_s: float, traveller: Traveller
 ) -> None:
@@ -89,7 +89,7 @@ def _carry(
     _send(traffic, carried_s[link] + costs.hop_s, Traveller(row, step, made, to, left, count))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _serve(
     run: RingRun, paths: Paths, found: Found, traffic: Traffic, came_s: float, traveller: Traveller
 ) -> float:
@@ -124,7 +124,7 @@ def _serve(
     return float(done_s)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _met(run: RingRun, epoch: int, row: int, step: int, slot: int) -> int:
     """Rows of the next stream that a slot holds in the window of a row."""
     rows, held = run.rows, run.ring.held
@@ -133,7 +133,7 @@ def _met(run: RingRun, epoch: int, row: int, step: int, slot: int) -> int:
     return int(there - held[epoch, stream, rows.low[row, stream], slot])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compared(run: RingRun, epoch: int, found: Found, traveller: Traveller) -> int:
     """Pairs that a message compares in its slot, counted."""
     pairs = traveller.combinations * _met(run, epoch, traveller.row, traveller.step, traveller.slot)
@@ -141,7 +141,7 @@ def _compared(run: RingRun, epoch: int, found: Found, traveller: Traveller) -> i
     return pairs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _matched(run: RingRun, found: Found, traveller: Traveller, compared: int, done_s: float) -> int:
     """Combinations for the next step; after the last one there are results instead."""
     steps = run.ring.order.shape[1]
@@ -153,7 +153,7 @@ def _matched(run: RingRun, found: Found, traveller: Traveller, compared: int, do
     return matched
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_results(run: RingRun, found: Found, row: int, results: float, done_s: float) -> None:
     if done_s > run.limits.until_s:
         return
@@ -164,7 +164,7 @@ def _add_results(run: RingRun, found: Found, row: int, results: float, done_s: f
     found.by_sample[sample, 1] += results * (done_s - run.rows.comes_s[row])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hops_run(run: RingRun, found: Found) -> None:
     """CTR: each step of a row goes to the slots of a cover and waits for them; one row at a time.
 
@@ -190,7 +190,7 @@ def hops_run(run: RingRun, found: Found) -> None:
         found.rows[row, DONE] = now_s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hop(
     run: RingRun, found: Found, row: int, step: int, now_s: float, count: int
 ) -> tuple[float, int]:

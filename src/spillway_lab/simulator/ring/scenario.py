@@ -94,7 +94,7 @@ class RingScenario:
         one_of("network", self.network, NETWORKS)
         if self.network != "packets" and (self.distribution != PSP or self.batch_s is not None):
             raise SettingsError(
-                f"network={self.network!r} requires PSP, row by row",
+                f"network={self.network!r} requires distribution={PSP!r} without batch_s",
                 hint="leave network out: then bytes take no time",
             )
         if self.batch_s is not None:
@@ -106,14 +106,15 @@ class RingScenario:
             )
         elif self.distribution == CTR and self.slots < 2 * self.copies:
             raise SettingsError(
-                f"{self.copies} copies need {2 * self.copies} slots, there are {self.slots}",
-                hint="with fewer, every slot would have every second row; use fewer copies",
+                f"{self.copies} copies need at least {2 * self.copies} slots, not {self.slots}",
+                hint="use fewer copies: with fewer slots, a slot would store every second row",
             )
         if not 1 <= self.slots <= self.groups // 4 or self.streams < 2 or self.interleave < 1:
             raise SettingsError(
-                f"{self.slots} slots, {self.streams} streams and {self.interleave} rows at a time do "
-                "not make a ring",
-                hint=f"use two streams or more, a row or more at a time, 1 to {self.groups // 4} slots",
+                f"slots={self.slots}, streams={self.streams} and interleave={self.interleave} are not "
+                "a valid ring",
+                hint=f"use 1 to {self.groups // 4} slots, at least 2 streams, and interleave of at "
+                "least 1",
             )
 
     def _check_batches(self, batch_s: float) -> None:

@@ -2,8 +2,8 @@
 
 Three distributions run on the same rows. PSP: every row goes round a ring of slices (ring/flow.py). CTR:
 several slots store every row, and each step goes to a cover. ATR: one slot has a whole interval of time
-(ring/intervals.py). ring/batches.py runs all three in micro-batches, as a query does. After each run a
-check asserts that every row met its whole window in every step, no pair twice.
+(ring/intervals.py). ring/batches.py runs all three in micro-batches, as a query does. A check after
+each run asserts that every row met its whole window in every step, no pair twice.
 
 Known limitation: PSP-I's StateStart and StateEnd marks take no time, and state counts once, while the
 paper's is briefly in two slots. CTR's cover is the smallest possible, one of `copies` disjoint sets of

@@ -46,7 +46,8 @@ def run(
 
     def answer(name: str, engine: str, settings: BenchSettings, say: bench.Say) -> dict[str, Any]:
         say(name, engine, {"phase": "measured", "batch": 1, "of": settings.batches_of(engine)})
-        speed = {"spillway": 0.5, "identity": 0.4, "spark-memory": 4.0, "spark-rocksdb": 8.0}
+        speed = {"spillway": 0.5, "identity": 0.4, "spillway-unsynced": 0.4}
+        speed |= {"spark-memory": 4.0, "spark-rocksdb": 8.0}
         more = {"state_bytes": 20_000.0, "operator_cpu_ms": 40.0}
         return result(engine, [speed[engine]] * settings.batches_of(engine), **more)
 
@@ -102,6 +103,7 @@ def test_ratios_are_of_rows_per_second_and_null_without_both_engines() -> None:
         "vs_spark_memory": 9.0,
         "vs_spark_rocksdb": None,
         "vs_identity": None,
+        "vs_unsynced": None,
     }
     alone = case_document("join2", {"spark-memory": slow})
     assert set(alone["ratios"].values()) == {None}
@@ -112,9 +114,15 @@ def test_one_name_gives_one_document(run) -> None:
     found = json.loads(out)
     assert code == 0
     assert found["name"] == "join2"
-    assert set(found["engines"]) == {"spillway", "identity", "spark-memory", "spark-rocksdb"}
+    spark = {"spark-memory", "spark-rocksdb"}
+    assert set(found["engines"]) == {"spillway", "identity", "spillway-unsynced", *spark}
     assert all(figures.keys() >= KEYS for figures in found["engines"].values())
-    assert found["ratios"] == {"vs_spark_memory": 8, "vs_spark_rocksdb": 16, "vs_identity": 0.8}
+    assert found["ratios"] == {
+        "vs_spark_memory": 8,
+        "vs_spark_rocksdb": 16,
+        "vs_identity": 0.8,
+        "vs_unsynced": 0.8,
+    }
     assert found["engines"]["spillway"]["rows_per_s"] == 40.0
     assert "join2, spark-rocksdb, measured" in err
 
@@ -153,7 +161,11 @@ def test_results_are_written_where_out_says(run, tmp_path: Path) -> None:
         (["join9"], "there is no benchmark 'join9'", "join2, join3"),
         (["--engines", "flink"], "there is no engine 'flink'", "spillway, identity"),
         (["identity", "--engines", "spillway"], "runs identity", "identity is for identity"),
-        (["--batches", "1"], "1 and 10 batches of 200000 rows", "at least 2 batches"),
+        (
+            ["--batches", "1"],
+            "--batches 1, --spark-batches 10 and --rows 200000",
+            "at least 2 batches",
+        ),
         (["--dir", "no/such/place"], "there is no directory no/such/place", "--dir"),
     ],
 )

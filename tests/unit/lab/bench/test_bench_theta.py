@@ -74,7 +74,7 @@ def test_plain_loop_is_timed_as_slots_are(monkeypatch: pytest.MonkeyPatch) -> No
             return next(self.times)
 
     monkeypatch.setattr(bench_theta, "PIXELS", 4)
-    monkeypatch.setattr(bench_theta, "PAIR_BYTES", block * 2 * 3 * 4)
+    monkeypatch.setattr(bench_theta, "BLOCK_BYTES", block * 2 * 3 * 4)
     monkeypatch.setattr(bench_theta, "time", Clock())
     found = bench_theta._numpy_pairs_per_cpu_s(Scenes(rows=2), lambda told: None)
     assert found == (pairs - block) / 2.0

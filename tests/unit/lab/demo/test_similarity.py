@@ -83,5 +83,5 @@ def test_page_has_the_pictures_of_matches() -> None:
 
 
 def test_nothing_to_run_is_refused() -> None:
-    with pytest.raises(SettingsError, match="0 seconds"):
+    with pytest.raises(SettingsError, match="--seconds 0 and --rows 12 must be positive"):
         SimilaritySpec(seconds=0)

@@ -21,8 +21,9 @@ from spillway.slot.orders import Order
 from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 
 NAMES = "ABCD"
 
@@ -49,7 +50,7 @@ class Slot:
         self.largest = 0
         self.limits = Limits()
         self._folder, self._opened = folder, OpenRuns()
-        self._durable = DurableTier(str(folder / "durable"))
+        self._durable = open_durable(str(folder / "durable"))
         self._batch, self._value = itertools.count(), itertools.count()
 
     def batch(
@@ -89,7 +90,7 @@ class Slot:
         hashes = np.array([key * 2654435761 % 2**32 for _, key, _ in rows], np.uint32)
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([stream for stream, _, _ in rows], pa.int8()),
+                pa.array([stream for stream, _, _ in rows], pa.int16()),
                 pa.array(hashes.view(np.int32)),
                 pa.array([next(self._value) for _ in rows], pa.int64()),
                 pa.array([key for _, key, _ in rows], pa.int64()),

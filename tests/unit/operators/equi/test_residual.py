@@ -9,10 +9,10 @@ import pytest
 from spillway.metrics.counts import Counts, Judged, Spent
 from spillway.operators.equi.join import JoinOperator
 from spillway.operators.input import StreamColumns
-from spillway.operators.predicates import predicate as predicates
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.probing import Measured, probe_order
 from spillway.operators.stats import OperatorStats
+from spillway.rows import bounds
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 
@@ -99,7 +99,7 @@ def test_streams_are_probed_by_cost_and_selectivity_of_what_is_asked() -> None:
 def test_pairs_are_given_to_a_function_in_blocks_of_bounded_bytes(
     monkeypatch: pytest.MonkeyPatch, image_bytes: int
 ) -> None:
-    monkeypatch.setattr(predicates, "PAIR_BYTES", 100_000)
+    monkeypatch.setattr(bounds, "BLOCK_BYTES", 100_000)
     counted = Counted()
     assert sum(given["ab"] for given in counted.batches(image_bytes)) == 4 * NEW * STORED
     assert counted.largest * 2 * (image_bytes + 20) <= 100_000

@@ -29,7 +29,7 @@ def exchanged(rows: Sequence[Click]) -> pa.RecordBatch:
     h = np.array([hash_of(key) for key in keys], np.uint32).view(np.int32)
     lanes = [pa.array(keys, pa.int64()), pa.array(times, TIMES), pa.array(words)]
     return pa.RecordBatch.from_arrays(
-        [pa.array(np.zeros(len(rows), np.int8)), pa.array(h), *lanes],
+        [pa.array(np.zeros(len(rows), np.int16)), pa.array(h), *lanes],
         names=["_stream", "_h", "lane0", "lane1", "lane2"],
     )
 

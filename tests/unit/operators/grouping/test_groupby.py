@@ -21,9 +21,10 @@ from spillway.state.layout import compaction
 from spillway.state.layout.layers import Layer
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.manifest.reading import read_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.run import Run, Slice
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 
 KEYED = StreamColumns("s", ("k", "v"), (0, 1), (0,))
 
@@ -41,11 +42,11 @@ class Slot:
         numbers = np.array([0 if k is None else hash(k) for k in keys.to_pylist()], np.int64)
         h = (numbers * 2654435761 % 2**32).astype(np.uint32).view(np.int32)
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(np.zeros(len(keys), np.int8)), pa.array(h), keys, values],
+            [pa.array(np.zeros(len(keys), np.int16)), pa.array(h), keys, values],
             ["_stream", "_h", "lane0", "lane1"],
         )
         tiers = [LocalTier(kind, self._folder / kind) for kind in ("memory", "disk")]
-        durable = DurableTier(str(self._folder / "durable"))
+        durable = open_durable(str(self._folder / "durable"))
         store = Store(*tiers, durable, self._opened, self.batches)
         job = SlotJob(
             batch=self.batches,

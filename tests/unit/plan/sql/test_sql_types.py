@@ -160,9 +160,9 @@ def test_what_spark_raises_is_raised(condition: str) -> None:
         (
             "a.i and b.i > 1",
             "and takes conditions, not a.i (int)",
-            "compare it with something",
+            "compare it with a value",
         ),
-        ("a.i + b.i", "it is of type int, not true or false", "compare it with something"),
+        ("a.i + b.i", "it is of type int, not boolean", "compare it with a value"),
         ("lower(a.i) = 'x'", "lower does not take a.i (int)", "cast the column"),
         ("sqrt(a.s) > 1", "sqrt does not take a.s (string)", "cast the column"),
         ("a.ts - b.ts < 3", "- does not take a.ts (timestamp) and b.ts (timestamp)", "cast"),

@@ -111,8 +111,8 @@ def test_a_column_that_a_file_lacks_is_neutral() -> None:
     ("settings", "message"),
     [
         ({"victims": "oldest"}, "victims='oldest' is not one of 'least-productive'"),
-        ({"spill_fraction": 0}, "spill_fraction=0 must be above 0"),
-        ({"low_water": 1.5}, "low_water=1.5 must be above 0 and at most 1"),
+        ({"spill_fraction": 0}, "spill_fraction=0 must be a number above 0"),
+        ({"low_water": 1.5}, "low_water=1.5 must be a number above 0 and at most 1"),
         ({"cleanup": "never"}, "cleanup='never' is not one of 'auto', 'manual'"),
         ({"slots": 2, "memory": {2: "1MB"}}, "memory has a limit for slot 2"),
         ({"memory": {0: "much"}}, "memory of slot 0='much'"),

@@ -56,14 +56,14 @@ def test_ring_that_is_too_long_gets_shorter() -> None:
     assert due.slots == 1
 
 
-def test_wishes_in_both_ways_are_no_wish() -> None:
+def test_evaluations_that_disagree_decide_nothing() -> None:
     assert observed(Length(RULES), 2, HEAVY, HEAVY, LIGHT, HEAVY, HEAVY).decided is None
 
 
 def test_evaluation_that_wants_nothing_begins_anew() -> None:
     length = observed(Length(RULES), 3, HEAVY)
     assert (length.wanted, length.times) == (None, 0)
-    assert length.reason == "3 slots are 20% busy, which is right"
+    assert length.reason == "3 slots are 20% busy, so they fit"
     mixed = replace(observed(Length(RULES), 1, HEAVY, HEAVY).rested(), reason="")
     assert observed(mixed, 1, HEAVY).decided is None
 

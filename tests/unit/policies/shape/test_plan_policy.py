@@ -19,7 +19,7 @@ from spillway.policies.shape.costs import (
     cheapest,
     pair_selectivities,
 )
-from spillway.policies.shape.proposal import ShapeRules, Wish, propose
+from spillway.policies.shape.proposal import Proposal, ShapeRules, propose
 
 RULES = ShapeRules(margin=0.2, evaluations=2)
 
@@ -62,13 +62,13 @@ def test_states_that_do_not_fit_are_not_stored() -> None:
 
 def test_a_shape_must_be_cheaper_for_several_evaluations() -> None:
     current = parse("((A B) C)")
-    first, wish = propose(3, AFTER, current, Wish(), RULES)
+    first, proposal = propose(3, AFTER, current, Proposal(), RULES)
     assert first is None
-    assert wish.times == 1
-    change, wish = propose(3, AFTER, current, wish, RULES)
+    assert proposal.times == 1
+    change, proposal = propose(3, AFTER, current, proposal, RULES)
     assert change is not None
     assert change.slot == 3
-    assert (change.shape, wish) == (cheapest(AFTER), Wish())
+    assert (change.shape, proposal) == (cheapest(AFTER), Proposal())
     assert change.reason == (
         f"{change.shape} costs {_ratio(AFTER, change.shape, current)} x ((A B) C) "
         "in 2 evaluations, margin 0.2"
@@ -77,29 +77,31 @@ def test_a_shape_must_be_cheaper_for_several_evaluations() -> None:
 
 def test_one_evaluation_of_another_mind_starts_the_count_again() -> None:
     current = cheapest(BEFORE)
-    _, wish = propose(0, AFTER, current, Wish(), RULES)
-    change, wish = propose(0, BEFORE, current, wish, RULES)
+    _, proposal = propose(0, AFTER, current, Proposal(), RULES)
+    change, proposal = propose(0, BEFORE, current, proposal, RULES)
     assert change is None
-    assert wish == Wish()
+    assert proposal == Proposal()
 
 
 def test_a_slot_keeps_a_shape_that_is_nearly_the_best() -> None:
     best = cheapest(AFTER)
     worse = parse("((A B) C)")
     gain = 1 - Estimate(AFTER).cost(best).work / Estimate(AFTER).cost(worse).work
-    wish = Wish()
+    proposal = Proposal()
     for _ in range(5):
-        change, wish = propose(0, AFTER, worse, wish, ShapeRules(margin=gain + 0.01))
+        change, proposal = propose(0, AFTER, worse, proposal, ShapeRules(margin=gain + 0.01))
         assert change is None
-    assert propose(0, AFTER, worse, Wish(best, 1), ShapeRules(margin=gain - 0.01))[0] is not None
+    assert (
+        propose(0, AFTER, worse, Proposal(best, 1), ShapeRules(margin=gain - 0.01))[0] is not None
+    )
 
 
 def test_a_shape_that_does_not_last_long_enough_to_pay_is_not_taken() -> None:
     rates, current = measured({"A": 100.0, "B": 5.0, "C": 5.0}), parse("((A B) C)")
-    wish = Wish(cheapest(rates), 1)
-    assert wish.shape == parse("((B C) A)")
-    assert propose(0, rates, current, wish, RULES)[0] is not None
-    assert propose(0, rates, current, wish, ShapeRules(lasts_s=1e-6))[0] is None
+    proposal = Proposal(cheapest(rates), 1)
+    assert proposal.shape == parse("((B C) A)")
+    assert propose(0, rates, current, proposal, RULES)[0] is not None
+    assert propose(0, rates, current, proposal, ShapeRules(lasts_s=1e-6))[0] is None
 
 
 FULL = ShapeRules(room_bytes=0)
@@ -107,11 +109,11 @@ FULL = ShapeRules(room_bytes=0)
 
 def test_states_that_have_no_room_any_more_go_although_that_costs_work() -> None:
     current = cheapest(BEFORE)
-    first, wish = propose(1, BEFORE, current, Wish(), FULL)
-    assert (first, wish) == (None, Wish(flat("ABC"), 1))
-    change, wish = propose(1, BEFORE, current, wish, FULL)
+    first, proposal = propose(1, BEFORE, current, Proposal(), FULL)
+    assert (first, proposal) == (None, Proposal(flat("ABC"), 1))
+    change, proposal = propose(1, BEFORE, current, proposal, FULL)
     assert change is not None
-    assert (change.shape, wish) == (flat("ABC"), Wish())
+    assert (change.shape, proposal) == (flat("ABC"), Proposal())
     held = megabytes(Estimate(BEFORE).cost(current).memory_bytes)
     assert change.reason == (
         f"states of ((A B) C) take {held}, those of (A B C) 0 MB in 2 evaluations, limit 0 MB"
@@ -121,42 +123,42 @@ def test_states_that_have_no_room_any_more_go_although_that_costs_work() -> None
 
 def test_states_that_lack_room_once_stay() -> None:
     current = cheapest(BEFORE)
-    _, wish = propose(1, BEFORE, current, Wish(), FULL)
-    assert propose(1, BEFORE, current, wish, RULES) == (None, Wish())
+    _, proposal = propose(1, BEFORE, current, Proposal(), FULL)
+    assert propose(1, BEFORE, current, proposal, RULES) == (None, Proposal())
 
 
 def test_states_that_barely_fit_are_neither_made_nor_given_up() -> None:
     tree = cheapest(AFTER)
     needed = Estimate(AFTER).cost(tree).memory_bytes
     barely, amply = (ShapeRules(room_bytes=part * needed) for part in (1.1, 1.3))
-    assert propose(1, AFTER, tree, Wish(), barely) == (None, Wish())
-    assert propose(1, AFTER, flat("ABC"), Wish(tree, 1), barely) == (None, Wish())
-    assert propose(1, AFTER, flat("ABC"), Wish(tree, 1), amply)[0] is not None
+    assert propose(1, AFTER, tree, Proposal(), barely) == (None, Proposal())
+    assert propose(1, AFTER, flat("ABC"), Proposal(tree, 1), barely) == (None, Proposal())
+    assert propose(1, AFTER, flat("ABC"), Proposal(tree, 1), amply)[0] is not None
 
 
 def test_a_wished_shape_that_does_not_fit_is_wished_no_longer() -> None:
-    current, wished = parse("((A B) C)"), cheapest(AFTER)
-    change, wish = propose(1, AFTER, current, Wish(wished, 1), FULL)
-    assert (change, wish) == (None, Wish(flat("ABC"), 1))
+    current, better = parse("((A B) C)"), cheapest(AFTER)
+    change, proposal = propose(1, AFTER, current, Proposal(better, 1), FULL)
+    assert (change, proposal) == (None, Proposal(flat("ABC"), 1))
     # Nor where the current shape stores nothing.
-    assert propose(1, AFTER, flat("ABC"), Wish(wished, 1), FULL) == (None, Wish())
+    assert propose(1, AFTER, flat("ABC"), Proposal(better, 1), FULL) == (None, Proposal())
 
 
 def test_of_trees_that_are_all_too_large_the_smallest_is_taken_and_kept() -> None:
     rules = ShapeRules(room_bytes=0, binary=True)
     small, large = parse("((B C) A)"), parse("((A B) C)")
-    assert propose(1, AFTER, large, Wish(small, 1), rules)[0] is not None
-    assert propose(1, AFTER, small, Wish(), rules) == (None, Wish())
+    assert propose(1, AFTER, large, Proposal(small, 1), rules)[0] is not None
+    assert propose(1, AFTER, small, Proposal(), rules) == (None, Proposal())
     # One that is larger by less than the margin is as good.
     alike = measured({"A": 100.0, "B": 100.0, "C": 100.0}, BC=0.009, AB=0.0095)
     assert cheapest(alike, room_bytes=0, binary=True) == small
-    assert propose(1, alike, large, Wish(), rules) == (None, Wish())
+    assert propose(1, alike, large, Proposal(), rules) == (None, Proposal())
 
 
 def test_a_slot_without_rows_keeps_its_shape() -> None:
     nothing = measured(dict.fromkeys("ABC", 0.0))
-    change, wish = propose(0, nothing, flat("ABC"), Wish(), RULES)
-    assert (change, wish) == (None, Wish())
+    change, proposal = propose(0, nothing, flat("ABC"), Proposal(), RULES)
+    assert (change, proposal) == (None, Proposal())
 
 
 def test_more_streams_than_can_be_compared_are_refused() -> None:
@@ -201,7 +203,7 @@ def test_the_shape_proposed_is_the_cheapest_of_all_binary_trees(rates: JoinRates
     estimate, rules = Estimate(rates), ShapeRules(margin=0.0, evaluations=1, binary=True)
     trees = [tree for tree in binary_shapes(rates.names) if isinstance(tree, Shape)]
     trees.sort(key=lambda tree: estimate.cost(tree).work)
-    change, _ = propose(0, rates, trees[-1], Wish(), rules)
+    change, _ = propose(0, rates, trees[-1], Proposal(), rules)
     assert change is not None
     assert estimate.cost(change.shape).work == pytest.approx(estimate.cost(trees[0]).work)
 

@@ -13,8 +13,8 @@ def paced(*batches: tuple[float, float]) -> Pace:
     """The pace after batches that began and ended at these times."""
     pace = Pace()
     for began, ended in batches:
-        pace.begins(began)
-        pace.ends(ended)
+        pace.begin_batch(began)
+        pace.end_batch(ended)
     return pace
 
 
@@ -40,7 +40,7 @@ def test_load_is_cut_to_fit_before_the_next_batch(loads: Loads) -> None:
 
 def test_batch_that_runs_is_given_way_to(loads: Loads) -> None:
     pace = paced((0, 0.5), (2, 2.5))
-    pace.begins(4.0)
+    pace.begin_batch(4.0)
     assert loads.allowed(pace, 4.1, MB) == 0
 
 
@@ -49,15 +49,15 @@ def test_one_load_goes_after_every_batch_though_it_does_not_fit(loads: Loads) ->
     assert loads.allowed(pace, 3.7, 50 * MB) == 50 * MB
     loads.batches = pace.batches
     assert loads.allowed(pace, 3.8, 50 * MB) == 0
-    pace.begins(4.0)
-    pace.ends(5.7)
+    pace.begin_batch(4.0)
+    pace.end_batch(5.7)
     assert loads.allowed(pace, 5.7, 50 * MB) == 50 * MB
 
 
 def test_stream_without_gaps_shares_the_cores_with_one_load_a_batch(loads: Loads) -> None:
     pace = paced((0, 1.0), (1.01, 2.0))
     assert pace.gapless
-    pace.begins(2.01)
+    pace.begin_batch(2.01)
     assert pace.gapless
     assert loads.allowed(pace, 2.1, 5 * MB) == 5 * MB
     loads.batches = pace.batches
@@ -73,8 +73,8 @@ def test_batch_that_does_not_come_is_not_waited_for_long(loads: Loads) -> None:
 
 def test_rate_of_loads_is_learned(loads: Loads) -> None:
     for _ in range(40):
-        loads.took(20 * MB, 0.65)
+        loads.learn(20 * MB, 0.65)
     assert loads.bytes_per_s == pytest.approx(50 * MB, rel=0.01)
     # A load that took less than its fixed part is no reason to believe in any rate.
-    loads.took(20 * MB, 0.1)
+    loads.learn(20 * MB, 0.1)
     assert loads.bytes_per_s < 250 * MB

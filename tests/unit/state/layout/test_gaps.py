@@ -194,7 +194,7 @@ def test_rows_that_wait_are_put_together_whatever_the_plans_store() -> None:
         for slot, made, groups, half in ((0, ("A+B",), range(2), LOW), (1, (), range(2, 4), HIGH))
     ]
     whole = combine(olds, SlotId(0), Routing.even(GROUPS, 1), 2)
-    assert whole.spool.streams == ((layer("w0", LOW)[0].beside(layer("w1", HIGH)[0]),), ())
+    assert whole.spool.streams == ((layer("w0", LOW)[0].next_to(layer("w1", HIGH)[0]),), ())
     assert whole.spool.since_s == {0: 1.0, 2: 1.0}
     assert arranged(whole, ("B+C", "A+B")).spool == whole.spool
 

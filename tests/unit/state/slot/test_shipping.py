@@ -17,9 +17,10 @@ from spillway.routing.routing import group_ranges
 from spillway.state.layout.moving import Departure
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest.manifest import empty_manifest
+from spillway.state.runs.durable import open_durable
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import OpenRuns, Store
-from spillway.state.runs.tiers import DurableTier, LocalTier
+from spillway.state.runs.tiers import LocalTier
 from spillway.state.slot import shipping
 from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
 from spillway.state.slot.state import SlotState
@@ -39,7 +40,7 @@ def rows(count: int, seed: int) -> RunData:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     tiers = [LocalTier(kind, tmp_path / kind) for kind in ("memory", "disk")]
-    return Store(*tiers, DurableTier(str(tmp_path / "durable")), OpenRuns(), 0)
+    return Store(*tiers, open_durable(str(tmp_path / "durable")), OpenRuns(), 0)
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_rows_arrive_sorted_and_all_of_them(
     received = []
     for number, parcel in enumerate(parcels(departure, GROUPS)):
         pieces = list(pack(parcel, None, store))
-        run = unpack(pieces, f"received-{number}.arrow", None, store)
+        [run] = unpack(pieces, f"received-{number}.arrow", None, store)
         data = store.open(run, None)
         assert (np.diff(data.h.astype(np.int64)) >= 0).all()
         assert data.rows_in(parcel.range) == (0, data.rows)
@@ -157,7 +158,7 @@ def test_stream_of_which_nothing_was_received_has_no_layer(
     departure: Departure, store: Store
 ) -> None:
     parcel = next(one for one in parcels(departure, GROUPS) if one.stream == 1)
-    run = unpack(pack(parcel, None, store), "received.arrow", None, store)
+    [run] = unpack(pack(parcel, None, store), "received.arrow", None, store)
     first, second = laid_out([(parcel, run)], STREAMS)
     assert first == ()
     assert [piece.run for piece in second[0].slices] == [run]

@@ -1,0 +1,200 @@
+"""The durable tier on a local filesystem, which keeps written data in memory until it is synced.
+
+`write` creates a file under its final name: nothing refers to it before `sync`. `publish` and `replace`
+write and sync a partial file first, give it its name in one step (durable/exclusive.py), and sync the
+directory. A partial file has a random name, because two processes in two containers can have the same
+process id.
+
+A failed sync is final: the kernel reports a lost write once, and a second attempt would seem to
+succeed. So the object rejects every later sync, and the next start opens a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillway.errors import StateError
+from spillway.state.runs.durable.exclusive import give_name
+from spillway.state.runs.durable.full import naming_full_disk
+
+_PARTIAL = ".partial"
+#: Syncs at the same time. A slot writes a few files a batch.
+_SYNCERS = 8
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+
+
+class LocalDurable:
+    """A local directory. Without `fsync`, the operating system decides when data is on disk."""
+
+    def __init__(self, location: str, root: str, *, fsync: bool = True) -> None:
+        self.location = location
+        self.root = root
+        self._fsync = fsync
+        #: Files and directories to sync.
+        self._files: list[str] = []
+        self._folders: set[str] = set()
+        self._lock = threading.Lock()
+        #: Held during a whole sync: a caller returns when its files are durable, whoever syncs them.
+        self._syncing = threading.Lock()
+        self._failed: OSError | None = None
+
+    def write(self, name: str, data: pa.Buffer | bytes) -> None:
+        """Writes a new file; after `sync`, it is durable."""
+        path = self._path(name)
+        self._write(path, data)
+        if self._fsync:
+            with self._lock:
+                self._files.append(path)
+                self._folders.add(os.path.dirname(path))
+
+    def sync(self) -> None:
+        """Makes durable what was written through this object: files, then their directories."""
+        if not self._fsync:
+            return
+        with self._syncing:
+            with self._lock:
+                files, self._files = self._files, []
+                folders, self._folders = self._folders, set()
+            if self._failed is not None:
+                raise _not_synced(self.location, self._failed)
+            try:
+                _sync_all(_sync_file, files)
+                _sync_all(_sync_folder, sorted(folders))
+            except OSError as problem:
+                self._failed = problem
+                raise _not_synced(self.location, problem) from problem
+
+    def read(self, name: str) -> pa.Buffer | None:
+        """Returns the bytes of a file, or None if it is missing."""
+        try:
+            return pa.py_buffer(Path(self._path(name)).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def publish(self, name: str, data: bytes) -> bool:
+        """Writes a whole, durable file; returns False if the name is taken."""
+        target = self._path(name)
+        if os.path.exists(target):
+            return False
+        partial = self._partial(target, data)
+        with naming_full_disk("durable", self.location):
+            published = give_name(partial, target)
+        self._sync_folder_of(target)
+        return published
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a whole, durable file in the place of an older one, atomically."""
+        target = self._path(name)
+        os.replace(self._partial(target, data), target)
+        self._sync_folder_of(target)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Removes files; a missing file is not an error."""
+        for name in names:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(self._path(name))
+
+    def names(self, folder: str) -> list[str]:
+        """Returns the names of the files in a folder, sorted."""
+        try:
+            with os.scandir(self._path(folder)) as found:
+                names = [one.name for one in found if one.is_file()]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if not name.endswith(_PARTIAL))
+
+    def local_path(self) -> Path | None:
+        """Returns the directory."""
+        return Path(self.root)
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def _partial(self, target: str, data: bytes) -> str:
+        """Writes and syncs a file that has no name yet."""
+        partial = f"{target}.{uuid.uuid4().hex}{_PARTIAL}"
+        try:
+            self._write(partial, data)
+            if self._fsync:
+                _sync_file(partial)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
+        return partial
+
+    def _write(self, path: str, data: pa.Buffer | bytes) -> None:
+        with naming_full_disk("durable", self.location):
+            try:
+                _write_file(path, data)
+            except FileNotFoundError:
+                self._make_folder(os.path.dirname(path))
+                _write_file(path, data)
+
+    def _make_folder(self, folder: str) -> None:
+        """Creates a directory and its parents; the names of new ones are durable at once."""
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        self._make_folder(parent)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        if self._fsync:
+            _sync_folder(parent)
+
+    def _sync_folder_of(self, path: str) -> None:
+        if self._fsync:
+            _sync_folder(os.path.dirname(path))
+
+
+def _write_file(path: str, data: pa.Buffer | bytes) -> None:
+    with open(os.open(path, _CREATE, 0o666), "wb", buffering=0) as out:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[out.write(left) :]
+
+
+def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Syncs several at the same time: a filesystem with a journal writes it once for all of them."""
+    if len(paths) < 2:
+        for path in paths:
+            sync(path)
+        return
+    with ThreadPoolExecutor(min(_SYNCERS, len(paths))) as pool:
+        list(pool.map(sync, paths))
+
+
+def _sync_file(path: str) -> None:
+    # A file that was deleted again needs no sync.
+    with suppress(FileNotFoundError):
+        _synced(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
+
+
+def _sync_folder(path: str) -> None:
+    _synced(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
+
+
+def _synced(path: str, flags: int, sync: object) -> None:
+    handle = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        assert callable(sync)
+        sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _not_synced(location: str, problem: OSError) -> StateError:
+    return StateError(
+        f"the durable location {location!r} did not confirm that written data is on disk",
+        detail=f"{problem.strerror or problem}; the query stopped without data loss and restarts "
+        "from the last committed batch",
+        hint="check the disk and the system log, then start the query again",
+    )

@@ -1,0 +1,65 @@
+"""The port to durable storage: what a checkpoint asks of the filesystem or object store under it.
+
+    write      a new file, complete, but perhaps not yet durable
+    sync       makes everything durable that was written through this object
+    publish    a whole, durable file, only if the name is free: the commit primitive
+    replace    a whole, durable file in the place of another
+
+The order of durability follows from these four: a slot task writes its runs and its manifest, syncs,
+and reports; the driver writes and syncs what it adds, and publishes the record last. A rename is never
+assumed to be atomic, except on a local filesystem.
+
+Two things are left to the caller. An answer can get lost after success: then `publish` raises, or
+returns False although the file is there, so the caller compares its content. And on a local filesystem
+without hard links and without exclusive renames, a crash can leave a name that is claimed but has no
+file (durable/exclusive.py). The log passes such a record (checkpoint/log.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class DurableStore(Protocol):
+    """A directory of durable files. Names are relative to it and contain at most one folder."""
+
+    @property
+    def location(self) -> str:
+        """The path or URI, as errors name it."""
+        ...
+
+    def write(self, name: str, data: pa.Buffer | bytes) -> None:
+        """Writes a new file; after `sync`, it is durable."""
+        ...
+
+    def sync(self) -> None:
+        """Makes durable what was written through this object since the last call, by any thread."""
+        ...
+
+    def read(self, name: str) -> pa.Buffer | None:
+        """Returns the bytes of a file, or None if it is missing."""
+        ...
+
+    def publish(self, name: str, data: bytes) -> bool:
+        """Writes a whole, durable file; returns False if the name is taken, and changes nothing."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a whole, durable file in the place of an older one, atomically."""
+        ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Removes files. A missing file is not an error, since deletions repeat after a crash."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Returns the names of the files in a folder, sorted; none if the folder is missing."""
+        ...
+
+    def local_path(self) -> Path | None:
+        """Returns the directory, if it is local."""
+        ...

@@ -1,0 +1,271 @@
+"""Draws a schedule from a seed. The same seed gives the same schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
+from spillway.testing.chaos.query import SHAPES, shapes, subjects
+from spillway.testing.chaos.schedule import (
+    AT_CALLS,
+    AT_SINKS,
+    AT_TASKS,
+    Event,
+    Query,
+    Schedule,
+    Settings,
+    Strike,
+)
+from spillway.testing.simulated.rows import Row
+from spillway.testing.simulated.sliced import PAIRED
+
+#: Kinds of queries; joins are most of what users run.
+_QUERIES = (
+    *("join", "join", "join", "tree", "tree", "match", "atr", "sliced", "sliced"),
+    *("group-by", "last-rows", "within", "dedup", "dedup"),
+)
+#: Limits of one slot, from none to one that a single row exceeds.
+_MEMORIES = (None, 4000, 2000, 600, 200, 10)
+_BETWEEN = (
+    *("round", "round", "send", "send", "send", "send", "restart", "lose", "damage", "place"),
+    *("memory", "scale", "move", "move", "move", "force", "reshape", "give_up", "wake"),
+)
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    chance = Random(seed)
+    query = _query(chance)
+    starts = tuple(_settings(chance, query) for _ in range(chance.randint(1, 4)))
+    return Schedule(
+        seed,
+        query,
+        chance.choice(("disk", "disk", "claims", "objects", "objects")),
+        chance.choice((1, 1, 2, 3)),
+        chance.choice(("ids", "replace")),
+        starts,
+        tuple(_events(chance, query)),
+    )
+
+
+# Queries
+
+
+def _query(chance: Random) -> Query:
+    kind = chance.choice(_QUERIES)
+    windows, options = _OPTIONS[kind](chance)
+    follows = kind in ("join", "tree", "match", "dedup") and len(windows) < 4
+    then: tuple[str, ...] = ()
+    if follows and chance.random() < 0.4:
+        then = chance.choice((("group-by",), ("dedup",), ("dedup", "group-by")))
+    return Query(kind, windows, chance.randint(0, 5), options, then)
+
+
+def _windows(chance: Random, streams: int, *, always: bool = False) -> tuple[int | None, ...]:
+    if not always and chance.random() < 0.4:
+        return (None,) * streams
+    return tuple(chance.randint(1, 12) for _ in range(streams))
+
+
+def _join(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    return _windows(chance, chance.randint(2, 4)), {}
+
+
+def _tree(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    streams = chance.randint(2, 4)
+    return _windows(chance, streams), {"shape": chance.randrange(len(SHAPES[streams]))}
+
+
+def _match(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    return _windows(chance, chance.randint(2, 3)), {"whole": chance.random() < 0.5}
+
+
+def _atr(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    streams = chance.randint(2, 3)
+    windows = tuple(chance.randint(1, 6) for _ in range(streams))
+    how = {"length": chance.randint(1, 9), "master": chance.randrange(streams)}
+    return windows, {**how, "whole": chance.random() < 0.5}
+
+
+def _sliced(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    streams = chance.randint(2, 3)
+    pairs = [
+        [chance.choice(sorted(PAIRED)), *sorted((at, chance.randrange(at)))]
+        for at in range(1, streams)
+    ]
+    options = {
+        "pairs": pairs,
+        "whole": chance.random() < 0.5,
+        "widths": [chance.choice((1, 2, 3, 7)) for _ in range(streams)],
+        "copies": chance.choice((1, 1, 2, 4)),
+        "interleave": chance.choice((1, 3, 1000)),
+    }
+    return tuple(chance.randint(1, 8) for _ in range(streams)), options
+
+
+def _last_rows(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    return (None,), {"per_row": chance.random() < 0.5, "rows": chance.randint(1, 4)}
+
+
+def _within(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    return (chance.randint(1, 9),), {"per_row": chance.random() < 0.5}
+
+
+def _dedup(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
+    window = chance.choice((None, chance.randint(1, 9)))
+    return (window,), {"tumbling": window is not None and chance.random() < 0.5}
+
+
+_OPTIONS = {
+    "join": _join,
+    "tree": _tree,
+    "match": _match,
+    "atr": _atr,
+    "sliced": _sliced,
+    "group-by": lambda _: ((None,), {}),
+    "last-rows": _last_rows,
+    "within": _within,
+    "dedup": _dedup,
+}
+
+
+# Settings
+
+
+def _settings(chance: Random, query: Query) -> Settings:
+    told, slots = chance.random() < 0.5, chance.randint(1, 5)
+    adapt: dict[str, Any] = {
+        "memory": chance.choice(_MEMORIES),
+        "strategy": chance.choice(STRATEGIES),
+        "moves": _moves(chance, query),
+        "relocation_batches": chance.randint(1, 3),
+        "relocation_bytes": chance.choice((100, 500, 1 << 20)),
+        "victims": chance.choice(VICTIMS),
+        "spill_fraction": chance.choice((0.1, 0.3, 1.0)),
+        "low_water": chance.choice((0.1, 0.5, 0.9)),
+        "calm_batches": chance.randint(1, 3),
+        "amortised": chance.random() < 0.5,
+        "buffer": chance.choice((1, 500, 1 << 20)),
+        "block_rows": chance.choice((1, 7, 1000)),
+        "piece_bytes": chance.choice((60, 200, 10_000)),
+        "delta_min": chance.choice(("1 second", "auto")),
+        "imbalance_threshold": chance.choice((1.2, "auto")),
+        "seed": chance.randrange(100),
+    }
+    if query.kind == "sliced":
+        adapt["moves"] = "mslb"
+        if query.options["copies"] == 1:
+            adapt["adjustment"] = chance.choice(ADJUSTMENTS)
+            adapt["ring"] = chance.choice(("fixed", "auto"))
+    else:
+        adapt["spill_mode"] = chance.choice(("generations", "generations", "rotation"))
+        adapt["t_gap"] = chance.choice(("auto", "1 second"))
+        adapt["skew_buffer"] = chance.choice((None, None, 1, 1 << 20))
+    return Settings(slots, told, adapt)
+
+
+def _moves(chance: Random, query: Query) -> str:
+    """Parallel tracks need a window in every stage."""
+    untracked = any(subject.operator(7).untracked for subject in subjects(query))
+    return "mslb" if untracked else chance.choice(("mslb", "ptlb", "auto"))
+
+
+# Events
+
+
+def _events(chance: Random, query: Query) -> list[Event]:
+    clock, value, found = 0, 0, []
+    calm = chance.random() < 0.2
+    for _ in range(chance.randint(4, 14)):
+        clock += chance.choice((0, 1, 1, 2, 4))
+        count = chance.choice((0, 3, 6, 10, 16))
+        rows = _rows(chance, query, clock, value, count)
+        value += count
+        strikes = () if calm else _strikes(chance)
+        found.append(Event("batch", rows, _how(chance, query), strikes))
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            found.append(_between(chance, query, calm=calm))
+    return found
+
+
+def _how(chance: Random, query: Query) -> tuple[int, ...]:
+    """The slow slot of a batch, and the budget of slots."""
+    slow = chance.choice((-1, -1, 0, 1))
+    if query.kind == "sliced" or chance.random() < 0.7:
+        return (slow, -1, 0)
+    return (slow, chance.choice((0, 1, 3, 8)), chance.choice((1, 300, 1 << 20)))
+
+
+def _rows(chance: Random, query: Query, clock: int, value: int, count: int) -> tuple[Row, ...]:
+    first = subjects(query)[0]
+    streams, keys = first.streams, chance.choice((2, 5, 12))
+    timed = streams[0].time is not None and query.kind != "atr"
+    found = []
+    for at in range(count):
+        key: int | None = min(int(chance.expovariate(3 / keys)), 2 * keys)
+        time: int | None = clock - chance.choice((0, 0, 1, 2, 3, 6))
+        if query.kind not in ("sliced", "atr") and chance.random() < 0.05:
+            key = None
+        if timed and chance.random() < 0.05:
+            time = None
+        found.append(Row(chance.randrange(len(streams)), key, time, value + at))
+    return tuple(found)
+
+
+def _strikes(chance: Random) -> tuple[Strike, ...]:
+    found = []
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        kinds = chance.choice((AT_CALLS, AT_CALLS, AT_TASKS, AT_SINKS))
+        kind = chance.choice(kinds)
+        if kind in AT_CALLS:
+            found += _at_calls(chance, kind)
+        elif kind in AT_TASKS:
+            found.append(Strike(kind, chance.randrange(6), chance.randrange(3)))
+        else:
+            found.append(Strike(kind, chance.choice((0, 0, 0, 1)), _sink_arg(chance, kind)))
+    return tuple(found)
+
+
+def _at_calls(chance: Random, kind: str) -> list[Strike]:
+    """A disaster at a call; a driver that is paused wakes up more often than by chance."""
+    at = int(chance.expovariate(1 / 25))
+    if kind == "wake":
+        return [Strike(kind, at, chance.choice((1, 5, 20, 100)))]
+    found = [Strike(kind, at, chance.randrange(2))]
+    while kind == "pause" and chance.random() < 0.6:
+        at += int(chance.expovariate(1 / 15))
+        found.append(Strike("wake", at, chance.choice((1, 5, 20, 100))))
+    return found
+
+
+def _sink_arg(chance: Random, kind: str) -> int:
+    return chance.randint(2, 5) if kind == "coalesce" else chance.randrange(2)
+
+
+def _between(chance: Random, query: Query, *, calm: bool) -> Event:
+    kind = chance.choice(_BETWEEN)
+    if kind == "reshape" and not shapes(query):
+        kind = "move"
+    strikes = _strikes(chance) if kind in ("round", "send") and not calm else ()
+    return Event(kind, (), _args(chance, kind), strikes)
+
+
+def _args(chance: Random, kind: str) -> tuple[int, ...]:
+    ranges: dict[str, Sequence[int]] = {
+        "round": (3, 600),
+        "lose": (3,),
+        "damage": (3, 50, 2),
+        "place": (3,),
+        "move": (5, 5, 900, 3, 2, 2),
+        "force": (5, 500),
+        "reshape": (5, 4),
+    }
+    if kind == "memory":
+        return (chance.choice(_MEMORIES) or 0,)
+    if kind == "scale":
+        return (chance.randint(1, 5),)
+    if kind == "send":
+        return (int(chance.random() < 0.25),)
+    return tuple(chance.randrange(most) for most in ranges.get(kind, ()))

@@ -1,0 +1,178 @@
+"""One start of the query: stages, conductors and a chain over the simulated store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.stages import AskedStage, open_stages
+from spillway.coordinator.chain import Chain
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Wish
+from spillway.plan.shape import Shape
+from spillway.policies.cluster.decision import ForceSpill, Move
+from spillway.settings import Adapt
+from spillway.slot.limits import Budget
+from spillway.testing.chaos.gate import Disasters, DriverGate
+from spillway.testing.chaos.ledger import Ledger
+from spillway.testing.chaos.query import rows_of, subjects
+from spillway.testing.chaos.schedule import Schedule, Settings
+from spillway.testing.chaos.spark import ChaosEngine, ChaosSink, ChaosTasks
+from spillway.testing.chaos.store import Medium, SimulatedStore, checkpoint_on
+from spillway.testing.simulated.engine import Rows
+from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.rows import GROUPS, Row
+from spillway.testing.simulated.sliced import Sliced
+from spillway.testing.simulated.stages import Stage
+from spillway.testing.simulated.told import ToldSkew, told_rules
+from spillway.testing.simulated.visits import VisitedStage
+
+#: What every start has, unless its settings say otherwise.
+ADAPT = {"groups": GROUPS, "piece_bytes": 200, "block_rows": 7, "inactive_batches": 2}
+
+
+@dataclass
+class Machines:
+    """What outlives a driver: storage, hosts, the sink's content, the clock, numbers of attempts."""
+
+    schedule: Schedule
+    media: Sequence[Medium]
+    hosts: Sequence[Sequence[SimulatedHost]]
+    ledger: Ledger
+    disasters: Disasters
+    clock: Iterator[float]
+    attempts: Iterator[int]
+    #: Where slot 0 runs.
+    shift: int = 0
+
+
+class Driver:
+    """One process that runs the query."""
+
+    def __init__(
+        self, machines: Machines, number: int, settings: Settings, wake: Callable[[int], None]
+    ) -> None:
+        self.number = number
+        self.settings = settings
+        self.gate = DriverGate(machines.disasters, wake)
+        self._machines = machines
+        self.stages = [self._stage(at) for at in range(len(machines.media))]
+        tasks = ChaosTasks(self.stages, self.gate, machines.disasters)
+        sink = ChaosSink(machines.schedule.sink, machines.ledger, machines.disasters, tasks)
+        self.engine = ChaosEngine(self.stages, rows_of(machines.schedule.query), tasks, sink)
+        self.engine.ledger = machines.ledger
+        self.engine.look = lambda at: checkpoint_on(machines.media[at])
+        self._open()
+        conductors = [self._conductor(stage) for stage in self.stages]
+        self.chain: Chain[Rows] = Chain(conductors, self.engine, lambda: next(machines.clock))
+
+    # A start
+
+    def _open(self) -> None:
+        """Finds the checkpoints of this query, as every start does."""
+        query = self._machines.schedule.query
+        kinds = (query.kind, *query.then)
+        asked = [
+            AskedStage({"operator": kind, "streams": [], "key_types": []}, GROUPS) for kind in kinds
+        ]
+        open_stages([stage.checkpoint for stage in self.stages], asked, "simulated")
+
+    def _client(self, at: int) -> SimulatedStore:
+        return SimulatedStore(
+            self._machines.media[at], self.gate, f"simulated://stage{at}", self.number
+        )
+
+    def _stage(self, at: int) -> Stage:
+        machines, client = self._machines, self._client(at)
+        subject = subjects(machines.schedule.query)[at]
+        kind = VisitedStage if isinstance(subject, Sliced) else Stage
+        checkpoint = Checkpoint(client.location, durable=client)
+        stage = kind(subject, checkpoint, machines.hosts[at], machines.attempts)
+        stage.task_durable = lambda: self._client(at)
+        stage.adapt = Adapt(**{**ADAPT, **self.settings.adapt})
+        stage.shift = machines.shift
+        return stage
+
+    def _conductor(self, stage: Stage) -> Conductor:
+        coordinator = stage.coordinator_at_start(
+            self.settings.slots, self._machines.schedule.query.lateness
+        )
+        if self.settings.told:
+            life_us, skew = coordinator.terms.life_us, coordinator.skew
+            rules = told_rules(stage.script, None if life_us is None else life_us / 1e6)
+            if skew is None and not isinstance(stage.subject, Sliced):
+                skew = ToldSkew(0, script=stage.script)
+            coordinator = replace(coordinator, rules=rules, skew=skew)
+        stage.conductor = Conductor(coordinator, stage.new_carrier())
+        return stage.conductor
+
+    # Work
+
+    def batch(self, rows: Sequence[Row], number: int, how: Sequence[int] = ()) -> None:
+        """One batch; `how` has the slow slot, and the rows and bytes of a told budget."""
+        slow, most, buffer = how or (-1, -1, 0)
+        for stage in self.stages:
+            stage.row_s = {} if slow < 0 else {slow: 1.0}
+            stage.script.budget = None if most < 0 else Budget(most, buffer)
+        self.chain.batch(Rows(list(rows)), number)
+        for stage in self.stages:
+            stage.script.impatient = False
+
+    def round(self, at: int, cleanup_bytes: int) -> None:
+        """A round that cleans up some groups of a stage."""
+        stage = self.stages[at]
+        among = [group for group, _ in stage.state.pending] if cleanup_bytes else ()
+        self.chain.round(at, cleanup_bytes, among)
+
+    def send(self, *, fails: bool) -> None:
+        """Everything that has departed is received, or sending it fails."""
+        for stage in self.stages:
+            stage.carrier.arrive(fails=fails)
+
+    def end_input(self) -> None:
+        """No row comes any more."""
+        self._wish(EndInput())
+
+    def unfinished(self, at: int) -> bool:
+        """Whether a stage misses results, or something in it waits or moves."""
+        state = self.stages[at].state
+        return state.batch >= 0 and bool(state.pending or state.spooled_rows or state.moves)
+
+    # What users and scripts say
+
+    def limit_memory(self, limit: int | None) -> None:
+        """Slots get another limit."""
+        limits: Mapping[int, int | None] = dict.fromkeys(range(GROUPS), limit)
+        self._wish(LimitMemory(limits))
+
+    def scale(self, slots: int) -> None:
+        """The user asks for another number of slots."""
+        self._wish(ScaleTo(slots))
+
+    def move(self, told: Sequence[int]) -> None:
+        """A move begins with the next commit, if both slots are there and free."""
+        sender, receiver, size, groups, everything, track = told
+        slots = self.stages[0].state.routing.slots
+        order = Move(sender % slots, receiver % slots, size, "told", groups, bool(everything))
+        protocol = "ptlb" if track else "mslb"
+        self.stages[0].script.decisions.append(replace(order, protocol=protocol))
+
+    def force(self, slot: int, size: int) -> None:
+        """A slot spills in the batch after the next commit, if it is free."""
+        slots = self.stages[0].state.routing.slots
+        self.stages[0].script.decisions.append(ForceSpill(slot % slots, size, "told"))
+
+    def reshape(self, slot: int, shape: Shape) -> None:
+        """The join of a slot gets another shape."""
+        stage = self.stages[0]
+        stage.script.shapes[slot % stage.state.routing.slots] = shape
+
+    def give_up(self) -> None:
+        """Parallel tracks end without waiting for their old rows."""
+        for stage in self.stages:
+            stage.script.impatient = True
+
+    def _wish(self, wish: Wish) -> None:
+        for stage in self.stages:
+            stage.conductor.wish(wish)

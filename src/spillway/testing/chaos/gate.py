@@ -1,0 +1,149 @@
+"""Where disasters strike: calls to the store, tasks, and writes of the sink, counted in every event."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from spillway.state.runs.durable.full import naming_full_disk
+from spillway.testing.chaos.baton import Baton
+from spillway.testing.chaos.schedule import AT_CALLS, AT_SINKS, AT_TASKS, Strike
+
+_CHANGING = ("write", "publish", "replace")
+
+
+class DriverDied(BaseException):
+    """The driver dies here, and all its tasks; with `power`, all machines do."""
+
+    def __init__(self, *, power: bool = False) -> None:
+        super().__init__("the driver dies")
+        self.power = power
+
+
+class TaskDied(BaseException):
+    """The process of a task dies here; with `host`, its machine does."""
+
+    def __init__(self, *, host: bool = False) -> None:
+        super().__init__("a task dies")
+        self.host = host
+
+
+class Disasters:
+    """The disasters of the present event, and how many have struck, by kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        #: All that have struck, and all calls that were made.
+        self.struck = 0
+        self.all_calls = 0
+        self._due: list[Strike] = []
+        self._seen: Counter[str] = Counter()
+
+    def arm(self, strikes: Sequence[Strike]) -> None:
+        """Another event begins."""
+        self._due = list(strikes)
+        self._seen = Counter()
+
+    def disarm(self) -> None:
+        """No more disasters."""
+        self.arm(())
+
+    def holds(self, kind: str) -> bool:
+        """Whether a disaster of a kind is still to come in this event."""
+        return any(strike.kind == kind for strike in self._due)
+
+    def at_call(self, fits: Callable[[Strike], bool]) -> list[Strike]:
+        """The disasters at the next call to the store."""
+        self.all_calls += 1
+        return self._at("calls", AT_CALLS, fits)
+
+    def at_task(self) -> list[Strike]:
+        """The disasters of the next task."""
+        return self._at("tasks", AT_TASKS, lambda _: True)
+
+    def at_write(self) -> list[Strike]:
+        """What the sink does with its next write."""
+        return self._at("writes", AT_SINKS, lambda _: True)
+
+    def _at(self, what: str, kinds: Sequence[str], fits: Callable[[Strike], bool]) -> list[Strike]:
+        now = self._seen[what]
+        self._seen[what] += 1
+        found = [one for one in self._due if one.kind in kinds and one.at <= now and fits(one)]
+        # One at a time, so that a call has one outcome.
+        found = found[:1] if what == "calls" else found
+        for one in found:
+            self._due.remove(one)
+            self.counts[one.kind] += 1
+            self.struck += 1
+        return found
+
+
+class DriverGate:
+    """The gate of one driver and its tasks."""
+
+    def __init__(self, disasters: Disasters, wake: Callable[[int], None]) -> None:
+        """`wake` lets a paused driver do some calls."""
+        self._disasters = disasters
+        self._wake = wake
+        #: The host of the task that runs now; None: the driver itself works.
+        self.host: int | None = None
+        #: Who pauses the driver, while it can be.
+        self.baton: Baton | None = None
+        #: Whether the driver has been paused: from then on, it is past its time.
+        self.past = False
+        self._after: Strike | None = None
+
+    def before(self, call: str, name: str) -> None:  # noqa: ARG002
+        """A call is made: the place of most disasters."""
+        if self.past:
+            assert self.baton is not None
+            self.baton.pass_call()
+            return
+        self._after = None
+        for strike in self._disasters.at_call(lambda one: self._fits(one, call)):
+            if strike.kind == "error" and strike.arg and call in (*_CHANGING, "delete"):
+                self._after = strike
+            else:
+                self._happen(strike)
+
+    def after(self, call: str, name: str) -> None:  # noqa: ARG002
+        """The effect has happened; the answer may get lost."""
+        strike, self._after = self._after, None
+        if strike is not None:
+            raise OSError(errno.EIO, f"the answer to {call} is lost")
+
+    @contextmanager
+    def task_on(self, host: int) -> Iterator[None]:
+        """A task runs on a host."""
+        before, self.host = self.host, host
+        try:
+            yield
+        finally:
+            self.host = before
+
+    def _fits(self, strike: Strike, call: str) -> bool:
+        if strike.kind == "full":
+            return call in _CHANGING
+        return strike.kind != "pause" or self.baton is not None
+
+    def _happen(self, strike: Strike) -> None:
+        match strike.kind:
+            case "die" if self.host is not None:
+                raise TaskDied(host=bool(strike.arg))
+            case "die" | "kill":
+                raise DriverDied
+            case "power":
+                raise DriverDied(power=True)
+            case "error":
+                raise OSError(errno.EIO, "the store fails")
+            case "full":
+                with naming_full_disk("durable", "the store"):
+                    raise OSError(errno.ENOSPC, "no space left")
+            case "wake":
+                self._wake(strike.arg)
+            case "pause":
+                assert self.baton is not None
+                self.past = True
+                self.baton.pause()

@@ -1,0 +1,80 @@
+"""What every step of every stage was given and gave, and what the sink has.
+
+A step that is repeated must give the same: after a crash, in another attempt, or from a driver that was
+paused meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from spillway.testing.simulated.rows import Row
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch or round of a stage."""
+
+    batch: int
+    rows: tuple[Row, ...]
+    output: Counter[Hashable]
+
+
+@dataclass
+class Ledger:
+    """All steps, by stage and number."""
+
+    stages: int
+    steps: dict[tuple[int, int], Step] = field(default_factory=dict)
+    #: What the sink has, by number.
+    sink: dict[int, Counter[Hashable]] = field(default_factory=dict)
+    #: What must not be, in words.
+    differences: list[str] = field(default_factory=list)
+    #: Result rows that were compared with others.
+    compared: int = 0
+
+    def evaluated(self, at: int, number: int, step: Step) -> None:
+        """A step was evaluated to its end."""
+        known = self.steps.setdefault((at, number), step)
+        if known is not step:
+            self._same(f"step {number} of stage {at}", known.output, step.output)
+
+    def written(self, number: int, output: Counter[Hashable]) -> None:
+        """The sink has taken a step."""
+        if number not in self.sink and number != len(self.sink):
+            self.differences.append(f"the sink got number {number} after {len(self.sink) - 1}")
+        if number in self.sink:
+            self._same(f"number {number} of the sink", self.sink[number], output)
+        self.sink[number] = output
+
+    def _same(self, what: str, before: Counter[Hashable], now: Counter[Hashable]) -> None:
+        self.compared += sum(now.values())
+        if before != now:
+            self.differences.append(f"{what} was repeated: {described(before, now)}")
+
+
+def described(wanted: Counter[Hashable], found: Counter[Hashable]) -> str:
+    """The difference of two multisets in words."""
+    missing, more = wanted - found, found - wanted
+    parts = [_few("missing", missing), _few("too many", more)]
+    return ", ".join(part for part in parts if part)
+
+
+def _few(what: str, rows: Counter[Hashable]) -> str:
+    some = sorted(map(str, rows.elements()))
+    return f"{len(some)} rows {what} ({'; '.join(some[:3])})" if some else ""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a stage was given and gave, as its oracle reads it."""
+
+    accepted: Sequence[tuple[int, Row]]
+    said: Sequence[tuple[int, Counter[Hashable]]]
+
+    @property
+    def results(self) -> Counter[Hashable]:
+        """All results."""
+        return sum((output for _, output in self.said), Counter())

@@ -1,0 +1,124 @@
+"""A schedule: one query, its input, and its disasters. A value that JSON can hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from spillway.codec import decode, encode
+from spillway.testing.simulated.rows import Row
+
+#: Disasters at a call to the store: `at` counts the calls of an event.
+#: "die"     the process that calls dies: a task, or the driver
+#: "kill"    the driver and all tasks die; files stay as they are
+#: "power"   all machines lose power: what was not synced is lost or torn, and so is memory
+#: "error"   the call fails; with arg=1 after it had its effect
+#: "full"    the store is full
+#: "pause"   the driver stops here, as if it were suspended; another one takes over
+#: "wake"    a paused driver does its next `arg` calls before this one
+AT_CALLS = ("die", "kill", "power", "error", "full", "pause", "wake")
+#: Disasters of Spark: `at` counts the tasks of an event.
+#: "speculate"   another attempt runs first, to its end if arg=0, else for `arg` batches
+#: "resubmit"    the task runs again after its end, and both attempts report
+#: "unreported"  the report of the task is lost
+#: "retry"       the task fails after `arg` batches, and is repeated
+AT_TASKS = ("speculate", "resubmit", "unreported", "retry")
+#: What a sink does with one step: `at` counts the writes of an event.
+#: "coalesce"    reads `arg` slots in one task, the last first
+#: "twice"       reads everything twice
+#: "partly"      reads only a part
+#: "fails"       fails before it has written, or after it if arg=1
+AT_SINKS = ("coalesce", "twice", "partly", "fails")
+KINDS = (*AT_CALLS, *AT_TASKS, *AT_SINKS)
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One disaster of an event."""
+
+    kind: str
+    at: int
+    arg: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens: a batch of rows, or something between two batches.
+
+    "batch"    rows come
+    "round"    a cleanup round of stage args[0], of at most args[1] bytes
+    "restart"  the query stops and starts with the next settings
+    "lose"     host args[0] loses its memory and disk
+    "damage"   a file in the tiers of host args[0] changes; args[1] chooses it, args[2] tears it
+    "place"    slots run on other hosts
+    "memory"   the limit of slots becomes args[0] bytes; 0: none
+    "scale"    the user asks for args[0] slots
+    "move"     told: slots args[0] and args[1], bytes args[2], groups args[3], everything args[4],
+               by parallel track args[5]
+    "force"    told: slot args[0] spills args[1] bytes
+    "reshape"  told: slot args[0] gets shape args[1] of those that the query has
+    "give_up"  told: parallel tracks end
+    "send"     what was sent arrives, or fails if args[0]
+    "wake"     a paused driver goes on to its end
+    """
+
+    kind: str
+    rows: tuple[Row, ...] = ()
+    args: tuple[int, ...] = ()
+    strikes: tuple[Strike, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one start."""
+
+    slots: int
+    #: Whether the script decides what moves and spills, in place of the product's strategies.
+    told: bool
+    adapt: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Query:
+    """The operators: the first by its kind, windows and options, the others by their kinds."""
+
+    kind: str
+    windows: tuple[int | None, ...] = ()
+    lateness: int = 0
+    options: dict[str, Any] = field(default_factory=dict)
+    then: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Everything that a run depends on."""
+
+    seed: int
+    query: Query
+    #: "disk", "claims" or "objects" (chaos/store.py).
+    store: str
+    hosts: int
+    #: "ids": the sink skips numbers that it has. "replace": it writes them again.
+    sink: str
+    #: Of the first start, the second, and so on, and again from the first.
+    starts: tuple[Settings, ...]
+    events: tuple[Event, ...]
+
+    def encode(self) -> bytes:
+        """The schedule as JSON."""
+        return encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Schedule:
+        """The inverse of `encode`."""
+        return decode(cls, data)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that come."""
+        return sum(len(event.rows) for event in self.events)
+
+    @property
+    def strikes(self) -> int:
+        """The number of disasters."""
+        return sum(len(event.strikes) for event in self.events)

@@ -1,0 +1,250 @@
+"""One stage without Spark: slots that run the product's slot code, in tasks that a caller drives.
+
+A stage works in *waves*, as Spark's stages between two exchanges do: one for most operators, one for
+each visit of a time-sliced join. A task is one slot in one wave. It takes rows, or what the tasks of
+the wave before gave, yields batches, and reports after the consumer took the last one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.jobs import controller_of, job_of, operator_of
+from spillway.coordinator.batch.plan import BatchPlan
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.decisions.reshaping import shapes_of
+from spillway.coordinator.terms import Terms
+from spillway.ids import SlotId
+from spillway.metrics.record import SlotRecord
+from spillway.operators.equi.intermediate import time_columns
+from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.operator import Operator
+from spillway.operators.theta.sliced import SlicedJoin
+from spillway.plan.shape import Shape
+from spillway.routing.groups import group_of
+from spillway.routing.routing import Routing
+from spillway.settings import Adapt
+from spillway.slot.job import SlotJob
+from spillway.slot.orders import pinned_groups
+from spillway.slot.run import Attempt, run_slot
+from spillway.slot.visits import VisitRecord, answered
+from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.runs.durable import DurableStore
+from spillway.state.runs.store import Store
+from spillway.testing.simulated.host import SimulatedCarrier
+from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.rows import (
+    GROUPS,
+    Row,
+    Subject,
+    exchanged,
+    hash_of,
+    matches_nothing,
+)
+from spillway.testing.simulated.told import Script, ToldShaping
+
+#: The report of one task.
+Report = SlotRecord | VisitRecord
+
+
+def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool:
+    """Whether a slot has kept its limit in a batch; `manifest` is what it wrote."""
+    limit = plan.memory_bytes[record.slot]
+    if limit is None:
+        return True
+    # A group that is larger than memory has it to itself for its turn; those of a track are on disk.
+    here = manifest.groups.rows.sum(axis=0) > 0
+    here[list(pinned_groups(plan.orders.get(record.slot, ())))] = False
+    alone = plan.t_gap_of(record.slot) is not None and here.sum() == 1
+    # Groups that leave count; if the limit went down since, they are all that is in memory.
+    return bool(alone) or sum(record.state_bytes) <= max(limit, record.leaving_bytes)
+
+
+class Stage:
+    """Slots and a checkpoint of one stage, on some hosts."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        checkpoint: Checkpoint,
+        hosts: Sequence[SimulatedHost],
+        attempts: Iterator[int] | None = None,
+    ) -> None:
+        self.subject = subject
+        self.streams = subject.streams
+        self.script = Script()
+        self.checkpoint = checkpoint
+        self.adapt = Adapt()
+        self.hosts = hosts
+        #: Where slot 0 runs; the others follow.
+        self.shift = 0
+        self.attempts = itertools.count() if attempts is None else attempts
+        #: How long a slot works for a row; others take a millisecond.
+        self.row_s: Mapping[int, float] = {}
+        #: The client of durable storage that a task opens.
+        self.task_durable: Callable[[], DurableStore] = lambda: checkpoint.durable
+        self._conductor: Conductor | None = None
+
+    # What is so now
+
+    @property
+    def conductor(self) -> Conductor:
+        """Who runs the coordinator of the stage."""
+        assert self._conductor is not None
+        return self._conductor
+
+    @conductor.setter
+    def conductor(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+
+    @property
+    def state(self) -> Committed:
+        """The committed state, with the messages since."""
+        return self.conductor.state
+
+    @property
+    def carrier(self) -> SimulatedCarrier:
+        """The host of the coordinator."""
+        host = self.conductor.host
+        assert isinstance(host, SimulatedCarrier)
+        return host
+
+    def first_operator(self) -> Operator:
+        """The operator as the query begins with it."""
+        return self.subject.operator(self.adapt.block_rows)
+
+    @property
+    def shaping(self) -> ToldShaping | None:
+        """What shapes there may be of a join tree; it begins with that of the subject."""
+        first = self.first_operator()
+        if not isinstance(first, TreeOperator):
+            return None
+        return ToldShaping.of(tuple(s.name for s in self.streams), first.shape, self.script)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shape of each slot in the next batch."""
+        return shapes_of(self.state, self.shaping)
+
+    # A start
+
+    def coordinator_at_start(self, slots: int, lateness: int) -> Coordinator:
+        """Recovers the checkpoint; returns the coordinator of a start with this many slots."""
+        operator = self.first_operator()
+        late = tuple(None if s.time is None else lateness for s in self.streams)
+        join = operator if isinstance(operator, SlicedJoin) else None
+        life_us = None
+        if not operator.untracked:
+            life_us = max(s.window_us or 0 for s in self.streams) + lateness
+        terms = Terms(late, self.adapt, life_us=life_us, shaping=self.shaping, join=join)
+        new = Routing.even(GROUPS, slots)
+        state, references = self.checkpoint.recover(len(self.streams), new)
+        return Coordinator.at_start(terms, state, references, slots)
+
+    def new_carrier(self) -> SimulatedCarrier:
+        """A host for a start."""
+        times = partial(time_columns, self.first_operator().layouts, self.streams)
+        return SimulatedCarrier(self.checkpoint, len(self.streams), self.store, times)
+
+    # Where state is
+
+    def host_of(self, slot: int) -> int:
+        """The number of the host that a slot runs on."""
+        return (slot + self.shift) % len(self.hosts)
+
+    def store(self, batch: int, slot: int = 0) -> Store:
+        """The tiers, as a slot sees them."""
+        host = self.hosts[self.host_of(slot)]
+        return Store(host.memory, host.disk, self.task_durable(), host.opened, batch)
+
+    def swept_store(self, plan: BatchPlan, slot: int) -> Store:
+        """The same, after known garbage is deleted."""
+        store = self.store(plan.batch, slot)
+        for name in plan.garbage:
+            store.forget(name)
+        return store
+
+    def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
+        """What a slot starts a batch with."""
+        name = plan.manifests[slot]
+        none = empty_manifest(SlotId(slot), len(self.streams))
+        return self.checkpoint.manifest(name) if name else none
+
+    # Tasks
+
+    @property
+    def waves(self) -> int:
+        """How often the rows of a batch go through an exchange."""
+        return 1
+
+    def task(
+        self,
+        plan: BatchPlan,
+        wave: int,
+        given: Sequence[Row] | Sequence[pa.RecordBatch],
+        slot: int,
+        report: Callable[[Report], None],
+    ) -> Iterator[pa.RecordBatch]:
+        """One attempt at one slot in one wave, from 1 on; `given` are rows in the first."""
+        assert wave == 1
+        number = next(self.attempts)
+        rows = self._coming([row for row in given if isinstance(row, Row)], plan, slot, number)
+        return run_slot(rows, self.attempted(plan, slot, report))
+
+    def attempted(self, plan: BatchPlan, slot: int, report: Callable[[Report], None]) -> Attempt:
+        """What an attempt has, except its rows."""
+        return Attempt(
+            self.job(plan, slot),
+            self.manifest(plan, slot),
+            operator_of(plan, SlotId(slot), self.adapt, self.streams, self.first_operator()),
+            controller_of(plan, SlotId(slot)),
+            self.swept_store(plan, slot),
+            report,
+        )
+
+    def job(self, plan: BatchPlan, slot: int) -> SlotJob:
+        """The job of a slot."""
+        return job_of(
+            plan,
+            SlotId(slot),
+            self.adapt,
+            self.streams,
+            attempt=self.checkpoint.new_attempt(),
+            worker=f"host{self.host_of(slot)}/1/{slot}",
+        )
+
+    def answered(self, said: Sequence[Report]) -> SlotRecord | None:
+        """The record of a slot from its reports; None: some are missing."""
+        record = answered(said, self.waves)
+        return None if record is None else self.timed(record)
+
+    def timed(self, record: SlotRecord) -> SlotRecord:
+        """The record with times that do not depend on the machine, so that a run is repeatable."""
+        busy_s = self.row_s.get(record.slot, 1e-3) * max(record.processed_rows, 1)
+        sampled = {k: (n, min(m, n)) for k, (n, m) in record.sampled.items()}
+        return replace(record, busy_s=busy_s, cpu_s=busy_s, phases_s={}, sampled=sampled)
+
+    def _coming(
+        self, rows: Sequence[Row], plan: BatchPlan, slot: int, attempt: int
+    ) -> list[pa.RecordBatch]:
+        """The rows that the exchange brings to a slot."""
+        nulls = [matches_nothing(self.subject, row) for row in rows]
+        h = [0 if null else hash_of(r.key) for r, null in zip(rows, nulls, strict=True)]
+        groups = group_of(np.array(h, np.uint32), GROUPS).tolist() if rows else []
+        mine = [
+            at
+            for at, group in enumerate(groups)
+            if slot == plan.routing.table[group]
+            or (not nulls[at] and slot == plan.copies.get(group))
+        ]
+        some = ([rows[at] for at in mine], [h[at] for at in mine], attempt)
+        return exchanged(*some, [nulls[at] for at in mine])

@@ -1,0 +1,73 @@
+"""A life of a query: all that one process of its driver is told, as plain data.
+
+The session of a life is made ahead; its query starts when a line comes on standard input, which keeps
+the time between two lives short. `ready` appears when the query runs, `done` when it has ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inputs import Input
+from processes import Child
+
+#: Short lives gain nothing from the JVM's second compiler.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
+
+
+@dataclass(frozen=True)
+class Life:
+    """One start of a query on the checkpoint below `root`."""
+
+    root: str
+    number: int
+    given: Input
+    kind: str = "three streams"
+    sink: str = "parquet"
+    #: Settings of `adapt` and of `plan`, and the bytes of a round of cleanup.
+    adapt: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, str] = field(default_factory=dict)
+    round_bytes: int | None = None
+    master: str = "local[2]"
+    conf: dict[str, str] = field(default_factory=dict)
+    #: Whether groups move all the time, and what a foreachBatch does with an id that it knows.
+    always_move: bool = False
+    replays: str = "skip"
+
+    @staticmethod
+    def parsed(text: str) -> Life:
+        """The life that `born` has described."""
+        fields = json.loads(text)
+        return Life(**{**fields, "given": Input(**fields["given"])})
+
+    @property
+    def ready(self) -> Path:
+        """The file that appears when the query runs."""
+        return Path(self.root, f"ready-{self.number}")
+
+    @property
+    def done(self) -> Path:
+        """The file that appears when the query of any life has come to its end."""
+        return Path(self.root, "done")
+
+    def born(self, stack: ExitStack) -> Child:
+        """The process, waiting to be told to go; the stack ends it."""
+        text = json.dumps(dataclasses.asdict(self))
+        child = Child("driver_child.py", [text], Path(self.root, "scratch"))
+        stack.callback(child.close)
+        return child
+
+
+def commits(root: Path) -> int:
+    """How many batches and rounds the checkpoint has committed."""
+    log = root / "checkpoint/spillway/log"
+    if not log.exists():
+        # State that is not local: Spark's commits are.
+        log = root / "checkpoint/spark/commits"
+        return sum(path.name.isdigit() for path in log.glob("*"))
+    return sum(1 for _ in log.glob("*.json"))

@@ -1,0 +1,194 @@
+"""Bugs put into the product, one at a time: the chaos harness must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+
+from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.host import CheckpointHost
+from spillway.checkpoint.log import Log
+from spillway.coordinator import chain as chains
+from spillway.coordinator.batch.references import References
+from spillway.coordinator.chain import Chain
+from spillway.coordinator.conductor import Conductor
+from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.effects import DiscardFiles
+from spillway.operators import input as inputs
+from spillway.slot import run as slot_run
+from spillway.slot.run import SlotBatch
+from spillway.state.runs import store as stores
+from spillway.state.slot.state import SlotState
+from spillway.testing.chaos.store import SimulatedStore
+
+Bug = Callable[[], AbstractContextManager[object]]
+
+
+def no_note() -> AbstractContextManager[object]:
+    """What a batch is about to do is written nowhere."""
+    return mock.patch.object(CheckpointHost, "write_note", return_value=None)
+
+
+def other_plan_in_a_replay() -> AbstractContextManager[object]:
+    """A start plans the batch that it repeats by its own settings."""
+    real = Conductor.begin_batch
+
+    def begin_batch(self, batch):
+        self.coordinator = replace(self.coordinator, first=False)
+        return real(self, batch)
+
+    return mock.patch.object(Conductor, "begin_batch", begin_batch)
+
+
+def no_sync() -> AbstractContextManager[object]:
+    """A slot reports before its files are safe."""
+    real = SlotBatch._commit
+
+    def commit(self):
+        with mock.patch.object(SimulatedStore, "sync", return_value=None):
+            return real(self)
+
+    return mock.patch.object(SlotBatch, "_commit", commit)
+
+
+def deleted_too_early() -> AbstractContextManager[object]:
+    """Files of the last commit go before the next one is on record."""
+    real = Coordinator.commit
+
+    def commit(self, *args):
+        after, effects = real(self, *args)
+        early = [one for one in effects if isinstance(one, DiscardFiles)]
+        return after, (*early, *(one for one in effects if one not in early))
+
+    def discard(self, files):
+        self.checkpoint.discard(files.names)
+
+    patched = mock.patch.object(Coordinator, "commit", commit)
+    now = mock.patch.object(CheckpointHost, "discard", discard)
+    return _both(patched, now)
+
+
+def repeated_report_taken_for_garbage() -> AbstractContextManager[object]:
+    """The files of a repeated report are deleted, even if the report that counts names them."""
+    real = References.after
+
+    def after(self, plan, records, attempts, state):
+        attempts = list(attempts)
+        found, files = real(self, plan, records, attempts, state)
+        slots = [record.slot for record in attempts]
+        again = [r for at, r in enumerate(attempts) if r.slot in slots[:at]]
+        kept = [records[record.slot] for record in again]
+        return found, replace(files, runs=(*files.runs, *(n for r in kept for n in r.added)))
+
+    return mock.patch.object(References, "after", after)
+
+
+def forgotten_spool() -> AbstractContextManager[object]:
+    """Rows that wait are not in the manifest."""
+    real = SlotState.next_manifest
+
+    def next_manifest(self, *args):
+        found = real(self, *args)
+        return replace(found, spool=type(found.spool)())
+
+    return mock.patch.object(SlotState, "next_manifest", next_manifest)
+
+
+def uncounted_nulls() -> AbstractContextManager[object]:
+    """Rows with a NULL vanish without a number."""
+
+    def without_nulls(batches, streams):
+        kept, counts = inputs.without_nulls(batches, streams)
+        return kept, np.zeros_like(counts)
+
+    return mock.patch.object(slot_run, "without_nulls", without_nulls)
+
+
+def late_rows_let_in() -> AbstractContextManager[object]:
+    """The watermark is one too low."""
+    real = inputs.sort_input
+
+    def sort_input(batches, streams, watermark_us, *more):
+        lower = None if watermark_us is None else watermark_us - 1
+        return real(batches, streams, lower, *more)
+
+    return mock.patch.object(slot_run, "sort_input", sort_input)
+
+
+def committed_batch_run_again() -> AbstractContextManager[object]:
+    """A batch that Spark repeats after its commit is not recognised."""
+    real = Chain.batch
+
+    def batch(self, rows, number, period_s=None):
+        return real(self, rows, max(number, self.conductors[0].state.batch + 1), period_s)
+
+    return mock.patch.object(Chain, "batch", batch)
+
+
+def first_stage_commits_first() -> AbstractContextManager[object]:
+    """A crash between two commits leaves later stages behind."""
+    return mock.patch.object(chains, "reversed", lambda some: iter(list(some)), create=True)
+
+
+def number_of_the_batch_for_the_sink() -> AbstractContextManager[object]:
+    """The sink gets the number of the batch; a round has the same as the batch before it."""
+    batch = property(lambda self: max(0, self.conductors[0].state.batch + 1))
+    return mock.patch.object(Chain, "sink_id", batch)
+
+
+def damaged_file_trusted() -> AbstractContextManager[object]:
+    """A local file is used as it is."""
+    return mock.patch.object(stores, "_intact", return_value=True)
+
+
+def commit_without_epoch() -> AbstractContextManager[object]:
+    """A record goes after the newest one, whoever wrote that."""
+    real = Log.append
+
+    def append(self, state):
+        self._own = replace(self._own, sequence=self.sequences()[-1])
+        return real(self, state)
+
+    return mock.patch.object(Log, "append", append)
+
+
+def parts_swept() -> AbstractContextManager[object]:
+    """A start forgets what a move has sent, though a note names it."""
+    real = Checkpoint._sweep
+
+    def sweep(self, state, manifests, note):
+        return real(self, state, manifests, None)
+
+    return mock.patch.object(Checkpoint, "_sweep", sweep)
+
+
+def _both(one, other) -> AbstractContextManager[object]:
+    stack = ExitStack()
+    stack.enter_context(one)
+    stack.enter_context(other)
+    return stack
+
+
+BUGS: dict[str, Bug] = {
+    bug.__name__: bug
+    for bug in (
+        no_note,
+        other_plan_in_a_replay,
+        no_sync,
+        deleted_too_early,
+        repeated_report_taken_for_garbage,
+        forgotten_spool,
+        uncounted_nulls,
+        late_rows_let_in,
+        committed_batch_run_again,
+        first_stage_commits_first,
+        number_of_the_batch_for_the_sink,
+        damaged_file_trusted,
+        commit_without_epoch,
+        parts_swept,
+    )
+}
