@@ -2,8 +2,9 @@
 
 The streams differ in schema, in the names and in the types of their keys; keys are skewed, some are
 NULL, and rows are repeated. Event time advances a minute per file, with rows up to two minutes behind.
-On request some rows have a NULL time, and some are far behind. A batch takes one file of each stream,
-whatever is killed, so which of those are late is known (`Input.admitted`).
+On request some rows have a NULL time, and some are far behind. Which of those are late follows from the
+files of each batch (`Input.admitted`): one of each stream, or what Spark's checkpoint says
+(`Input.read_by`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from batches import batches_of_files
 from pyspark.sql import DataFrame, SparkSession
 
 import spillway as sw
@@ -45,7 +47,7 @@ SELECTED = {
 
 @dataclass(frozen=True)
 class Admitted:
-    """The rows that a query takes, with the number of their file, and what it counts of each stream."""
+    """The rows that a query takes, with the number of their batch, and what it counts of each stream."""
 
     rows: dict[str, pd.DataFrame]
     #: Rows without NULL, with late ones; late rows; rows with a NULL key or time.
@@ -67,6 +69,21 @@ class Input:
     #: Fractions of the rows that may be far behind, and that have a NULL time.
     behind: float = 0.0
     null_times: float = 0.0
+    #: Of each stream, the batch of every file; files that are not named have one of their own.
+    batch_of: dict[str, list[int]] = field(default_factory=dict)
+
+    def read_by(self, checkpoint: Path) -> Input:
+        """The same input, in the batches in which the query on a checkpoint of Spark has read it."""
+        known = batches_of_files(checkpoint)
+        folders = {name: Path(self.root, name) for name in SCHEMAS}
+        read = {name: at for name, at in folders.items() if any(p.parent == at for p in known)}
+        return replace(
+            self,
+            batch_of={
+                name: [known[at / f"{number:04d}.parquet"] for number in range(self.files)]
+                for name, at in read.items()
+            },
+        )
 
     def write(self) -> None:
         """Writes the files, with times of modification in the order of their numbers."""
@@ -111,7 +128,7 @@ class Input:
         whole = None
         taken = self.admitted(streams, timed=self.window_minutes is not None, files=files).rows
         for name, found in taken.items():
-            rows = found.astype({KEYS[name]: "int64"}).drop(columns="file")
+            rows = found.astype({KEYS[name]: "int64"}).drop(columns="batch")
             rows = rows.rename(columns={KEYS[name]: "item", "ts": f"{name}_ts"})
             whole = rows if whole is None else whole.merge(rows, on="item")
         assert whole is not None
@@ -143,9 +160,13 @@ class Input:
         counts = {name: np.zeros(3, np.int64) for name in streams}
         newest = dict.fromkeys(streams, pd.NaT)
         watermark = pd.NaT
-        for number in range(self.files if files is None else files):
-            for name in streams:
-                rows = self._read(name, number)
+        batches = [self._batches(name, self.files if files is None else files) for name in streams]
+        for batch in range(max(map(max, batches)) + 1):
+            for name, of_file in zip(streams, batches, strict=True):
+                some = [number for number, at in enumerate(of_file) if at == batch]
+                if not some:
+                    continue
+                rows = pd.concat([self._read(name, number) for number in some]).assign(batch=batch)
                 null = rows["ts"].isna() & timed
                 null |= rows[KEYS[name]].isna() & (not null_keys)
                 late = ~null & (rows["ts"] < watermark) & timed
@@ -158,9 +179,13 @@ class Input:
         rows_in, late, null = zip(*(map(int, counts[name]) for name in streams), strict=True)
         return Admitted(frames, rows_in, late, null)
 
+    def _batches(self, stream: str, files: int) -> list[int]:
+        """The batch of each of the first files of a stream."""
+        return self.batch_of.get(stream, list(range(self.files)))[:files]
+
     def _read(self, stream: str, number: int) -> pd.DataFrame:
         path = Path(self.root, stream, f"{number:04d}.parquet")
-        rows = pq.read_table(path).to_pandas().assign(file=number)
+        rows = pq.read_table(path).to_pandas()
         return rows.assign(ts=rows["ts"].dt.tz_convert(None))
 
     def _table(self, stream: str, number: int, rng: np.random.Generator) -> pa.Table:

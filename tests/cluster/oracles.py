@@ -1,7 +1,7 @@
 """What each query must give, row by row and with all columns; and what it must count.
 
-A batch takes one file of each stream, so the order of rows is known: by file, then by time (NULL
-first), then by content. Results that append are compared as multisets. A group-by gives totals: each
+The files of each batch are known, and so is the order of rows: by batch, then by time (NULL first),
+then by content. Results that append are compared as multisets. A group-by gives totals: each
 must be the total of its key after some batch, come once, and the last one must be there.
 
 `times` is how often a sink may have a batch: 1, or more if it appends and drivers died.
@@ -160,7 +160,7 @@ def _check_matches(given: Input, found: pd.DataFrame, times: int) -> None:
     """All combinations within the window, tried one by one."""
     taken = given.admitted(tuple(SCHEMAS), timed=True, null_keys=True).rows
     orders, prices, stock = (
-        rows.rename(columns={"ts": f"{name}_ts"}).drop(columns="file").reset_index(drop=True)
+        rows.rename(columns={"ts": f"{name}_ts"}).drop(columns="batch").reset_index(drop=True)
         for name, rows in taken.items()
     )
     apart = orders["amount"].to_numpy()[:, None] - prices["price"].to_numpy()[None, :]
@@ -174,9 +174,9 @@ def _check_matches(given: Input, found: pd.DataFrame, times: int) -> None:
 
 
 def _ordered(given: Input, *, timed: bool) -> list[Tuple]:
-    """The rows of orders that are not late, as (file, item, time, amount), in their order."""
+    """The rows of orders that are not late, as (batch, item, time, amount), in their order."""
     rows = given.admitted(("orders",), timed=timed, null_keys=True).rows["orders"]
-    columns = (plain(rows[column]) for column in ("file", *ORDERS))
+    columns = (plain(rows[column]) for column in ("batch", *ORDERS))
     known = zip(*columns, strict=True)
     return sorted(known, key=lambda row: (row[0], row[2] is not None, row[2] or 0, row[3]))
 
