@@ -22,7 +22,7 @@ from pathlib import Path
 from spillway.errors import SettingsError
 
 #: The points of a slot task where a fault can be placed.
-POINTS = ("before-runs", "after-runs", "after-manifest", "sending", "receiving")
+POINTS = ("before-runs", "after-runs", "after-manifest", "receiving")
 #: The points of a commit: before and after the log record is written.
 COMMIT_POINTS = ("before-commit", "after-commit")
 #: The processes that can die at a step of a move.
@@ -42,7 +42,7 @@ class Fault:
 
     #: One of `POINTS`.
     point: str
-    #: The batch; for the points "sending" and "receiving", the number of the move.
+    #: The batch; for the point "receiving", the number of the move.
     batch: int
     slot: int
     #: The file that says that the fault has happened; all processes of the query must see it.
@@ -100,7 +100,7 @@ class Faults:
     tasks: tuple[Fault, ...] = ()
     steps: tuple[StepFault, ...] = ()
     commits: tuple[CommitFault, ...] = ()
-    #: Moves send state even to a slot that could take it over by name, as in one memory tier.
+    #: The receiver of a move fetches state even if it shares a memory tier with the sender.
     always_send: bool = False
     #: State moves all the time: whenever no slot takes part in a move, the fullest slot sends a third
     #: of its state to the emptiest one. It needs a strategy that moves state, such as "relocate-only".

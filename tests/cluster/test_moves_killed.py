@@ -32,11 +32,16 @@ def test_executors_killed_at_every_step(moving: MovingPlace, full: bool, soak: b
     placed: dict[str, Any] = {"tasks": [], "steps": [], "plans": PLANS}
     for move, (step, role) in enumerate(cases, start=1):
         marker = str(moving.root / f"died-{step}-{role}")
-        if step == SENDING:
-            # In the middle of sending, by the tasks themselves, wherever they run.
-            point = "sending" if role == "sender" else "receiving"
+        if step == SENDING and role == "receiver":
+            # While it fetches, by the task itself, wherever it runs.
             placed["tasks"] += [
-                {"point": point, "batch": move, "slot": s, "marker": marker, "kill_parent": True}
+                {
+                    "point": "receiving",
+                    "batch": move,
+                    "slot": s,
+                    "marker": marker,
+                    "kill_parent": True,
+                }
                 for s in range(3)
             ]
         else:
@@ -72,7 +77,7 @@ def _assert_served_elsewhere(told: dict[str, Any]) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) -> None:
-    """Nothing is sent; the executors of sender and receiver die when the move is about to end."""
+    """Nothing is fetched; the executors of sender and receiver die when the move is about to end."""
     cases = [(7, role) for role in ROLES]
     given = Input(str(moving.root / "in"), files=20, rows=60, keys=120, seed=7)
     given.write()
@@ -80,8 +85,8 @@ def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) ->
         {"move": at, "step": step, "who": role, "marker": str(moving.root / f"died-{step}-{role}")}
         for at, (step, role) in enumerate(cases, start=1)
     ]
-    # A fault that would be reached if anything were sent.
-    never = {"point": "sending", "batch": 0, "marker": str(moving.root / "died-sending")}
+    # A fault that would be reached if anything were fetched.
+    never = {"point": "receiving", "batch": 0, "marker": str(moving.root / "died-receiving")}
     tasks = [{**never, "slot": slot, "kill_parent": True} for slot in range(3)]
     with ExitStack() as stack:
         child = moving.child(stack, given, {"tasks": tasks, "steps": steps, "share": "host"})

@@ -58,7 +58,7 @@ def opened(store: Store, tree: TreeOperator, stacks: Stacks) -> list[list[Segmen
     found = []
     for state, layers in zip(tree.states, stacks, strict=True):
         pieces = [piece for layer in layers for piece in layer.slices]
-        data = [(store.open(p.run, state.layout.time_column), p.range) for p in pieces]
+        data = [(store.open(p, state.layout.time_column), p.range) for p in pieces]
         found.append([Segment(rows, *rows.rows_in(within)) for rows, within in data])
     return found
 

@@ -108,7 +108,7 @@ def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slots are taken to have memory tiers of their own, so that state is sent."""
+    """Slots are taken to have memory tiers of their own, so that the receiver fetches state."""
     monkeypatch.setattr(Coordinator, "_in_one_place", lambda *_: False)
 
 
@@ -118,7 +118,7 @@ def happened(query: Query, kind: type) -> list[Event]:
 
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
-def test_state_that_is_sent_gives_the_batch_join(
+def test_state_that_is_fetched_gives_the_batch_join(
     spark: SparkSession, tmp_path: Path, window: str | None
 ) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
@@ -136,9 +136,9 @@ def test_where_slots_share_memory_state_moves_by_name(spark: SparkSession, tmp_p
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario)
     joined = scenario.join().on("k")
-    # Sending would fail.
+    # Fetching would fail.
     faults = tuple(
-        Fault("sending", move, slot, str(tmp_path / "failed"))
+        Fault("receiving", move, slot, str(tmp_path / "failed"))
         for move in range(9)
         for slot in (0, 1)
     )
@@ -213,20 +213,17 @@ def test_a_full_buffer_completes_the_move_before_the_next_batch(
 
 
 @pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize("point", few(["sending", "receiving"], 1))
-def test_what_fails_on_its_way_is_sent_again(
-    spark: SparkSession, tmp_path: Path, point: str
-) -> None:
+def test_what_fails_on_its_way_is_fetched_again(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
     skewed(scenario, files=8)
     joined = scenario.join().on("k")
-    # Which slot sends, and which move is the first to send anything, is not known before.
+    # Which slot receives, and which move is the first with rows, is not known before.
     marker = str(tmp_path / "failed")
-    faults = tuple(Fault(point, move, slot, marker) for move in range(9) for slot in (0, 1))
+    faults = tuple(Fault("receiving", move, slot, marker) for move in range(9) for slot in (0, 1))
     query = scenario.run(joined, faults=faults, **moving(buffer=1))
     scenario.check(joined)
     (failed,) = happened(query, SendingFailed)
-    assert f"fault placed {point}" in failed.reason
+    assert "fault placed receiving" in failed.reason
     assert failed.move in [event.move for event in happened(query, GroupsReactivated)]
 
 

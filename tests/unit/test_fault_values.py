@@ -71,7 +71,7 @@ def test_fault_of_a_step_kills_the_process_once(marker: str) -> None:
         (
             lambda: Fault("after-run", 0, 0, "m"),
             "'after-run' is not a point of a slot task",
-            "use one of 'before-runs', 'after-runs', 'after-manifest', 'sending', 'receiving'",
+            "use one of 'before-runs', 'after-runs', 'after-manifest', 'receiving'",
         ),
         (
             lambda: StepFault(0, 10, "driver", "m"),

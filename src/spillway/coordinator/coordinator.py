@@ -312,7 +312,15 @@ class Coordinator:
         assert manifest is not None
         shapes = shapes_of(self.state, self.terms.shaping)
         made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
-        return SendGroups(move, manifest, tuple(made), self._in_one_place(*move.slots))
+        together = self._in_one_place(*move.slots)
+        return SendGroups(move, manifest, tuple(made), together, self._room(move.receiver))
+
+    def _room(self, slot: int) -> int | None:
+        """Returns the bytes that a slot can take before it reaches its limit; None: there is none."""
+        limit = self.limits.get(slot)
+        if limit is None or slot not in self.last:
+            return limit
+        return max(0, limit - sum(self.last[slot].state_bytes))
 
     def _in_one_place(self, slot: int, other: int) -> bool:
         """Whether two slots last ran where they share a memory tier."""

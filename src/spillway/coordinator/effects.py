@@ -31,15 +31,17 @@ class AppendRecord:
 
 @dataclass(frozen=True)
 class SendGroups:
-    """Send the departed groups of a move, and report when they have arrived."""
+    """Bring the departed groups of a move to the receiver, and report when they are there."""
 
     move: GroupMove
     #: The sender's manifest, which has them.
     manifest: str
-    #: The made streams that the receiver has; others are not sent.
+    #: The made streams that the receiver has; others do not move.
     made: tuple[str, ...] = ()
-    #: Whether both slots share a memory tier, so that run names are enough.
+    #: Whether both slots share a memory tier, so that there is nothing to fetch.
     by_name: bool = False
+    #: The most bytes that the receiver fetches in advance; None: all.
+    room_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,22 @@ def outside(ranges: Sequence[HashRange]) -> tuple[HashRange, ...]:
     return tuple(HashRange(lo, hi) for lo, hi in gaps if lo < hi)
 
 
+def united(ranges: Iterable[HashRange]) -> tuple[HashRange, ...]:
+    """The hashes that are in one of the ranges: ascending, neighbouring ranges joined.
+
+    Example:
+        >>> united([HashRange(3, 8), HashRange(0, 5)])
+        (HashRange(lo=0, hi=8),)
+    """
+    joined: list[HashRange] = []
+    for one in sorted(ranges, key=lambda found: found.lo):
+        if joined and joined[-1].hi >= one.lo:
+            joined[-1] = HashRange(joined[-1].lo, max(joined[-1].hi, one.hi))
+        else:
+            joined.append(one)
+    return tuple(joined)
+
+
 def encode_table(table: Sequence[int]) -> list[list[int]]:
     """The table as pairs (slot, number of neighbouring groups), for the log."""
     slots = np.asarray(table)

@@ -113,7 +113,7 @@ class Adapt:
     relocation_batches: int | None = None
     #: Bytes of state that move at a time. Larger amounts move in parts, one after the other, so that few
     #: rows wait for moving groups.
-    relocation_bytes: int | str = 128 * 1024 * 1024
+    relocation_bytes: int | str = 1024 * 1024 * 1024
     #: Fraction of `memory` at which groups spill.
     memory_threshold: float = 1.0
     #: A slot must spill when another slot makes more than this many times its results per group.

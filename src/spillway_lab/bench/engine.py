@@ -152,7 +152,7 @@ def measure(order: EngineOrder, say: Callable[[dict[str, Any]], None]) -> dict[s
         spark.stop()
 
 
-def session(order: EngineOrder) -> SparkSession:
+def session(order: EngineOrder, master: str = f"local[{CORES}]") -> SparkSession:
     """A fresh Spark session; engines differ only in the state store."""
     conf = {
         "spark.driver.memory": order.driver_memory,
@@ -167,7 +167,7 @@ def session(order: EngineOrder) -> SparkSession:
         # RocksDB only: without it, every batch uploads whole files.
         changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
         conf[changelog] = "true"
-    return local_session(f"bench {order.name} {order.engine}", f"local[{CORES}]", conf)
+    return local_session(f"bench {order.name} {order.engine}", master, conf)
 
 
 def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:

@@ -95,36 +95,48 @@ def case_document(name: str, engines: Mapping[str, Mapping[str, Any]]) -> dict[s
 
 def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
     """The document of `relocate`, from the result of its process (bench/move.py)."""
-    normal = statistics.median(result["normal_s"])
+    apart = result["sent"]
+    normal, still_p99 = _p50_p99(result["normal_s"])
+    moving, moving_p99 = _p50_p99(result["moving_s"])
+    apart_p99, sending_p99 = _p50_p99(apart["normal_s"])[1], _p50_p99(apart["sending_s"])[1]
     rate = sum(result["moved_bytes"]) / sum(result["moved_s"])
-    sent = sum(result["sent_bytes"]) / sum(result["sent_s"])
-    shuffle = result["shuffled_bytes"] / result["shuffled_s"]
+    sent = sum(apart["bytes"]) / sum(apart["seconds"])
+    shuffle, shuffle_apart = (x["shuffled_bytes"] / x["shuffled_s"] for x in (result, apart))
     figures = {
         "normal_p50_s": round(normal, 4),
-        "normal_p99_s": round(nearest_rank(result["normal_s"], 0.99), 4),
-        "moving_p50_s": round(statistics.median(result["moving_s"]), 4),
-        "moving_p99_s": round(nearest_rank(result["moving_s"], 0.99), 4),
+        "normal_p99_s": round(still_p99, 4),
+        "moving_p50_s": round(moving, 4),
+        "moving_p99_s": round(moving_p99, 4),
         "moving_batches": len(result["moving_s"]),
         "serving_max_s": round(max(result["serving_s"]), 4),
         "parts": len(result["moved_s"]),
         "moved_bytes": sum(result["moved_bytes"]),
         "transfer_bytes_per_s": round(rate),
-        "sent_bytes_per_s": round(sent),
-        "sending_p99_s": round(nearest_rank(result["sending_s"], 0.99), 4),
         "shuffle_bytes_per_s": round(shuffle),
+        "sent_bytes": sum(apart["bytes"]),
+        "sent_bytes_per_s": round(sent),
+        "apart_p99_s": round(apart_p99, 4),
+        "sending_p99_s": round(sending_p99, 4),
+        "shuffle_apart_bytes_per_s": round(shuffle_apart),
         "batches_until_served": max(result["batches_until_served"]),
         "scale_batches": result["scale_batches"],
         "coordinator_s": round(result["coordinator_s"], 4),
         "empty_batch_s": round(result["empty_batch_s"], 4),
-        "exact": result["exact"],
+        "exact": result["exact"] and apart["exact"],
     }
     ratios = {
-        "unmoved_p99_vs_p50": round(nearest_rank(result["moving_s"], 0.99) / normal, 3),
+        "unmoved_p99_vs_p50": round(moving_p99 / normal, 3),
+        "moving_p99_vs_still_p99": round(moving_p99 / still_p99, 3),
+        "sending_p99_vs_still_p99": round(sending_p99 / apart_p99, 3),
         "transfer_vs_shuffle": round(rate / shuffle, 3),
-        "sent_vs_shuffle": round(sent / shuffle, 3),
+        "sent_vs_shuffle": round(sent / shuffle_apart, 3),
         "coordinator_vs_empty_batch": round(result["coordinator_s"] / result["empty_batch_s"], 3),
     }
     return {"name": RELOCATE, "engines": {SPILLWAY: figures}, "ratios": ratios}
+
+
+def _p50_p99(seconds: Sequence[float]) -> tuple[float, float]:
+    return statistics.median(seconds), nearest_rank(seconds, 0.99)
 
 
 def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:

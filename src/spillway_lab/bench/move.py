@@ -6,8 +6,11 @@ A join of two streams with a wide payload builds up three times as much state in
 other. A gigabyte then moves back and forth, always to the emptier slot, at one batch per trigger
 interval. All batches count, from the first that releases groups to the last that serves them again
 or catches up. Meanwhile Spark shuffles as many bytes of the same rows. Slots of one host share a
-memory tier, so state moves by name; a last move sends bytes, as between hosts. Then the query doubles
-its slots and goes back. The last step checks its row count.
+memory tier, so nothing is copied. Then the query doubles its slots and goes back. The last step checks
+its row count.
+
+A second stream has its slots on two executors that share no memory, as on two hosts: the receiver
+copies state from the durable tier. Spark shuffles as many bytes between the same executors.
 
 The coordinator's work between two batches, for a thousand slots and a hundred thousand groups, is
 compared with an empty batch in the same process.
@@ -49,10 +52,10 @@ from spillway_lab.workloads.pairs import Pairs
 
 #: Bytes that move each time.
 MOVE_BYTES = 1 << 30
-#: Bytes of the last move, which sends them and takes longer.
+#: The same between executors.
 SENT_BYTES = 1 << 28
 #: Measured moves, and batches without a move before them.
-MOVES = 5
+MOVES, SENT_MOVES = 5, 3
 QUIET_BATCHES = 30
 #: Unmeasured batches after a start: the query opens its state again.
 START_BATCHES = 5
@@ -64,7 +67,8 @@ TRIGGER_S = 2.0
 #: The initial share of groups, and the state of the first slot before the first move: a move swaps the
 #: two slots, so batches have as much to do after it as before.
 SHARES = (3, 1)
-STATE_BYTES = MOVE_BYTES * 3 // 2
+#: Two executors on one machine; each of them has a slot.
+APART = f"local-cluster[{CORES},1,2048]"
 GROUPS = 256
 _LOOK_EVERY_S = 0.1
 _EMPTY_BATCHES = 12
@@ -90,7 +94,9 @@ class Shuttle(Strategy):
 class Stream:
     """The stream under test, and the times of its batches."""
 
-    def __init__(self, spark: SparkSession, order: EngineOrder, say: Say, trigger_s: float) -> None:
+    def __init__(
+        self, spark: SparkSession, order: EngineOrder, say: Say, trigger_s: float, share: str
+    ) -> None:
         self._say = say
         self._entries: dict[int, dict[str, Any]] = {}
         self._seconds: dict[int, float] = {}
@@ -98,8 +104,8 @@ class Stream:
         joined = join(**self.pairs.stream(spark)).on("k").select("a.k", "a.v")
         self.query: Query = (
             joined.writeStream.format("noop")
-            .option("checkpointLocation", f"{order.directory}/checkpoint-relocate")
-            .adapt(slots=CORES, groups=GROUPS, shares=SHARES)
+            .option("checkpointLocation", f"{order.directory}/checkpoint-relocate-{share}")
+            .adapt(slots=CORES, groups=GROUPS, shares=SHARES, share=share)
             .adapt(strategy="relocate-only", relocation_batches=1)
             .trigger(processingTime=f"{trigger_s} seconds")
             .start()
@@ -164,59 +170,80 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
     spark = session(order)
     try:
         empty_s = _empty_batch_s(spark, order, say)
-        _gather(spark, order, say)
-        stream = Stream(spark, order, say, TRIGGER_S)
-        try:
-            found = _moved(spark, stream)
-            found |= _scaled(stream)
-            stream.query.stop()
-            found |= _exact(stream)
-        finally:
-            stream.query.stop()
+        found = _on_one_host(spark, order, say)
         say({"phase": "coordinator", "batch": 0, "of": 1})
         found |= {"empty_batch_s": empty_s, "coordinator_s": coordinator_s()}
-        return {"engine": order.engine, "spark": pyspark.__version__, **found}
     finally:
         spark.stop()
-
-
-def _gather(spark: SparkSession, order: EngineOrder, say: Say) -> None:
-    """Builds up state as fast as possible; the measured query starts from it."""
-    stream = Stream(spark, order, say, 0)
+    spark = session(order, APART)
     try:
-        stream.until("gathering state", lambda: stream.held(0) > STATE_BYTES)
+        found |= _between_executors(spark, order, say)
+    finally:
+        spark.stop()
+    return {"engine": order.engine, "spark": pyspark.__version__, **found}
+
+
+def _on_one_host(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, Any]:
+    stream = _gathered(spark, order, say, "host", MOVE_BYTES)
+    try:
+        found = {"normal_s": _normal_s(stream)}
+        found |= _shuffled(spark, stream, MOVE_BYTES)
+        spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
+        received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
+        found |= {
+            "moving_s": [took for span in spans for took in stream.seconds(*span)],
+            "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
+            "moved_bytes": [event.bytes for event in received],
+            "moved_s": [event.seconds for event in received],
+            "batches_until_served": [
+                after.batch - before.batch for before, after in zip(received, served, strict=True)
+            ],
+        }
+        found |= _scaled(stream)
+        stream.query.stop()
+        return found | {"exact": _exact(stream)}
     finally:
         stream.query.stop()
 
 
-def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
+def _between_executors(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str, Any]:
+    stream = _gathered(spark, order, say, "executor", SENT_BYTES)
+    try:
+        found: dict[str, Any] = {"normal_s": _normal_s(stream)}
+        found |= _shuffled(spark, stream, SENT_BYTES)
+        spans = [_move(stream, number % 2, SENT_BYTES) for number in range(SENT_MOVES)]
+        received = stream.events(GroupsReceived)
+        found |= {
+            "sending_s": [took for span in spans for took in stream.seconds(*span)],
+            "bytes": [event.bytes for event in received],
+            "seconds": [event.seconds for event in received],
+        }
+        stream.query.stop()
+        return {"sent": found | {"exact": _exact(stream)}}
+    finally:
+        stream.query.stop()
+
+
+def _gathered(
+    spark: SparkSession, order: EngineOrder, say: Say, share: str, move_bytes: int
+) -> Stream:
+    """A stream whose first slot has half as much again as moves; it built that up at full speed."""
+    stream = Stream(spark, order, say, 0, share)
+    try:
+        stream.until("gathering state", lambda: stream.held(0) > move_bytes * 3 // 2)
+    finally:
+        stream.query.stop()
+    stream = Stream(spark, order, say, TRIGGER_S, share)
     stream.until("starting", lambda: stream.last >= 0)
     stream.until("starting", partial(stream.reached, stream.last + START_BATCHES))
+    return stream
+
+
+def _normal_s(stream: Stream) -> list[float]:
+    """The times of batches while nothing moves."""
     quiet = stream.last + 1
     stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
-    normal = stream.seconds(quiet, stream.last)
-    shuffled_s, shuffled_bytes = _shuffled(spark, stream)
-    spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
-    received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
-    steer(stream.query, lambda c: replace(c, always_sends=True))
-    sent_in = _move(stream, MOVES % 2, SENT_BYTES)
-    steer(stream.query, lambda c: replace(c, always_sends=False))
-    sent = stream.events(GroupsReceived)[len(received) :]
-    return {
-        "sending_s": stream.seconds(*sent_in),
-        "sent_bytes": [event.bytes for event in sent],
-        "sent_s": [event.seconds for event in sent],
-        "normal_s": normal,
-        "moving_s": [took for span in spans for took in stream.seconds(*span)],
-        "serving_s": [stream.seconds(event.batch, event.batch)[0] for event in served],
-        "moved_bytes": [event.bytes for event in received],
-        "moved_s": [event.seconds for event in received],
-        "batches_until_served": [
-            after.batch - before.batch for before, after in zip(received, served, strict=True)
-        ],
-        "shuffled_bytes": shuffled_bytes,
-        "shuffled_s": shuffled_s,
-    }
+    return stream.seconds(quiet, stream.last)
 
 
 def _move(stream: Stream, sender: int, size: int) -> tuple[int, int]:
@@ -237,11 +264,11 @@ def _happened(query: Query, kind: type[Event], times: int) -> bool:
     return sum(isinstance(event, kind) for event in query.events) >= times
 
 
-def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
+def _shuffled(spark: SparkSession, stream: Stream, size: int) -> dict[str, Any]:
     """How long Spark shuffles as many bytes of the same rows while the stream runs; and the bytes."""
     entry = stream._entries[stream.last]
     per_row = entry["stateBytes"] / entry["stateRows"]
-    batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
+    batches = int(size / per_row / stream.pairs.rows)
     rows = stream.pairs.batch(spark, 0, batches)["a"].persist(StorageLevel.MEMORY_ONLY)
     count = rows.count()
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
@@ -250,7 +277,7 @@ def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
     seconds = time.perf_counter() - begun
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
     rows.unpersist()
-    return seconds, int(count * per_row)
+    return {"shuffled_s": seconds, "shuffled_bytes": int(count * per_row)}
 
 
 def _scaled(stream: Stream) -> dict[str, Any]:
@@ -267,13 +294,12 @@ def _scaled(stream: Stream) -> dict[str, Any]:
     return {"scale_batches": batches}
 
 
-def _exact(stream: Stream) -> dict[str, Any]:
+def _exact(stream: Stream) -> bool:
     """Whether the query produced as many rows as the join of its input."""
     state = stream.query._loop.state
     wanted = stream.pairs.matches(state.batch + 1)
     taken = [stream.pairs.rows * (state.batch + 1)] * 2
-    exact = wanted == state.rows_out and list(state.rows_in) == taken and not state.moves
-    return {"rows_out": state.rows_out, "rows_expected": wanted, "exact": exact}
+    return wanted == state.rows_out and list(state.rows_in) == taken and not state.moves
 
 
 def _empty_batch_s(spark: SparkSession, order: EngineOrder, say: Say) -> float:

@@ -15,6 +15,7 @@ from spillway.coordinator.batch.plan import SWEEP_BATCHES
 from spillway.ids import SlotId
 from spillway.routing.routing import Routing
 from spillway.state.manifest.manifest import empty_manifest
+from spillway.state.runs.orphans import local_orphans
 
 ROUTING = Routing.even(4, 2)
 
@@ -87,3 +88,14 @@ def test_janitor_sweeps_in_its_own_thread_and_survives_a_sweep_that_fails(
         janitor._thread.join(0.05)
     janitor.close()
     assert not files(checkpoint) & set(dead)
+
+
+def test_local_file_stays_only_for_a_slot_of_this_host_or_a_move() -> None:
+    """Slot 0 runs here, slot 1 elsewhere; `old` are runs of batch 1, `new` is of the running batch."""
+    old = [f"00000000{batch}-{name}.arrow" for batch in (1,) for name in "abcd"]
+    new = "000000005-e.arrow"
+    a, b, c, d = old
+    names = [a, b, c, d, f"{a}~1", f"{b}~1", f"{c}~0", f".{d}.0123", new, "in-use", "slot-0"]
+    named = {0: {a}, 1: {a, b}}
+    found = local_orphans(names, named, here=[0], leaving=[c], before=5)
+    assert found == [b, d, f".{d}.0123"]

@@ -31,7 +31,7 @@ from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import empty_manifest
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
-from spillway.state.slot.shipping import laid_out, pack, parcels, unpack
+from spillway.state.slot.fetching import fetch_all, fetches
 
 GROUPS, SLOTS, BATCHES, KEYS = 8, 2, 3, 40
 SECOND_US = 1_000_000
@@ -134,14 +134,10 @@ def receive(location: Path, root: Path) -> str:
     checkpoint, state = opened(location)
     name = state.manifests[0]
     assert name is not None
-    sender, store = checkpoint.manifest(name), store_of(root, checkpoint, state.batch)
+    sender = checkpoint.manifest(name)
     [departure] = sender.departures
-    arrived = [
-        (parcel, run)
-        for parcel in parcels(departure, GROUPS)
-        for run in unpack(pack(parcel, 1, store), f"received-{parcel.stream}.arrow", 1, store)
-    ]
-    part = part_manifest(SlotId(1), departure, laid_out(arrived, 2), sender.groups)
+    fetch_all(fetches(departure), store_of(root, checkpoint, state.batch))
+    part = part_manifest(SlotId(1), departure, departure.streams, sender.groups)
     checkpoint.durable.write("manifests/part.json", part.encode())
     said = [ReceivePartitions(0), Received(0, "manifests/part.json", 1)]
     heard, _ = coordinator_at(state).hear([(message, 0.0) for message in said])

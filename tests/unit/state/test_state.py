@@ -20,6 +20,7 @@ from spillway.state.manifest.manifest import FORMAT, empty_manifest
 from spillway.state.manifest.reading import decode_manifest
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.durable.opening import open_filesystem
+from spillway.state.runs.merging import WHOLE
 from spillway.state.runs.run import Run, RunData, Slice
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
@@ -157,10 +158,10 @@ def test_damaged_local_copy_is_replaced_from_the_durable_tier(store, tmp_path) -
     for damage in (lambda b: b[:-5], lambda b: b[:200] + b"\xff" + b[201:], lambda _: b""):
         local.write_bytes(damage(local.read_bytes()))
         again = store()
-        assert again.open(run, None).rows == 100
+        assert again.open(Slice(run, WHOLE), None).rows == 100
         assert again.restored == [run.name]
         fresh = store()
-        fresh.open(run, None)
+        fresh.open(Slice(run, WHOLE), None)
         assert fresh.restored == []
 
 
@@ -186,7 +187,7 @@ def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store
     assert not memory.stamped(run.name, run.checksum + 1)
     local.write_bytes(local.read_bytes())
     assert not memory.stamped(run.name, run.checksum)
-    assert store().open(run, None).rows == 100
+    assert store().open(Slice(run, WHOLE), None).rows == 100
     assert memory.stamped(run.name, run.checksum)
     assert not memory.stamped("missing", run.checksum)
 
@@ -197,7 +198,7 @@ def test_file_is_not_stamped_where_the_boot_is_not_known(store, monkeypatch) -> 
     run = next(iter(manifest.runs().values()))
     again = store()
     assert not again.memory.stamped(run.name, run.checksum)
-    assert again.open(run, None).rows == 100
+    assert again.open(Slice(run, WHOLE), None).rows == 100
     assert again.restored == []
 
 
@@ -208,10 +209,10 @@ def test_run_damaged_in_the_durable_tier_too_is_refused_by_name(store, tmp_path)
     durable = tmp_path / "durable" / "runs" / run.name
     durable.write_bytes(durable.read_bytes()[:50])
     with pytest.raises(StateError, match=f"run {run.name} is damaged in the durable tier"):
-        store().open(run, None)
+        store().open(Slice(run, WHOLE), None)
     durable.unlink()
     with pytest.raises(StateError, match=f"run {run.name} is missing in the durable tier"):
-        store().open(run, None)
+        store().open(Slice(run, WHOLE), None)
 
 
 def test_expired_layers_leave_whole_and_mixed_ones_are_filtered(store) -> None:

@@ -87,10 +87,10 @@ class BatchPlan:
         """Whether a slot deletes local files that no manifest names.
 
         All do in the first batch of a start. Later one slot does at a time, so that the work of a batch
-        is bounded; while groups move, files that nothing names yet are on their way.
+        is bounded.
         """
         turn, between = divmod(self.batch, SWEEP_BATCHES)
-        periodic = between == 0 and not self.moves and slot == turn % self.routing.slots
+        periodic = between == 0 and slot == turn % self.routing.slots
         return self.sweep or periodic
 
     @property

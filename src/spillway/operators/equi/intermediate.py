@@ -66,13 +66,3 @@ def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) ->
     side = Side("+".join(str(member) for member in at), keys, times, window)
     layout = StreamLayout(name, width if window is not None else None, window, made=True)
     return Stored(name, tuple(at), at, side, layout)
-
-
-def time_columns(
-    layouts: Sequence[StreamLayout], streams: Sequence[StreamColumns], made: Sequence[str]
-) -> tuple[int | None, ...]:
-    """Returns the time columns of the streams, then of the made streams by name."""
-    number = {stream.name: at for at, stream in enumerate(streams)}
-    combined = ([number[name] for name in one.split("+")] for one in made)
-    layouts = (*layouts, *(combined_stored(members, streams).layout for members in combined))
-    return tuple(layout.time_column for layout in layouts)

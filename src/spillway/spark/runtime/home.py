@@ -19,7 +19,7 @@ from spillway.settings import Adapt
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.names import new_attempt
 from spillway.state.runs.private import is_usable, make_private
-from spillway.state.runs.reaping import ABANDONED_AFTER_S, abandoned, hold, reap
+from spillway.state.runs.reaping import ABANDONED_AFTER_S, abandoned, dead_executors, hold, reap
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier, default_memory_root
 
@@ -80,8 +80,8 @@ class Home:
     durable: str = field(repr=False)
     adapt: Adapt
 
-    def store(self, batch: int) -> Store:
-        """The tiers, as a task on this host sees them."""
+    def store(self, batch: int, slot: int) -> Store:
+        """The tiers, as a task of a slot on this host sees them."""
         learn_location(self.durable)
         places = Places.of(self.query_id, self.adapt)
         for root in Places.roots(self.query_id, self.adapt):
@@ -91,13 +91,16 @@ class Home:
             hold(part)
         memory, disk = LocalTier("memory", places.memory), LocalTier("disk", places.disk)
         durable = open_durable(self.durable, fsync=self.adapt.fsync)
-        return Store(memory, disk, durable, self._opened(), batch)
+        return Store(memory, disk, durable, self._opened(), batch, slot)
 
     def reap(self) -> None:
         """Removes the directories of queries and executors on this host that have ended."""
-        roots = Places.roots(self.query_id, self.adapt)
-        for gone in abandoned([root.parent for root in roots], time.time(), ABANDONED_AFTER_S):
+        roots, now_s = Places.roots(self.query_id, self.adapt), time.time()
+        for gone in abandoned([root.parent for root in roots], now_s, ABANDONED_AFTER_S):
             reap(gone)
+        for root in roots:
+            for gone in dead_executors(root, now_s):
+                reap(gone)
 
     def new_attempt(self) -> str:
         """A name for the files of one attempt."""

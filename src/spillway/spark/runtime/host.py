@@ -55,7 +55,7 @@ class SparkHost(CheckpointHost):
         """Starts to send, in a separate thread."""
         sender = self.checkpoint.manifest(groups.manifest)
         exchange = None if groups.by_name else self._placement.to_one
-        self.mover.send(groups.move, sender, groups.made, exchange)
+        self.mover.send(groups, sender, exchange)
 
     def messages(self) -> Sequence[tuple[Message, float]]:
         """The messages about moves since the last call."""

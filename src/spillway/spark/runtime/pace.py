@@ -16,7 +16,7 @@ _LEAST_GAP = 0.1
 _AHEAD_S = 0.15
 #: Bytes of a load before the pace is known, and at most.
 LOAD_BYTES = 32 << 20
-MOST_BYTES = 128 << 20
+MOST_BYTES = 512 << 20
 
 
 @dataclass
@@ -73,8 +73,7 @@ class Pace:
 class Loads:
     """The time that loads take, learned from earlier ones, and so how much fits."""
 
-    #: Fixed seconds of a load, and bytes per second beyond that. Measured on two cores: 0.2 s, and 80 to
-    #: 150 MB/s.
+    #: Fixed seconds of a load, and bytes per second beyond that, before loads were measured.
     fixed_s: float = 0.25
     bytes_per_s: float = 80e6
     #: Number of batches that had ended when the last load began.

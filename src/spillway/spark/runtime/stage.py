@@ -28,7 +28,6 @@ from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
-from spillway.operators.equi.intermediate import time_columns
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Operator
 from spillway.policies.cluster.restless import Restless
@@ -92,8 +91,7 @@ class Stage:
 
     def _host(self, spark: SparkSession) -> SparkHost:
         spec, checkpoint = self.spec, self.checkpoint
-        times = partial(time_columns, spec.operator.layouts, spec.lanes.streams)
-        mover = Mover(cloned(spark), checkpoint, self.home, times, spec.faults, self.pace)
+        mover = Mover(cloned(spark), checkpoint, self.home, spec.faults, self.pace)
         streams = len(spec.plan.streams)
         host = SparkHost(
             checkpoint, streams, mover, self.placement, spec.faults, lambda: self.coordinator.last

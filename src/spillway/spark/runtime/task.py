@@ -34,8 +34,11 @@ from spillway.spark.runtime.lanes import COPY, stored_as
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.durable import DurableStore
-from spillway.state.runs.orphans import orphans
+from spillway.state.runs.orphans import local_orphans
 from spillway.state.runs.store import Store
+
+#: A slot that has not run on a host for this many batches is not there any more.
+_HERE_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,12 @@ class SlotTask:
 
     def _store(self, slot: SlotId) -> Store:
         """The tiers of the host, after known garbage is deleted."""
-        store = self.home.store(self.plan.batch)
+        store = self.home.store(self.plan.batch, slot)
+        store.memory.mark_slot(slot, self.plan.batch)
         for name in self.plan.garbage:
             store.forget(name)
         if self.plan.sweeps(slot):
             self._sweep(store)
-        if self.plan.sweep:
             self.home.reap()
         return store
 
@@ -104,15 +107,18 @@ class SlotTask:
         )
 
     def _sweep(self, store: Store) -> None:
-        """Removes the local files of attempts that died before their commit.
+        """Removes local files that no slot of this host needs.
 
-        It keeps files of this batch, which other slots of the host may be writing. It also keeps files
-        that a slot is fetching; they have the name of their run with a prefix and a suffix.
+        It keeps files of this batch, which other slots of the host may be writing.
         """
-        slots = range(self.plan.routing.slots)
-        named = {run for s in slots for run in self._manifest(store.durable, SlotId(s)).runs()}
+        manifests = [
+            self._manifest(store.durable, SlotId(slot)) for slot in range(self.plan.routing.slots)
+        ]
+        named = {slot: manifest.runs().keys() for slot, manifest in enumerate(manifests)}
+        leaving = {run for manifest in manifests for run in manifest.leaving_runs()}
         for tier in (store.memory, store.disk):
-            for name in orphans(tier.names(), named, self.plan.batch):
+            here = store.memory.slots_since(self.plan.batch - _HERE_BATCHES)
+            for name in local_orphans(tier.names(), named, here, leaving, self.plan.batch):
                 tier.delete(name)
 
     def _found(

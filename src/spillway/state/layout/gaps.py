@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spillway.ids import HASH_END
-from spillway.routing.routing import HashRange, outside
+from spillway.routing.routing import HashRange, outside, united
 
 #: Ascending and disjoint.
 Ranges = tuple[HashRange, ...]
@@ -53,13 +53,7 @@ def either(a: Sequence[HashRange], b: Sequence[HashRange]) -> Ranges:
         >>> either([HashRange(0, 5)], [HashRange(3, 8)])
         (HashRange(lo=0, hi=8),)
     """
-    joined: list[HashRange] = []
-    for one in sorted((*a, *b), key=lambda found: found.lo):
-        if joined and joined[-1].hi >= one.lo:
-            joined[-1] = HashRange(joined[-1].lo, max(joined[-1].hi, one.hi))
-        else:
-            joined.append(one)
-    return tuple(joined)
+    return united((*a, *b))
 
 
 def all_gaps(parts: Sequence[Gaps]) -> Gaps:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +104,12 @@ class _Contents:
         return self._bytes[tier] if tier else self._bytes.total()
 
     @cached_property
+    def files(self) -> dict[str, int]:
+        """The bytes of each file, with rows outside the layer; an excerpt is a part of its run."""
+        pieces = zip(self.layer.slices, self._segments, strict=True)
+        return {p.run.name: p.run.size_bytes * s.data.rows // max(p.run.rows, 1) for p, s in pieces}
+
+    @cached_property
     def by_group(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows and bytes of each group."""
         groups = len(self._bounds) - 1
@@ -127,7 +133,9 @@ class Shelf:
         groups: int,
         version: Version,
         attempt: str,
+        named: Iterable[Slice] = (),
     ) -> None:
+        """`named` are the slices that the slot has; the shelf reads them only if a file is missing."""
         self.layouts = tuple(layouts)
         #: The number of input streams; made streams come after them.
         self.inputs = sum(not layout.made for layout in layouts)
@@ -138,6 +146,8 @@ class Shelf:
         self._slot = slot
         self._version = version
         self._attempt = attempt
+        self._named = [named]
+        self._ranges: dict[str, list[HashRange]] = {}
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
         #: What each counted layer holds, by the identity of the layer.
@@ -156,8 +166,20 @@ class Shelf:
         """Opens one slice."""
         data = self._fresh.get(piece.run.name)
         if data is None:
-            data = self._store.open(piece.run, self.layouts[stream].time_column)
+            needed = partial(self._needed, piece.run.name)
+            data = self._store.open(piece, self.layouts[stream].time_column, needed)
         return Segment(data, *data.rows_in(piece.range), piece.range)
+
+    def expect(self, named: Iterable[Slice]) -> None:
+        """Takes note of more slices that the slot has."""
+        self._named.append(named)
+
+    def _needed(self, run: str) -> tuple[HashRange, ...]:
+        """Returns the hashes of a run that the slot needs."""
+        while self._named:
+            for piece in self._named.pop():
+                self._ranges.setdefault(piece.run.name, []).append(piece.range)
+        return tuple(self._ranges.get(run, ()))
 
     def sizes(
         self, stream: int, layers: Sequence[Layer]
@@ -184,6 +206,13 @@ class Shelf:
             rows.append(sum(one.rows for one in found))
             sizes.append(sum(one.bytes_in(tier) for one in found))
         return tuple(rows), tuple(sizes)
+
+    def files(self, stream: int, layers: Sequence[Layer]) -> dict[str, int]:
+        """Returns the bytes of the files of some layers, by the name of their run."""
+        found: dict[str, int] = {}
+        for layer in layers:
+            found |= self._contents(stream, layer).files
+        return found
 
     def _contents(self, stream: int, layer: Layer) -> _Contents:
         """Returns what a layer holds. Layers do not change, so it counts each of them once."""

@@ -12,7 +12,7 @@ the slot has learned: the statistics of its groups and the selectivities that or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -80,9 +80,18 @@ class Manifest:
         yield from self.spool.streams
         yield from self.track.streams if self.track else ()
 
+    def slices(self) -> Iterator[Slice]:
+        """Yields every named slice."""
+        return (piece for layers in self.stacks() for layer in layers for piece in layer.slices)
+
     def runs(self) -> dict[str, Run]:
         """Returns every named run, by name."""
-        return {piece.run.name: piece.run for layers in self.stacks() for piece in _slices(layers)}
+        return {piece.run.name: piece.run for piece in self.slices()}
+
+    def leaving_runs(self) -> set[str]:
+        """Returns the names of the runs of groups that are leaving."""
+        stacks = (layers for part in self.departures for layers in part.stacks())
+        return {piece.run.name for layers in stacks for one in layers for piece in one.slices}
 
     def encode(self) -> bytes:
         """Encodes the manifest as bytes, with a checksum in its first line."""
@@ -94,7 +103,3 @@ class Manifest:
 def empty_manifest(slot: SlotId, streams: int) -> Manifest:
     """Returns the state before the first batch."""
     return Manifest(NO_VERSION, slot, tuple(() for _ in range(streams)))
-
-
-def _slices(layers: Sequence[Layer]) -> Iterable[Slice]:
-    return (piece for layer in layers for piece in layer.slices)

@@ -1,7 +1,10 @@
-"""Names of files in a checkpoint: each belongs to one attempt, and tells the epoch of its start.
+"""Names of files: each belongs to one attempt, and tells the epoch of its start.
 
 The epoch is what a sweep goes by: it deletes unnamed files of older epochs only, because the attempts of
 its own are still running.
+
+A local tier also has *excerpts*: some rows of a run, for one slot (state/runs/store.py). An excerpt has
+the name of its run and the number of its slot.
 """
 
 from __future__ import annotations
@@ -28,3 +31,30 @@ def epoch_of(name: str) -> int:
     """
     found = _ATTEMPT.search(name)
     return int(found.group(1)) if found else 0
+
+
+def excerpt_name(run: str, slot: int) -> str:
+    """Returns the name of the excerpt that a slot has of a run."""
+    return f"{run}~{slot}"
+
+
+def run_of(name: str) -> str:
+    """Returns the run of a local file: the run itself, an excerpt, or either while it is written.
+
+    Example:
+        >>> run_of("4-1.arrow"), run_of("4-1.arrow~3"), run_of(".4-1.arrow~3.0123456789ab")
+        ('4-1.arrow', '4-1.arrow', '4-1.arrow')
+    """
+    whole = name[1:].rpartition(".")[0] if name.startswith(".") else name
+    return whole.partition("~")[0]
+
+
+def slot_of_excerpt(name: str) -> int | None:
+    """Returns the slot of an excerpt; None for any other file.
+
+    Example:
+        >>> slot_of_excerpt("4-1.arrow~3"), slot_of_excerpt("4-1.arrow")
+        (3, None)
+    """
+    slot = name.partition("~")[2]
+    return int(slot) if slot.isdigit() else None

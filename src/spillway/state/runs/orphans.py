@@ -1,13 +1,18 @@
-"""Files of attempts that died before anybody heard of them.
+"""Files that nobody needs: of attempts that died unheard, and local copies for slots that left.
 
 The name of a file begins with the number of its batch. A batch that is committed has said which files
 it keeps. So a file of an earlier batch that no manifest names belongs to nobody; one of the running
 batch, or of a name that tells no batch, may still be needed.
+
+A host also has copies of runs that only slots of other hosts name, after groups moved or slots changed
+hosts. So a local file stays only if a slot of this host needs it, or a move is about to bring it here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+
+from spillway.state.runs.names import run_of, slot_of_excerpt
 
 
 def batch_of(name: str) -> int | None:
@@ -27,7 +32,28 @@ def orphans(names: Iterable[str], named: Collection[str], before: int) -> list[s
     found = []
     for name in names:
         batch = batch_of(name)
-        whole = name[1:].rpartition(".")[0] if name.startswith(".") else name
-        if batch is not None and batch < before and whole not in named:
+        if batch is not None and batch < before and run_of(name) not in named:
+            found.append(name)
+    return found
+
+
+def local_orphans(
+    names: Iterable[str],
+    named: Mapping[int, Collection[str]],
+    here: Collection[int],
+    leaving: Collection[str],
+    before: int,
+) -> list[str]:
+    """The local files of batches before `before` that no slot of this host needs.
+
+    `named` has the runs that each slot names, `here` the slots of this host, and `leaving` the runs of
+    groups that are moving.
+    """
+    whole = {run for slot in here for run in named.get(slot, ())} | set(leaving)
+    found = []
+    for name in orphans(names, (), before):
+        slot = slot_of_excerpt(name)
+        needed = whole if slot is None else named.get(slot, ())
+        if run_of(name) not in needed and run_of(name) not in leaving:
             found.append(name)
     return found

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IN_USE = "in-use"
+#: The name of the directory of an executor, before its process id.
+_EXECUTOR = "executor-"
 #: Spark ends idle Python workers after a minute; a query may rest a while longer.
 ABANDONED_AFTER_S = 3600.0
 #: Directories whose locks this process holds, with the handles. The process that made a handle counts: a
@@ -83,6 +85,21 @@ def abandoned(parents: Iterable[Path], now_s: float, after_s: float) -> list[Aba
     return found
 
 
+def dead_executors(root: Path, now_s: float) -> list[Abandoned]:
+    """The directories of executors, below that of one query, whose processes have ended.
+
+    Nobody will use such a directory again, so it need not be idle for long. An executor of another
+    container that shares the directory may seem dead while none of its workers runs; then it loses a
+    cache.
+    """
+    found = []
+    for path in _directories(root):
+        pid = path.name.removeprefix(_EXECUTOR)
+        if pid.isdigit() and pid != path.name and not _runs(int(pid)):
+            found += _looked_at(path, now_s, 0.0)
+    return found
+
+
 def reap(gone: Abandoned) -> bool:
     """Removes an abandoned directory; False if it is used again, or cannot be removed."""
     with suppress(OSError):
@@ -105,8 +122,18 @@ def _looked_at(path: Path, now_s: float, after_s: float) -> list[Abandoned]:
         sizes = [size for one in path.rglob("*") if (size := _size(one)) is not None]
         return [Abandoned(path, sum(sizes), len(sizes), idle_s)]
     # With share="executor" the marks are one level below.
-    parts = [one for one in _directories(path) if one.name.startswith("executor-")]
+    parts = [one for one in _directories(path) if one.name.startswith(_EXECUTOR)]
     return [one for part in parts for one in _looked_at(part, now_s, after_s)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _size(path: Path) -> int | None:

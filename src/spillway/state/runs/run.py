@@ -72,8 +72,15 @@ class Index(NamedTuple):
 class RunData:
     """An opened run: its rows and the index over their hashes."""
 
-    def __init__(self, batch: pa.RecordBatch, time_column: int | None = None) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        time_column: int | None = None,
+        covered: tuple[HashRange, ...] | None = None,
+    ) -> None:
         self.batch = batch
+        #: The hashes of an excerpt; None: all rows of the run are here.
+        self.covered = covered
         #: The hashes, ascending.
         self.h: NDArray[np.uint32] = as_numpy(batch.column(0), np.uint32)
         self.time_column = time_column
@@ -90,6 +97,12 @@ class RunData:
     def rows(self) -> int:
         """The number of rows."""
         return int(self.h.shape[0])
+
+    def covers(self, range_: HashRange) -> bool:
+        """Whether all rows of the run in a range are here."""
+        if self.covered is None:
+            return True
+        return any(one.lo <= range_.lo and range_.hi <= one.hi for one in self.covered)
 
     @cached_property
     def payload(self) -> pa.RecordBatch:

@@ -6,27 +6,46 @@ the memory tier a stamp is enough (state/runs/tiers.py). If the file is missing 
 store restores it from the durable copy. If that is damaged too, it raises an error: a wrong result is
 never an option.
 
+Groups move by reference: the receiver's manifest names slices of runs that another host wrote. So the
+store of a slot restores only the rows that the slot needs, unless these are most of the run. Such an
+*excerpt* is a run file in the memory tier, with the covered hashes in its metadata. A slot has at most
+one of each run. Nobody can compare its checksum, so an excerpt without its stamp is not used.
+
 Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
 files free their memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from spillway.errors import StateError
 from spillway.kernels.checksum import checksum
+from spillway.routing.routing import HashRange, united
 from spillway.rows.joining import is_wide
 from spillway.state.runs.durable import DurableStore
-from spillway.state.runs.run import Run, RunData, decode_run, describe_run, encode_run
+from spillway.state.runs.merging import Segment, inside
+from spillway.state.runs.names import excerpt_name
+from spillway.state.runs.run import Run, RunData, Slice, decode_run, describe_run, encode_run
 from spillway.state.runs.tiers import LocalTier
 
 #: Batches after which an unused opened run is released.
 _KEEP_OPEN_BATCHES = 4
 #: Compared files that a process remembers; more are compared again.
 _KEEP_COMPARED = 65_536
+#: A slot that needs more than this part of a run copies all of it, which other slots can use too.
+_MOSTLY = 0.8
+#: Where an excerpt names its hashes.
+_COVERED_KEY = b"covered"
+_COVERED = msgspec.json.Decoder(tuple[HashRange, ...])
+
+Ranges = tuple[HashRange, ...]
+#: The name of a local file, its rows, and their hashes; None: all rows of the run.
+_Found = tuple[str, pa.RecordBatch, Ranges | None]
 
 
 @dataclass
@@ -43,10 +62,10 @@ class OpenRuns:
     #: Files of the disk tier whose checksums this process has compared, as they were then.
     _compared: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
-    def find(self, name: str, batch: int) -> RunData | None:
-        """Returns an opened run, and marks it as used."""
+    def find(self, name: str, range_: HashRange, batch: int) -> RunData | None:
+        """Returns an opened file that has all rows of a range, and marks it as used."""
         entry = self.entries.get(name)
-        if entry is None:
+        if entry is None or not entry.data.covers(range_):
             return None
         entry.used_at = batch
         return entry.data
@@ -67,7 +86,7 @@ class OpenRuns:
             del self._compared[next(iter(self._compared))]
 
     def forget(self, name: str) -> None:
-        """Forgets a run whose files go."""
+        """Forgets a file that goes."""
         self.entries.pop(name, None)
         self._compared.pop(name, None)
 
@@ -87,11 +106,13 @@ class Store:
         durable: DurableStore,
         opened: OpenRuns,
         batch: int,
+        slot: int = 0,
     ) -> None:
         self.memory = memory
         self.disk = disk
         self.durable = durable
         self.batch = batch
+        self.slot = slot
         self._opened = opened
         self._opened.release(batch - _KEEP_OPEN_BATCHES)
         #: Runs that were damaged or missing locally and came from the durable tier.
@@ -117,21 +138,53 @@ class Store:
         tier.write(name, buffer, run.checksum)
         return run, data
 
-    def open(self, run: Run, time_column: int | None) -> RunData:
-        """Opens a run from the nearest tier with an intact copy."""
-        data = self._opened.find(run.name, self.batch)
-        if data is None:
-            data = RunData(decode_run(self._fetch(run)), time_column)
-            self._opened.keep(run.name, data, self.batch)
+    def open(
+        self, piece: Slice, time_column: int | None, named: Callable[[], Ranges] | None = None
+    ) -> RunData:
+        """Opens a run, or an excerpt that has all rows of a slice, from the nearest intact copy.
+
+        `named` gives the hashes of the run that the slot needs in all; without it, those of the slice.
+        """
+        run, range_ = piece.run, piece.range
+        for name in (run.name, excerpt_name(run.name, self.slot)):
+            data = self._opened.find(name, range_, self.batch)
+            if data is not None:
+                return data
+        name, batch, covered = self._local(run, range_) or self._restored(
+            run, united((range_, *(named() if named else ())))
+        )
+        data = RunData(batch, time_column, covered)
+        self._opened.keep(name, data, self.batch)
         return data
+
+    def bring(self, run: Run, ranges: Sequence[HashRange]) -> int:
+        """Makes rows of a run local before a batch needs them; returns the bytes that it wrote."""
+        found = [self._local(run, range_) for range_ in ranges]
+        if all(found):
+            return 0
+        known = self._excerpt(run)
+        kept = known.covered or () if known else ()
+        return int(self._restored(run, united((*ranges, *kept)))[1].nbytes)
 
     def forget(self, name: str) -> None:
         """Removes the local copies of a run that no manifest names any more."""
-        self._opened.forget(name)
-        self.memory.delete(name)
+        for mine in (name, excerpt_name(name, self.slot)):
+            self._opened.forget(mine)
+            self.memory.delete(mine)
         self.disk.delete(name)
 
-    def _fetch(self, run: Run) -> pa.Buffer:
+    def _local(self, run: Run, range_: HashRange) -> _Found | None:
+        """Returns the rows of a local copy that has all rows of a range."""
+        buffer = self._whole(run)
+        if buffer is not None:
+            return run.name, decode_run(buffer), None
+        known = self._excerpt(run)
+        if known is None or not known.covers(range_):
+            return None
+        return excerpt_name(run.name, self.slot), known.batch, known.covered
+
+    def _whole(self, run: Run) -> pa.Buffer | None:
+        """Returns the file of a run in a local tier, if it is intact."""
         for tier in (self.memory, self.disk):
             buffer = tier.map(run.name)
             if buffer is None or buffer.size != run.size_bytes:
@@ -144,6 +197,42 @@ class Store:
                 if tier is self.disk:
                     self._opened.remember(run.name, identity)
                 return buffer
+        return None
+
+    def _excerpt(self, run: Run) -> RunData | None:
+        """Returns the slot's excerpt of a run, if it is there and was not touched since."""
+        name = excerpt_name(run.name, self.slot)
+        if not self.memory.stamped(name, run.checksum):
+            return None
+        buffer = self.memory.map(name)
+        if buffer is None:
+            return None
+        batch = decode_run(buffer)
+        covered = _COVERED.decode(batch.schema.metadata[_COVERED_KEY])
+        return RunData(batch.replace_schema_metadata(None), None, covered)
+
+    def _restored(self, run: Run, ranges: Ranges) -> _Found:
+        """Copies a run, or an excerpt with these hashes, from the durable tier to a local one."""
+        buffer = self._durable(run)
+        self.restored.append(run.name)
+        if run.tier == self.disk.kind:
+            self.disk.write(run.name, buffer, run.checksum)
+            return run.name, decode_run(self.disk.map(run.name) or buffer), None
+        whole = RunData(decode_run(buffer))
+        rows = inside(Segment(whole, 0, whole.rows), ranges)
+        if rows.rows > _MOSTLY * run.rows:
+            self.memory.write(run.name, buffer, run.checksum)
+            return run.name, decode_run(self.memory.map(run.name) or buffer), None
+        batch = rows.batch()
+        marked = batch.replace_schema_metadata({_COVERED_KEY: msgspec.json.encode(ranges)})
+        name = excerpt_name(run.name, self.slot)
+        self.memory.write(name, encode_run(marked), run.checksum)
+        mapped = self.memory.map(name)
+        # The metadata would make a merge of the rows differ from one of a whole run.
+        found = batch if mapped is None else decode_run(mapped).replace_schema_metadata(None)
+        return name, found, ranges
+
+    def _durable(self, run: Run) -> pa.Buffer:
         buffer = self.durable.read(f"runs/{run.name}")
         if buffer is None or not _intact(buffer, run):
             raise StateError(
@@ -155,10 +244,7 @@ class Store:
                     "query cannot give exact results"
                 ),
             )
-        self.restored.append(run.name)
-        home = self.disk if run.tier == self.disk.kind else self.memory
-        home.write(run.name, buffer, run.checksum)
-        return home.map(run.name) or buffer
+        return buffer
 
 
 def _intact(buffer: pa.Buffer, run: Run) -> bool:

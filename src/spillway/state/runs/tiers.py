@@ -31,6 +31,8 @@ MEMORY = "memory"
 LEAST_SHARED_MEMORY_BYTES = 1 << 30
 #: Stamps are before 2001, when Spillway wrote no files.
 _STAMPS_NS = 10**18
+#: The name of the mark of a slot, before its number.
+_SLOT = "slot-"
 
 
 class LocalTier:
@@ -110,6 +112,28 @@ class LocalTier:
             check_private(self.root)
             self._private = True
         return self._private
+
+    def mark_slot(self, slot: int, batch: int) -> None:
+        """Notes that a slot runs on this host."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with (
+            suppress(OSError),
+            open(os.open(self.root / f"{_SLOT}{slot}", flags, 0o600), "wb") as mark,
+        ):
+            mark.write(b"%d" % batch)
+
+    def slots_since(self, batch: int) -> list[int]:
+        """Returns the slots that have run on this host since a batch."""
+        found = []
+        for name in self.names():
+            slot = name.removeprefix(_SLOT)
+            with suppress(OSError, ValueError):
+                if slot.isdigit() and slot != name and self._marked(name) >= batch:
+                    found.append(int(slot))
+        return found
+
+    def _marked(self, name: str) -> int:
+        return int((self.root / name).read_text())
 
     def names(self) -> list[str]:
         """Returns the names of all files in the tier."""

@@ -16,7 +16,7 @@ from spillway.metrics.groups import Ints
 from spillway.routing.routing import group_ranges
 from spillway.state.layout.gaps import Gaps, all_gaps, without
 from spillway.state.layout.layers import SETTLED, Layer, side_by_side
-from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.layout.shelf import Shelf
 from spillway.state.runs.merging import Segment
 
 #: Bytes of removed rows in a layer's files that do not justify a rewrite.
@@ -119,15 +119,18 @@ class Memory:
 
     def file_bytes(self) -> int:
         """Returns the bytes of all files in memory, including removed rows."""
-        runs = {p.run.name: p.run for layers in self.layers for p in slices(layers)}
-        return sum(run.size_bytes for run in runs.values())
+        files: dict[str, int] = {}
+        for stream, layers in enumerate(self.layers):
+            files |= self._shelf.files(stream, layers)
+        return sum(files.values())
 
     def _wasted_bytes(self, stream: int, layer: Layer) -> int:
         """Returns the bytes of removed rows in the layer's files."""
-        runs = {piece.run.name: piece.run for piece in layer.slices}
-        left = sum(s.rows for s in self._shelf.open(stream, [layer]))
-        total = sum(run.rows for run in runs.values())
-        return sum(run.size_bytes for run in runs.values()) * (total - left) // max(total, 1)
+        segments = self._shelf.open(stream, [layer])
+        left = sum(segment.rows for segment in segments)
+        total = sum(data.rows for data in {segment.data for segment in segments})
+        size = sum(self._shelf.files(stream, [layer]).values())
+        return size * (total - left) // max(total, 1)
 
     def _level_for(self, stream: int, layer: Layer) -> int:
         """Returns the level of the smallest layer as large, so that merging keeps its proportions."""

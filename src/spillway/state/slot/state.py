@@ -72,7 +72,13 @@ class SlotState:
         #: Runs that came with groups from another slot.
         self.arrived: set[str] = set()
         self._shelf = Shelf(
-            store, layouts, slot=manifest.slot, groups=groups, version=version, attempt=attempt
+            store,
+            layouts,
+            slot=manifest.slot,
+            groups=groups,
+            version=version,
+            attempt=attempt,
+            named=manifest.slices(),
         )
         self.inputs = self._shelf.inputs
         #: Rows whose results the operator produces when the batch is complete.
@@ -269,6 +275,7 @@ class SlotState:
         It takes only made streams that exist here too; others become gaps.
         """
         came = set(part.runs())
+        self._shelf.expect(part.slices())
         part = arranged(part, self.made)
         ranges = group_ranges(np.flatnonzero(part.groups.here).tolist(), self.groups)
         self.memory.gaps = all_gaps([gaps_outside(self.memory.gaps, ranges), part.gaps])

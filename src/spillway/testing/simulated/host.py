@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
@@ -17,13 +17,12 @@ from spillway.protocols.messages import (
     SendFailed,
     SendPartitions,
 )
-from spillway.state.layout.layers import Layer
-from spillway.state.layout.moving import Departure, of_move
+from spillway.state.layout.moving import of_move
 from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.runs.store import Store
-from spillway.state.slot.shipping import laid_out, pack, parcels, unpack
+from spillway.state.slot.fetching import fetch_all, fetches
 
 
 class Crash(Exception):
@@ -40,13 +39,10 @@ class SimulatedCarrier(CheckpointHost):
         checkpoint: Checkpoint,
         streams: int,
         store: Callable[[int, int], Store],
-        times: Callable[[Sequence[str]], Sequence[int | None]],
     ) -> None:
         """`store` gives the store of a batch and slot."""
         super().__init__(checkpoint, streams)
         self._store = store
-        #: Where the event times of streams are, the made ones of these names included.
-        self._times = times
         #: What is being sent, with the manifest that has it.
         self._due: dict[int, tuple[SendGroups, Manifest]] = {}
         self._said: list[tuple[Message, float]] = []
@@ -105,29 +101,13 @@ class SimulatedCarrier(CheckpointHost):
         """Brings a departure to its receiver; returns the name of the part's manifest."""
         departure = of_move(manifest.departures, groups.move.move)
         assert departure is not None
-        layers = departure.streams
         if not groups.by_name:
-            layers = self._shipped(groups, manifest, departure)
-        part = part_manifest(SlotId(groups.move.receiver), departure, layers, manifest.groups)
+            fetch_all(fetches(departure), self._store(manifest.version, groups.move.receiver))
+        part = part_manifest(
+            SlotId(groups.move.receiver), departure, departure.streams, manifest.groups
+        )
         attempt = self.checkpoint.new_attempt()
         name = f"manifests/{manifest.version:09d}-{groups.move.receiver}-{attempt}.json"
         self.checkpoint.durable.write(name, part.encode())
         self.checkpoint.durable.sync()
         return name
-
-    def _shipped(
-        self, groups: SendGroups, manifest: Manifest, departure: Departure
-    ) -> tuple[tuple[Layer, ...], ...]:
-        times, move = self._times(departure.made), groups.move
-        here = self._store(manifest.version, move.sender)
-        there = self._store(manifest.version, move.receiver)
-        received = []
-        for parcel in parcels(departure, len(manifest.groups)):
-            time = times[parcel.stream]
-            attempt = self.checkpoint.new_attempt()
-            name = f"{manifest.version:09d}-m{move.move}-{attempt}.arrow"
-            runs = unpack(pack(parcel, time, here), name, time, there)
-            received += [(parcel, run) for run in runs]
-        # A manifest names these runs as soon as the driver hears of them.
-        there.durable.sync()
-        return laid_out(received, len(departure.streams))

@@ -14,7 +14,7 @@ from spillway.rows import bounds
 from spillway.slot import cleanup, keeper, limits
 from spillway.slot import visits as rounds
 from spillway.state.layout import compaction, shelf
-from spillway.state.slot import memory, parts, shipping, staging
+from spillway.state.slot import memory, parts, staging
 
 #: Module, name and small value of everything that has a size.
 SMALL: list[tuple[ModuleType, str, int]] = [
@@ -32,8 +32,6 @@ SMALL: list[tuple[ModuleType, str, int]] = [
     (bounds, "STEP_BYTES", 1200),
     (bounds, "BLOCK_BYTES", 800),
     (shelf, "MOVE_BYTES", 100),
-    (shipping, "PARCEL_BYTES", 100),
-    (shipping, "PIECE_BYTES", 60),
     (memory, "LEAST_WASTE_BYTES", 100),
     (parts, "CROWDED_GENERATION", 3),
     (staging, "STAGED_BYTES", 300),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,6 @@ from spillway.coordinator.decisions.reshaping import shapes_of
 from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.equi.intermediate import time_columns
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
@@ -152,8 +150,7 @@ class Stage:
 
     def new_carrier(self) -> SimulatedCarrier:
         """A host for a start."""
-        times = partial(time_columns, self.first_operator().layouts, self.streams)
-        return SimulatedCarrier(self.checkpoint, len(self.streams), self.store, times)
+        return SimulatedCarrier(self.checkpoint, len(self.streams), self.store)
 
     # Where state is
 
@@ -164,7 +161,7 @@ class Stage:
     def store(self, batch: int, slot: int = 0) -> Store:
         """The tiers, as a slot sees them."""
         host = self.hosts[self.host_of(slot)]
-        return Store(host.memory, host.disk, self.task_durable(), host.opened, batch)
+        return Store(host.memory, host.disk, self.task_durable(), host.opened, batch, slot)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
         """The same, after known garbage is deleted."""

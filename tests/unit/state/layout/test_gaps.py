@@ -20,7 +20,7 @@ from spillway.state.manifest.matching import arranged, matched
 from spillway.state.manifest.reading import decode_manifest
 from spillway.state.runs.merging import WHOLE
 from spillway.state.runs.run import Run, Slice
-from spillway.state.slot.shipping import parcels
+from spillway.state.slot.fetching import fetches
 
 GROUPS = 4
 LOW, HIGH = HashRange(0, HASH_END // 2), HashRange(HASH_END // 2, HASH_END)
@@ -140,7 +140,7 @@ def test_what_a_track_has_is_matched_too() -> None:
 
 
 def test_states_that_the_receiver_does_not_have_are_not_sent() -> None:
-    """Neither in parcels, nor in what moves by name, nor in what is on disk."""
+    """Neither in what the receiver fetches, nor in what it takes over, nor in what is on disk."""
     layers = tuple(layer(name) for name in ("a", "b", "ab", "bc"))
     frozen = Generation(3, (1,), layers, ((), ()))
     gone = Departure(
@@ -157,14 +157,14 @@ def test_states_that_the_receiver_does_not_have_are_not_sent() -> None:
     )
     less = matched(sender, ("B+C", "A+B+C"))
     [departure] = less.departures
-    assert [(p.stream, p.bytes) for p in parcels(departure, GROUPS)] == [(0, 5), (1, 6), (2, 8)]
+    assert [one.run.name for one in fetches(departure)] == ["a", "b", "bc"]
     part = part_manifest(SlotId(1), departure, departure.streams, less.groups)
     assert (part.made, part.gaps) == (("B+C",), ((LOW,),))
     assert set(part.runs()) == {"a", "b", "bc"}
     here = arranged(part, ("A+B+C", "B+C"))
     assert here.gaps == (group_ranges([1], GROUPS), (LOW,))
     assert matched(sender, gone.made) is sender
-    assert {p.stream for p in parcels(matched(sender, ()).departures[0], GROUPS)} == {0, 1}
+    assert [one.run.name for one in fetches(matched(sender, ()).departures[0])] == ["a", "b"]
 
 
 def test_a_manifest_without_rows_lacks_nothing() -> None:

@@ -15,7 +15,9 @@ from spillway.spark.runtime import home
 from spillway.spark.runtime.home import Home, Places
 from spillway.state.runs import store as stores
 from spillway.state.runs.durable import open_durable
+from spillway.state.runs.merging import WHOLE
 from spillway.state.runs.private import make_private
+from spillway.state.runs.run import Slice
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
 
@@ -98,12 +100,12 @@ def test_name_that_another_user_took_first_is_avoided(
 
 def test_a_task_makes_the_directory_of_its_query_private(tmp_path: Path) -> None:
     adapt = Adapt(memory_dir=str(tmp_path / "m"), disk_dir=str(tmp_path / "d"))
-    Home("q", 1, str(tmp_path / "ck"), adapt).store(0)
+    Home("q", 1, str(tmp_path / "ck"), adapt).store(0, 0)
     # The directory, and the file that says that it is in use.
     assert modes(tmp_path / "m") == {0o700, 0o600}
     (tmp_path / "d" / "q").chmod(0o770)
     with pytest.raises(StateError, match="is not safe for the state of a query"):
-        Home("q", 1, str(tmp_path / "ck"), adapt).store(1)
+        Home("q", 1, str(tmp_path / "ck"), adapt).store(1, 0)
 
 
 def test_changed_file_on_disk_is_found_when_a_process_first_opens_it(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_changed_file_on_disk_is_found_when_a_process_first_opens_it(tmp_path: P
     path.write_bytes(data)
     os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
     store = store_of(tmp_path, OpenRuns())
-    assert store.open(run, None).batch.equals(rows())
+    assert store.open(Slice(run, WHOLE), None).batch.equals(rows())
     assert store.restored == ["r"]
 
 
@@ -131,9 +133,9 @@ def test_a_process_compares_a_file_on_disk_once(
     run, _ = store_of(tmp_path, opened).write("r", rows(), None, in_memory=False)
     for _ in range(3):
         opened.entries.clear()
-        store_of(tmp_path, opened).open(run, None)
+        store_of(tmp_path, opened).open(Slice(run, WHOLE), None)
     assert compared == ["r"]
     opened.entries.clear()
     os.utime(tmp_path / "local" / "disk" / "r")
-    store_of(tmp_path, opened).open(run, None)
+    store_of(tmp_path, opened).open(Slice(run, WHOLE), None)
     assert compared == ["r", "r"]
