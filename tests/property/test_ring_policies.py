@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import pytest
@@ -15,7 +16,6 @@ from spillway.policies.ring.model import (
     Source,
     best_length,
     response_s,
-    turning_lengths,
 )
 from spillway.policies.ring.probing import Predicate, Stream, next_step, probe_orders
 from spillway.policies.ring.slicing import smoothed
@@ -80,6 +80,18 @@ def test_order_by_rank_is_the_cheapest_where_steps_are_independent(
     cheapest = probe_orders(streams, star)[0]
     ranked = Source("s", 1.0, probing._by_rank(streams, star, "s"))
     assert ranked.probing_s == pytest.approx(cheapest.probing_s)
+
+
+def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
+    """N_1 and N_2 of PSP 5.2: where hops take as long as work, and where waiting for them does.
+
+    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and
+    N_2 (N - 1) T_n / 2 = L_C/N; each is the root of a parabola.
+    """
+    streams, sent_s = len(source.steps) + 1, costs.send_s * source.passed
+    work_s, hop_s = source.probing_s, costs.hop_s
+    first = (sent_s + math.sqrt(sent_s**2 + 4 * streams * hop_s * work_s)) / (2 * streams * hop_s)
+    return first, (1 + math.sqrt(1 + 8 * work_s / hop_s)) / 2
 
 
 @given(

@@ -27,7 +27,7 @@ from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.local.rotation import Gaps
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
-from spillway.testing.simulated.engine import Engine, Partition, PlainTasks, Rows, Written
+from spillway.testing.simulated.engine import Engine, Partition, Report, Rows, Written
 from spillway.testing.simulated.host import Crash
 from spillway.testing.simulated.rows import GROUPS, Row, Subject
 from spillway.testing.simulated.told import ToldSkew, told_rules
@@ -54,7 +54,13 @@ class DyingTasks:
         for one in partitions:
             if one.slot in self.dies:
                 next(one.read(lambda _: None), None)
-        return PlainTasks().run(at, partitions)
+        return [batch for one in partitions for batch in self._finished(one)]
+
+    def _finished(self, one: Partition) -> list[pa.RecordBatch]:
+        said: list[Report] = []
+        read = list(one.read(said.append))
+        one.arrive(said)
+        return read
 
 
 class KeptSink:

@@ -81,19 +81,6 @@ class Written:
         return self.engine.values(self.results.at, batches)
 
 
-class PlainTasks:
-    """Runs every task once."""
-
-    def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task; returns what it read."""
-        read: list[pa.RecordBatch] = []
-        for one in partitions:
-            said: list[Report] = []
-            read += one.read(said.append)
-            one.arrive(said)
-        return read
-
-
 class Engine:
     """The stages of a query, its tasks and its sink."""
 

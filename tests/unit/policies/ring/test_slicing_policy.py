@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.policies.ring.model import HopCosts, ProbeStep, Source, at_rate, utilisation
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source, utilisation
 from spillway.policies.ring.slicing import (
     ATR,
     CTR,
@@ -72,7 +72,7 @@ def test_passive_adjustment_fills_new_slots_and_empties_those_that_go() -> None:
 
 
 def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
-    doubled = at_rate(join(), 2)
+    doubled = join(rate=100.0, rows=1000.0)
     found = resize(doubled, COSTS, 9, RingRules(most=19))
     assert found is not None
     assert (found.slots, found.aggressive) == (16, True)
@@ -84,7 +84,8 @@ def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
     ("adjustment", "aggressive"), [("passive", False), ("aggressive", True), ("auto", True)]
 )
 def test_adjustment_says_whether_slices_move(adjustment: str, aggressive: bool) -> None:
-    found = resize(at_rate(join(), 2), COSTS, 9, RingRules(19, adjustment=adjustment))
+    doubled = join(rate=100.0, rows=1000.0)
+    found = resize(doubled, COSTS, 9, RingRules(19, adjustment=adjustment))
     assert found is not None
     assert found.aggressive is aggressive
 
