@@ -3,9 +3,9 @@
 msgspec reads and writes frozen dataclasses directly. Declare what it cannot do once, next to the
 type:
 
-    stored(Shape, str, str, parse)              a class with another form in files
+    store_as(Shape, str, str, parse)            a class with another form in files
     table: Annotated[Table, Stored(...)]        the same for one field
-    stored_within(Slice, ...)                   a form that refers to shared data of a document
+    store_within(Slice, ...)                    a form that refers to shared data of a document
     @tagged("event", by="kind")                 a base class whose subclasses carry a tag
 
 A mapping whose keys are not valid in JSON becomes a list of pairs. The codec derives the type that
@@ -81,12 +81,14 @@ _FORMS: dict[type, Form] = {}
 _FAMILIES: dict[type, _Family] = {}
 
 
-def stored(cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]) -> None:
+def store_as(
+    cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]
+) -> None:
     """Declares how to store a class: as values of `kind`."""
     _FORMS[cls] = Stored(kind, write, read).form()
 
 
-def stored_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
+def store_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
     """Declares a form that refers to data the whole document shares."""
     _FORMS[cls] = Form(kind, write, read)
 

@@ -56,8 +56,8 @@ class Engine(Protocol[Rows]):
         """Writes the results of the last stage to the sink."""
         ...
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """Returns the answers of a stage's slots, each at least once.
+    def collect_answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
+        """Collects the answers of a stage's slots, each at least once; may run the tasks for them.
 
         Fails if the sink has not read the results of a slot. Only a replay may be left unread.
         """
@@ -200,7 +200,7 @@ class Chain(Generic[Rows]):
         began_at = self._clock()
         if steps[-1].at == len(self.conductors) - 1:
             engine.write(steps[-1].results, self.sink_id, replay=replay)
-        answers = [engine.answers(s.at, s.results, s.plan, replay=replay) for s in steps]
+        answers = [engine.collect_answers(s.at, s.results, s.plan, replay=replay) for s in steps]
         ended_at = self._clock()
         took = Took(ended_at - planned_at, period_s)
         for step, said in reversed(list(zip(steps, answers, strict=True))):

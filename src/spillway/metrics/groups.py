@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spillway.codec import stored
+from spillway.codec import store_as
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -230,4 +230,4 @@ def _table_of(found: _Columns) -> GroupTable:
     return table
 
 
-stored(GroupTable, _Columns, _columns_of, _table_of)
+store_as(GroupTable, _Columns, _columns_of, _table_of)

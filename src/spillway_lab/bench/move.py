@@ -167,8 +167,8 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
         _gather(spark, order, say)
         stream = Stream(spark, order, say, TRIGGER_S)
         try:
-            found = _moved(spark, stream)
-            found |= _scaled(stream)
+            found = _measure_moves(spark, stream)
+            found |= _measure_scaling(stream)
             stream.query.stop()
             found |= _exact(stream)
         finally:
@@ -189,13 +189,13 @@ def _gather(spark: SparkSession, order: EngineOrder, say: Say) -> None:
         stream.query.stop()
 
 
-def _moved(spark: SparkSession, stream: Stream) -> dict[str, Any]:
+def _measure_moves(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     stream.until("starting", lambda: stream.last >= 0)
     stream.until("starting", partial(stream.reached, stream.last + START_BATCHES))
     quiet = stream.last + 1
     stream.until("no move", partial(stream.reached, quiet + QUIET_BATCHES))
     normal = stream.seconds(quiet, stream.last)
-    shuffled_s, shuffled_bytes = _shuffled(spark, stream)
+    shuffled_s, shuffled_bytes = _measure_shuffle(spark, stream)
     spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
     received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
     steer(stream.query, lambda c: replace(c, always_sends=True))
@@ -237,8 +237,8 @@ def _happened(query: Query, kind: type[Event], times: int) -> bool:
     return sum(isinstance(event, kind) for event in query.events) >= times
 
 
-def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
-    """How long Spark shuffles as many bytes of the same rows while the stream runs; and the bytes."""
+def _measure_shuffle(spark: SparkSession, stream: Stream) -> tuple[float, int]:
+    """Measures how long Spark shuffles as many bytes of the same rows while the stream runs."""
     entry = stream._entries[stream.last]
     per_row = entry["stateBytes"] / entry["stateRows"]
     batches = int(MOVE_BYTES / per_row / stream.pairs.rows)
@@ -253,7 +253,7 @@ def _shuffled(spark: SparkSession, stream: Stream) -> tuple[float, int]:
     return seconds, int(count * per_row)
 
 
-def _scaled(stream: Stream) -> dict[str, Any]:
+def _measure_scaling(stream: Stream) -> dict[str, Any]:
     """Doubles the slots and halves them again, under load."""
     batches = []
     for times, slots in enumerate((2 * CORES, CORES), start=1):

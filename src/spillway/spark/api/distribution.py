@@ -54,10 +54,10 @@ class Choice:
     reason: str
 
 
-def settled(
+def settle(
     planned: Planned, adapt: Adapt, checkpoint: Checkpoint, location: str, *, finite: bool
 ) -> Choice | None:
-    """The settings with "auto" resolved, and why; None if "auto" does not apply.
+    """Resolves "auto": the settings, and why; None if "auto" does not apply.
 
     `planned` is the join before the choice; `location` is where Spark keeps its own checkpoint.
     """
@@ -72,7 +72,7 @@ def settled(
     times = {s.name: s.window.time for s in planned.plan.streams if s.window is not None}
     first = first_rows(planned.frames, times, location, finite=finite)
     spark = next(iter(planned.frames.values())).sparkSession
-    choice = chosen(join, first, adapt, adapt.slots or default_slots(spark), finite=finite)
+    choice = choose(join, first, adapt, adapt.slots or default_slots(spark), finite=finite)
     _LOG.info("distribute=%r: %s", AUTO, choice.reason)
     return choice
 
@@ -90,7 +90,7 @@ def kept(adapt: Adapt, query: Mapping[str, Any], streams: list[str]) -> Choice:
     )
 
 
-def chosen(
+def choose(
     join: SlicedJoin,
     first: Mapping[str, FirstRows],
     adapt: Adapt,
@@ -98,7 +98,7 @@ def chosen(
     *,
     finite: bool = False,
 ) -> Choice:
-    """The cost model's choice for the first rows of the streams; warns if a stream has none."""
+    """Chooses by the cost model, from the first rows of the streams; warns if a stream has none."""
     windows_us = {stream.name: stream.window_us or 0 for stream in join.streams}
     if missing := [name for name in windows_us if name not in first]:
         when = "at the first start" if finite else f"for {PATIENCE_S:g} s"

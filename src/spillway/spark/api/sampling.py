@@ -107,7 +107,7 @@ class _Look:
 
     def _take(self, rows: DataFrame, batch: int) -> None:  # noqa: ARG002
         try:
-            self.found = _taken(rows, self._time)
+            self.found = _take_first(rows, self._time)
         except BaseException as problem:
             self._failure = problem
         if self.found is None and self._failure is None:
@@ -133,7 +133,7 @@ def _quiet_stops() -> Iterator[None]:
         log.removeFilter(wanted)
 
 
-def _taken(rows: DataFrame, time: str) -> FirstRows | None:
+def _take_first(rows: DataFrame, time: str) -> FirstRows | None:
     column = F.col(quoted(time))
     counted = rows.agg(
         F.count(F.lit(1)).alias("rows"), F.min(column).alias("least"), F.max(column).alias("most")

@@ -61,8 +61,8 @@ def checked_parts(result: Result, adapt: Adapt, mode: str) -> list[Part]:
     return parts
 
 
-def acquired(parts: Sequence[Part], location: str, held: ExitStack) -> list[Checkpoint]:
-    """The checkpoints of all parts, locked; `held` releases them if the start fails."""
+def acquire_all(parts: Sequence[Part], location: str, held: ExitStack) -> list[Checkpoint]:
+    """Locks the checkpoints of all parts; `held` releases them if the start fails."""
     checkpoints = []
     for at, part in enumerate(parts):
         place = place_of(location, part.adapt, at)
@@ -73,10 +73,10 @@ def acquired(parts: Sequence[Part], location: str, held: ExitStack) -> list[Chec
     return checkpoints
 
 
-def opened(
+def open_metadata(
     parts: Sequence[Part], checkpoints: Sequence[Checkpoint], version: str
 ) -> list[dict[str, Any]]:
-    """The metadata of all parts; rejects the checkpoints of another query."""
+    """Reads or writes the metadata of all parts; rejects the checkpoints of another query."""
     return open_stages(checkpoints, [_asked(part) for part in parts], version)
 
 

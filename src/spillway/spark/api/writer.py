@@ -17,10 +17,10 @@ from spillway.errors import PlanError, QueryError, SettingsError, keeping_secret
 from spillway.faults import Faults
 from spillway.redaction import learn_options
 from spillway.settings import Adapt
-from spillway.spark.api.distribution import OF_RINGS, check_spread, settled
+from spillway.spark.api.distribution import OF_RINGS, check_spread, settle
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import qualified, quick_local_checkpoints
-from spillway.spark.api.starting import Part, acquired, checked_parts, opened, stage_of
+from spillway.spark.api.starting import Part, acquire_all, checked_parts, open_metadata, stage_of
 from spillway.spark.runtime.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
@@ -147,9 +147,9 @@ class StreamWriter:
         """Checks everything that it can before the first row, and starts the query."""
         learn_options(self._options)
         with keeping_secrets():
-            return self._started(path)
+            return self._start(path)
 
-    def _started(self, path: str | None) -> Query:
+    def _start(self, path: str | None) -> Query:
         parts = checked_parts(self._result, self._adapt, self._mode)
         self._check_name()
         # `held` is released when the query ends, or here if the start fails. `undone` only matters
@@ -159,8 +159,8 @@ class StreamWriter:
             if scratch:
                 # Nobody reads a temporary checkpoint after a crash of the machine.
                 parts = [replace(part, adapt=part.adapt.changed(fsync=False)) for part in parts]
-            checkpoints = acquired(parts, location, held)
-            parts[0] = self._settled(parts[0], checkpoints[0], location)
+            checkpoints = acquire_all(parts, location, held)
+            parts[0] = self._settle(parts[0], checkpoints[0], location)
             loop = self._batch_loop(parts, checkpoints, path, undone)
             held.callback(loop.close)
             streaming = self._stream(parts[0].planned, loop, location)
@@ -178,9 +178,9 @@ class StreamWriter:
                 hint="stop it first, or use another queryName(...)",
             )
 
-    def _settled(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
-        """The first part, with distribute="auto" resolved."""
-        chosen = settled(part.planned, part.adapt, checkpoint, location, finite=self._finite)
+    def _settle(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
+        """Resolves distribute="auto" of the first part."""
+        chosen = settle(part.planned, part.adapt, checkpoint, location, finite=self._finite)
         if chosen is None:
             return part
         again = part.result.planned(chosen.adapt, self._mode)
@@ -196,7 +196,7 @@ class StreamWriter:
     ) -> BatchLoop:
         """The stages as their checkpoints left them, and the open sink."""
         spark = self._result.spark
-        ids = [metadata["query_id"] for metadata in opened(parts, checkpoints, VERSION)]
+        ids = [metadata["query_id"] for metadata in open_metadata(parts, checkpoints, VERSION)]
         check_owner = checkpoints[-1].log.check_owner
         sink = make_sink(replace(self._sink_spec(path, ids[-1]), check_owner=check_owner), spark)
         specs = [self._spec(part, query_id) for part, query_id in zip(parts, ids, strict=True)]

@@ -91,7 +91,7 @@ class Home:
             hold(part)
         memory, disk = LocalTier("memory", places.memory), LocalTier("disk", places.disk)
         durable = open_durable(self.durable, fsync=self.adapt.fsync)
-        return Store(memory, disk, durable, self._opened(), batch)
+        return Store(memory, disk, durable, self._open_runs(), batch)
 
     def reap(self) -> None:
         """Removes the directories of queries and executors on this host that have ended."""
@@ -103,7 +103,7 @@ class Home:
         """A name for the files of one attempt."""
         return new_attempt(self.epoch)
 
-    def _opened(self) -> OpenRuns:
+    def _open_runs(self) -> OpenRuns:
         epoch, opened = _OPENED.pop(self.query_id, (0, OpenRuns()))
         if epoch != self.epoch:
             opened = OpenRuns()

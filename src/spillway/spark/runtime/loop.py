@@ -74,8 +74,10 @@ class StageEngine:
         self.last_result = self._stages[-1].spec.shape(results)
         self._sink.write(self.last_result, sink_id, replay=replay)
 
-    def answers(self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of the slots of a stage, at least one each."""
+    def collect_answers(
+        self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool
+    ) -> Answers:
+        """Collects the records of the slots of a stage, at least one each; may run a job for them."""
         may_skip = replay or at < len(self._stages) - 1
         return self._stages[at].collect_answers(results, plan, may_skip=may_skip)
 
@@ -124,7 +126,7 @@ class BatchLoop:
                 self._prepare(rows)
                 self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s))
         except BaseException as problem:
-            raise self._failed(problem) from None
+            raise self._fail(problem) from None
 
     def _prepare(self, rows: DataFrame) -> None:
         if not self._planned_exactly:
@@ -225,8 +227,8 @@ class BatchLoop:
             self.events.extend(stage.state.events)
         return entries
 
-    def _failed(self, problem: BaseException) -> RuntimeError:
-        """The failure that Spark sees; the loop keeps the real one for the user.
+    def _fail(self, problem: BaseException) -> RuntimeError:
+        """Keeps the failure for the user; returns the one that Spark sees.
 
         Spark searches the text for an interruption, with a pattern that recurs once per character. A
         long text overflows the stack, so this one is short and never begins such a match by chance.

@@ -95,7 +95,7 @@ class Compactor:
             for begin, end in [below(s, cut)]
             if begin < end
         ]
-        written = self._merged(taken, low)
+        written = self._merge(taken, low)
         layers[target] = replace(layers[target], slices=(*layers[target].slices, *written))
         rest = HashRange(cut, HASH_END)
         for at in sources:
@@ -104,7 +104,7 @@ class Compactor:
         self.layers = tuple(layers)
         return sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
 
-    def _merged(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
+    def _merge(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
         """Writes the merged rows that still count."""
         before = self.expired_rows
         merged = self.shelf.merged(self.stream, taken, self.waiting)

@@ -313,10 +313,10 @@ class Shelf:
             ranges = group_ranges(few, self.groups)
             found = self.open(stream, cut_layers(layers, ranges))
             whole = HashRange(ranges[0].lo, ranges[-1].hi)
-            written += self._rewritten(stream, found, whole, tier, waiting)
+            written += self._rewrite(stream, found, whole, tier, waiting)
         return (Layer(0, tuple(written)),) if written else ()
 
-    def _rewritten(
+    def _rewrite(
         self,
         stream: int,
         found: Sequence[Segment],

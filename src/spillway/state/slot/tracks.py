@@ -99,10 +99,10 @@ class Tracker:
         if self.track is not None:
             self._put(stream, left(self.track.streams[stream]))
 
-    def compact(self, merged: Merge) -> None:
+    def compact(self, merge: Merge) -> None:
         """Does the merging work of this batch."""
         for stream, layers in enumerate(self.track.streams if self.track else ()):
-            self._put(stream, merged(stream, layers, self._new_rows[stream]))
+            self._put(stream, merge(stream, layers, self._new_rows[stream]))
 
     def _put(self, stream: int, layers: tuple[Layer, ...]) -> None:
         assert self.track is not None

@@ -35,14 +35,14 @@ class Ledger:
     #: Result rows that were compared with others.
     compared: int = 0
 
-    def evaluated(self, at: int, number: int, step: Step) -> None:
-        """A step was evaluated to its end."""
+    def note_step(self, at: int, number: int, step: Step) -> None:
+        """Notes a step that was evaluated to its end."""
         known = self.steps.setdefault((at, number), step)
         if known is not step:
             self._same(f"step {number} of stage {at}", known.output, step.output)
 
-    def written(self, number: int, output: Counter[Hashable]) -> None:
-        """The sink has taken a step."""
+    def note_output(self, number: int, output: Counter[Hashable]) -> None:
+        """Notes a step that the sink has taken."""
         if number not in self.sink and number != len(self.sink):
             self.differences.append(f"the sink got number {number} after {len(self.sink) - 1}")
         if number in self.sink:

@@ -108,9 +108,9 @@ class ChaosEngine(Engine):
         self.note(results, Counter(self.values(results.at, read)))
         return read
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of a stage; every slot must have kept its limit."""
-        found = super().answers(at, results, plan, replay=replay)
+    def collect_answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
+        """Collects the records of a stage; every slot must have kept its limit."""
+        found = super().collect_answers(at, results, plan, replay=replay)
         for record in found.records.values():
             written = self.look(at).manifest(record.manifest)
             if not fits_memory(plan, record, written):
@@ -124,7 +124,7 @@ class ChaosEngine(Engine):
         assert results.plan is not None
         number = self.stages[results.at].conductor.coordinator.steps
         step = Step(results.plan.batch, tuple(results.rows), output)
-        self.ledger.evaluated(results.at, number, step)
+        self.ledger.note_step(results.at, number, step)
 
 
 class ChaosSink:
@@ -152,7 +152,7 @@ class ChaosSink:
         output = self._read(step, max(1, strikes.get("coalesce", 1)))
         assert isinstance(step.engine, ChaosEngine)
         step.engine.note(step.results, output)
-        self._ledger.written(sink_id, output)
+        self._ledger.note_output(sink_id, output)
         if "fails" in strikes:
             raise SinkFailed("the sink fails after its write")
 

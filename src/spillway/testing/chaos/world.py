@@ -224,7 +224,7 @@ class World:
         struck = self.disasters.struck
         driver = self.driver
         try:
-            return self._carried_out(driver, action)
+            return self._carry_out(driver, action)
         except DriverDied as death:
             self._die(death)
         except FAILURES as problem:
@@ -233,7 +233,7 @@ class World:
         self._driver = None
         return False
 
-    def _carried_out(self, driver: Driver, action: Callable[[], None]) -> bool:
+    def _carry_out(self, driver: Driver, action: Callable[[], None]) -> bool:
         """Runs an action in this thread, or in its own if a disaster may pause it."""
         if not self.disasters.holds("pause") or self._paused is not None:
             action()

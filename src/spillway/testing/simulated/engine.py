@@ -113,8 +113,8 @@ class Engine:
         """Gives results to the sink."""
         self._sink.write(Written(self, results), sink_id, replay=replay)
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of the slots of a stage, one each, and all that arrived."""
+    def collect_answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
+        """Collects the records of the slots of a stage, one each, and all that arrived."""
         if (replay or at < len(self.stages) - 1) and not results.reports:
             self.read_all(results)
         stage = self.stages[at]

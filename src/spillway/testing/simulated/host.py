@@ -85,7 +85,7 @@ class SimulatedCarrier(CheckpointHost):
             del self._due[number]
             problem = "a test" if fails else ""
             try:
-                part = "" if fails else self._carried(*sent)
+                part = "" if fails else self._carry(*sent)
             except (OSError, SpillwayError) as failure:
                 problem = str(failure)
             if problem:
@@ -101,13 +101,13 @@ class SimulatedCarrier(CheckpointHost):
         """Remembers the step."""
         self.steps.append(step.step)
 
-    def _carried(self, groups: SendGroups, manifest: Manifest) -> str:
+    def _carry(self, groups: SendGroups, manifest: Manifest) -> str:
         """Brings a departure to its receiver; returns the name of the part's manifest."""
         departure = of_move(manifest.departures, groups.move.move)
         assert departure is not None
         layers = departure.streams
         if not groups.by_name:
-            layers = self._shipped(groups, manifest, departure)
+            layers = self._ship(groups, manifest, departure)
         part = part_manifest(SlotId(groups.move.receiver), departure, layers, manifest.groups)
         attempt = self.checkpoint.new_attempt()
         name = f"manifests/{manifest.version:09d}-{groups.move.receiver}-{attempt}.json"
@@ -115,7 +115,7 @@ class SimulatedCarrier(CheckpointHost):
         self.checkpoint.durable.sync()
         return name
 
-    def _shipped(
+    def _ship(
         self, groups: SendGroups, manifest: Manifest, departure: Departure
     ) -> tuple[tuple[Layer, ...], ...]:
         times, move = self._times(departure.made), groups.move

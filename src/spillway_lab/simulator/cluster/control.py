@@ -96,7 +96,7 @@ class Control:
         self._rows += tick.processed
         self._busy_s += tick.busy_s
 
-    def happened(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
+    def add_event(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
         """Adds what a slot did to its groups by itself to its record."""
         self._events.setdefault(event.slot, []).append(event)
         self._spilled.extend(moved_out)
@@ -148,7 +148,7 @@ class Control:
         cluster = self._cluster
         cluster.slot[groups] = slot
         cluster.stalled[groups] = cluster.away[groups] = False
-        cluster.changed()
+        cluster.forget_sums()
         rows = float(cluster.state_rows[groups].sum())
         cluster.owed_s[slot] += rows * cluster.scenario.machine.install_s
 
