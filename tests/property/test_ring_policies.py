@@ -17,7 +17,12 @@ from spillway.policies.ring.model import (
     best_length,
     response_s,
 )
-from spillway.policies.ring.probing import Predicate, Stream, next_step, probe_orders
+from spillway.policies.ring.probing import (
+    MeasuredPredicate,
+    MeasuredStream,
+    next_step,
+    probe_orders,
+)
 from spillway.policies.ring.slicing import smoothed
 
 PARTS = st.floats(1e-4, 1.0)
@@ -25,16 +30,16 @@ SECONDS = st.floats(1e-8, 1e-3)
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Stream], list[Predicate]]:
+def graphs(draw: st.DrawFn) -> tuple[list[MeasuredStream], list[MeasuredPredicate]]:
     names = "abcde"[: draw(st.integers(2, 5))]
-    streams = [Stream(name, 10.0, draw(st.floats(1.0, 1000.0))) for name in names]
+    streams = [MeasuredStream(name, 10.0, draw(st.floats(1.0, 1000.0))) for name in names]
     pairs = [(i, j) for i in names for j in names if i < j]
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=6))
-    return streams, [Predicate(i, j, draw(PARTS), draw(SECONDS)) for i, j in chosen]
+    return streams, [MeasuredPredicate(i, j, draw(PARTS), draw(SECONDS)) for i, j in chosen]
 
 
 def ordered(
-    graph: tuple[list[Stream], list[Predicate]], source: str, names: tuple[str, ...]
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]], source: str, names: tuple[str, ...]
 ) -> Source:
     there, steps = frozenset([source]), []
     for name in names:
@@ -44,7 +49,7 @@ def ordered(
 
 
 def crosses(
-    graph: tuple[list[Stream], list[Predicate]], source: str, names: tuple[str, ...]
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]], source: str, names: tuple[str, ...]
 ) -> bool:
     """Whether an order has a cross product while a connected stream is left."""
     there, left = frozenset([source]), set(names)
@@ -58,7 +63,7 @@ def crosses(
 
 @given(graphs())
 def test_probe_order_is_the_cheapest_without_a_needless_cross_product(
-    graph: tuple[list[Stream], list[Predicate]],
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]],
 ) -> None:
     for source in probe_orders(*graph):
         taken = tuple(one.stream for one in source.steps)
@@ -74,9 +79,9 @@ def test_probe_order_is_the_cheapest_without_a_needless_cross_product(
 def test_order_by_rank_is_the_cheapest_where_steps_are_independent(
     others: list[tuple[float, float, float]],
 ) -> None:
-    streams = [Stream("s", 1.0, 1.0)]
-    streams += [Stream(str(n), 1.0, rows) for n, (rows, _, _) in enumerate(others)]
-    star = [Predicate("s", str(n), part, cost) for n, (_, part, cost) in enumerate(others)]
+    streams = [MeasuredStream("s", 1.0, 1.0)]
+    streams += [MeasuredStream(str(n), 1.0, rows) for n, (rows, _, _) in enumerate(others)]
+    star = [MeasuredPredicate("s", str(n), part, cost) for n, (_, part, cost) in enumerate(others)]
     cheapest = probe_orders(streams, star)[0]
     ranked = Source("s", 1.0, probing._by_rank(streams, star, "s"))
     assert ranked.probing_s == pytest.approx(cheapest.probing_s)

@@ -65,7 +65,7 @@ from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.theta.sliced import Probing
 from spillway.policies.cluster.protocols import Protocols
-from spillway.policies.local.rotation import Gaps
+from spillway.policies.local.rotation import TurnGaps
 from spillway.policies.local.skew import Skew
 from spillway.protocols.messages import Message, Received, SendFailed
 from spillway.protocols.move import GroupMove, Phase
@@ -100,7 +100,7 @@ class Coordinator:
     #: How much slow slots process in a batch; None: everything.
     skew: Skew | None = None
     #: How groups rotate in memory; None: they spill in generations.
-    gaps: Gaps | None = None
+    gaps: TurnGaps | None = None
     #: The ring length of a join; None: other operators have no ring.
     ring: Ring | None = None
     #: The slot count of this start, until it is reached; and the change requested since.
@@ -142,7 +142,7 @@ class Coordinator:
             references,
             {s: terms.memory_of(s, most) for s in range(most)},
             skew=None if skew_bytes is None else Skew(skew_bytes, settings.batch_target_s),
-            gaps=Gaps(settings.t_gap_s) if rotates else None,
+            gaps=TurnGaps(settings.t_gap_s) if rotates else None,
             ring=ring,
             slots_asked=slots if ring is None else ring.slots_at_start(state),
         )

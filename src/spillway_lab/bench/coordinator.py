@@ -26,7 +26,7 @@ from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Choose
-from spillway_lab.simulator.host import Carrier, SimulatedHost
+from spillway_lab.simulator.host import Carrier, VirtualHost
 
 SLOTS, GROUPS = 1_000, 100_000
 _BATCHES = 12
@@ -48,7 +48,7 @@ class _Prompt(Carrier):
         self._messages += [(ReceivePartitions(move.move), _SENT_S), (arrived, _SENT_S)]
 
 
-class _TextHost(SimulatedHost):
+class _TextHost(VirtualHost):
     """Encodes notes and records, as a host with a store does."""
 
     def write_note(self, mark: Mark, note: Note) -> None:

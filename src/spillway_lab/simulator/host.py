@@ -67,7 +67,7 @@ class Carrier(ABC):
         one.since_s = self._now_s
 
 
-class SimulatedHost:
+class VirtualHost:
     """Carries out in virtual time what the coordinator decides."""
 
     def __init__(self, carrier: Carrier) -> None:
@@ -113,7 +113,7 @@ class SimulatedHost:
         """Does nothing: simulations have no faults."""
 
 
-def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
+def conducted(terms: Terms, state: Committed, host: VirtualHost) -> Conductor:
     """The coordinator of a query that starts with `state`, in a simulated host.
 
     Unlike a real query's, it has nothing that the simulators do not model: budgets of slow slots,

@@ -26,7 +26,7 @@ from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.metrics.counts import Counts, Probed
 from spillway.operators.equi.refs import Refs, RefWidths, gather, gathered_column
-from spillway.operators.equi.residual import Column, Residual
+from spillway.operators.equi.residual import ColumnOfPairs, Residual
 from spillway.operators.lookup import Positions, Spans, candidates
 from spillway.operators.stats import OperatorStats
 from spillway.rows.cutting import Taken, TakenRows, cut_taken
@@ -270,10 +270,10 @@ class Term:
 
     def _columns_of(
         self, block: Block, target: int, data: RunData, pairs: _Pairs, some: Positions
-    ) -> Mapping[int, Column]:
+    ) -> Mapping[int, ColumnOfPairs]:
         """Returns the columns of the streams of some pairs."""
         left = pairs.left[some]
-        found: dict[int, Column] = {
+        found: dict[int, ColumnOfPairs] = {
             self._source: (self.driving.payload.column, block.source[left]),
             target: (data.payload.column, pairs.refs.row[some]),
         }

@@ -103,7 +103,7 @@ class _Limits:
 
 
 @dataclass(frozen=True)
-class Step:
+class Search:
     """What combinations look for: the same for all that visit a stream in a slot."""
 
     streams: Sequence[StreamColumns]
@@ -124,23 +124,23 @@ class Step:
 class Visit:
     """Combinations against some segments of one stream."""
 
-    def __init__(self, step: Step, left: Combinations, stats: OperatorStats) -> None:
-        self._streams = step.streams
-        self._slicing = step.slicing
-        self._predicates = step.predicates
+    def __init__(self, search: Search, left: Combinations, stats: OperatorStats) -> None:
+        self._streams = search.streams
+        self._slicing = search.slicing
+        self._predicates = search.predicates
         self._left = left
-        self._target = step.target
-        self._runs = pieces_of(step.segments)
+        self._target = search.target
+        self._runs = pieces_of(search.segments)
         self._stats = stats
-        self._pair_rows = step.pair_rows
-        self._wanted = step.wanted
+        self._pair_rows = search.pair_rows
+        self._wanted = search.wanted
         #: Columns of the combinations that search bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
-        self._before = step.before
+        self._before = search.before
         #: For each stream, the columns that predicates read.
-        self._read = {at: self._columns_read(at) for at in range(len(step.streams))}
+        self._read = {at: self._columns_read(at) for at in range(len(search.streams))}
         self._asked_widths = left.widths(self._read)
-        window = step.streams[step.target].window_us
+        window = search.streams[search.target].window_us
         assert window is not None
         #: The times between which partners are, both inclusive.
         self._first, self._last = left.latest - window + 1, left.deadline - 1

@@ -77,7 +77,7 @@ class Tuner:
     exact: bool = False
     #: The difference, beyond 1, not proved to be noise.
     noise: float = _NOISE
-    #: Average cost of a round of moves, in seconds of the query's work.
+    #: Average cost of the moves of one cycle, in seconds of the query's work.
     cost_s: float = 0.0
     #: How long a balance lasts; and when moves took their present direction.
     lasts_s: float = _LASTS_S

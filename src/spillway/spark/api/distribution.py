@@ -26,8 +26,15 @@ from spillway.operators.predicates.trial import tried
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
 from spillway.policies.ring.model import HopCosts
-from spillway.policies.ring.probing import Stream, sources_of
-from spillway.policies.ring.slicing import ATR, CTR, PSP, SEGMENT_WINDOWS, Terms, distribution
+from spillway.policies.ring.probing import MeasuredStream, sources_of
+from spillway.policies.ring.slicing import (
+    ATR,
+    CTR,
+    PSP,
+    SEGMENT_WINDOWS,
+    DistributionTerms,
+    distribution,
+)
 from spillway.settings import AUTO, DISTRIBUTIONS, Adapt
 from spillway.spark.api.sampling import PATIENCE_S, FirstRows, first_rows
 from spillway.spark.api.session import default_slots
@@ -110,7 +117,7 @@ def choose(
         )
         return Choice(adapt.changed(distribute=PSP), reason)
     streams = [
-        Stream.sampled(name, first[name].rows, first[name].span_us, window_us)
+        MeasuredStream.sampled(name, first[name].rows, first[name].span_us, window_us)
         for name, window_us in windows_us.items()
     ]
     measured = tried(join.predicates, {name: one.sample for name, one in first.items()})
@@ -129,14 +136,14 @@ def choose(
     return Choice(adapt.changed(**changes), reason)
 
 
-def _terms(adapt: Adapt, longest_us: int) -> Terms:
+def _terms(adapt: Adapt, longest_us: int) -> DistributionTerms:
     segment = SEGMENT_WINDOWS * longest_us
     if adapt.segment is not None:
         segment = duration_us("segment", adapt.segment)
     # A copy has all slices, so the number of groups must be a multiple of the number of copies.
     fits = adapt.copies > 1 and adapt.groups % adapt.copies == 0
     copies = adapt.copies if fits else None
-    return Terms(True, segment / longest_us, copies, adapt.master)
+    return DistributionTerms(True, segment / longest_us, copies, adapt.master)
 
 
 #: Settings of a join without equal keys, and the distributions that use each.

@@ -193,7 +193,7 @@ class Join(Result):
 
     def _read(self) -> Mapping[str, tuple[str, ...]]:
         """The columns that the query reads of streams that it does not read whole; at least one each."""
-        if not any(verb == "select" for verb, _ in self.steps):
+        if not any(verb == "select" for verb, _ in self.verbs):
             return {}
         empty = self.spark.createDataFrame([], self.whole_schema)
         found = fields_read(self.shaped(empty)) or {}

@@ -30,14 +30,14 @@ _KEEP_QUERIES = 8
 
 
 @dataclass(frozen=True)
-class Places:
+class LocalFolders:
     """The local directories of one query on one host."""
 
     memory: Path
     disk: Path
 
     @classmethod
-    def of(cls, query_id: str, adapt: Adapt) -> Places:
+    def of(cls, query_id: str, adapt: Adapt) -> LocalFolders:
         """The directories that follow from the settings and the machine."""
         memory, disk = cls.roots(query_id, adapt)
         part = "" if adapt.share == "host" else f"executor-{executor_pid()}"
@@ -83,8 +83,8 @@ class Home:
     def store(self, batch: int) -> Store:
         """The tiers, as a task on this host sees them."""
         learn_location(self.durable)
-        places = Places.of(self.query_id, self.adapt)
-        for root in Places.roots(self.query_id, self.adapt):
+        places = LocalFolders.of(self.query_id, self.adapt)
+        for root in LocalFolders.roots(self.query_id, self.adapt):
             make_private(root)
             part = root if self.adapt.share == "host" else root / f"executor-{executor_pid()}"
             make_private(part)
@@ -95,7 +95,7 @@ class Home:
 
     def reap(self) -> None:
         """Removes the directories of queries and executors on this host that have ended."""
-        roots = Places.roots(self.query_id, self.adapt)
+        roots = LocalFolders.roots(self.query_id, self.adapt)
         for gone in abandoned([root.parent for root in roots], time.time(), ABANDONED_AFTER_S):
             reap(gone)
 

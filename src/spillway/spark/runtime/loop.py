@@ -99,7 +99,7 @@ class BatchLoop:
         self._arrow = ArrowBatches([kind for s in stages for kind in s.spec.lanes.types])
         self._planned_exactly = False
         #: Held while a batch or a round runs.
-        self._turn = threading.Lock()
+        self._running = threading.Lock()
         #: When the last batch or round ended.
         self._ended_at = time.monotonic()
         self._closed = False
@@ -122,7 +122,7 @@ class BatchLoop:
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Runs one micro-batch, exactly once."""
         try:
-            with self._turn, self._paced():
+            with self._running, self._paced():
                 self._prepare(rows)
                 self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s))
         except BaseException as problem:
@@ -137,7 +137,7 @@ class BatchLoop:
 
     def run_round(self, at: int = 0, among: Collection[int] = ()) -> tuple[int, ...]:
         """Cleans up some of the given groups of a stage that miss results; returns which."""
-        with self._turn:
+        with self._running:
             if self._closed:
                 raise QueryError(
                     "the query has ended, so it cannot clean up",
@@ -184,11 +184,11 @@ class BatchLoop:
     @property
     def idle_s(self) -> float:
         """Seconds since the last batch or round ended; 0 while one runs."""
-        return 0.0 if self._turn.locked() else time.monotonic() - self._ended_at
+        return 0.0 if self._running.locked() else time.monotonic() - self._ended_at
 
     def close(self) -> None:
         """Ends the work between the batches, after the current round."""
-        with self._turn:
+        with self._running:
             self._closed = True
         for stage in self.stages:
             stage.close()

@@ -59,7 +59,7 @@ from spillway.state.runs.run import Run
 from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
 
 POOL = "spillway-moves"
-#: How long a load waits for its turn between long batches.
+#: How long a load waits for room between long batches.
 GIVE_WAY_S = 5.0
 _LOOK_EVERY_S = 0.005
 
@@ -69,7 +69,7 @@ _RECEIVED = "parcel int, run string"
 _ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
 
 
-class Exchange(Protocol):
+class MoveExchange(Protocol):
     """Brings rows to a slot."""
 
     def __call__(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
@@ -178,7 +178,7 @@ class Mover:
         move: GroupMove,
         sender: Manifest,
         made: Collection[str],
-        exchange: Exchange | None,
+        exchange: MoveExchange | None,
     ) -> None:
         """Starts to send a departure; without an exchange, it is already where it is needed.
 
@@ -243,7 +243,7 @@ class Mover:
         with self._lock:
             self._said.append((message, seconds))
 
-    def _run(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> None:
+    def _run(self, move: GroupMove, sender: Manifest, exchange: MoveExchange | None) -> None:
         watch = time.perf_counter()
         self._say(SendPartitions(move.move), 0.0)
         self.reach(StepReached(move, 5))
@@ -255,7 +255,9 @@ class Mover:
         self.reach(StepReached(move, 7))
         self._say(received, time.perf_counter() - watch)
 
-    def _deliver(self, move: GroupMove, sender: Manifest, exchange: Exchange | None) -> Received:
+    def _deliver(
+        self, move: GroupMove, sender: Manifest, exchange: MoveExchange | None
+    ) -> Received:
         departure = of_move(sender.departures, move.move)
         assert departure is not None
         if exchange is None:
@@ -271,7 +273,7 @@ class Mover:
         return Received(move.move, name, sum(map(sum, departure.sizes)))
 
     def _ship(
-        self, move: GroupMove, sender: Manifest, departure: Departure, exchange: Exchange
+        self, move: GroupMove, sender: Manifest, departure: Departure, exchange: MoveExchange
     ) -> tuple[tuple[Layer, ...], ...]:
         """Carries the rows to the receiver; returns their layers there for each stream."""
         context = self._spark.sparkContext
@@ -291,9 +293,9 @@ class Mover:
         return laid_out(received, len(departure.streams))
 
     def _in_loads(self, left: list[Parcel]) -> Iterator[list[Parcel]]:
-        """The parcels in loads, each at its turn."""
+        """The parcels in loads, each when there is room."""
         while left:
-            room = self._turn(left[0].bytes)
+            room = self._wait_for_room(left[0].bytes)
             self._loads.batches = self._pace.batches
             ends = list(accumulate(parcel.bytes for parcel in left))
             count = max(1, bisect_right(ends, room))
@@ -302,8 +304,8 @@ class Mover:
             yield load
             self._loads.learn(sum(parcel.bytes for parcel in load), time.monotonic() - watch)
 
-    def _turn(self, least: int) -> int:
-        """Waits for the turn of a load; returns the bytes that it may have."""
+    def _wait_for_room(self, least: int) -> int:
+        """Waits for room for a load; returns the bytes that it may have."""
         until = time.monotonic() + GIVE_WAY_S
         while (now := time.monotonic()) < until:
             room = self._loads.allowed(self._pace, now, least)
@@ -319,7 +321,7 @@ class Mover:
         load: Sequence[Parcel],
         batch: int,
         times: tuple[int | None, ...],
-        exchange: Exchange,
+        exchange: MoveExchange,
     ) -> list[tuple[Parcel, Run]]:
         """Runs one job; returns each run with its parcel."""
         shipment = Shipment(

@@ -22,7 +22,7 @@ from spillway.faults import executor_pid
 from spillway.policies.local.spare import Room
 from spillway.settings import Adapt
 from spillway.spark.api.session import is_local
-from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.home import LocalFolders
 
 Asked = tuple[str, int, tuple[Free, ...]]
 
@@ -68,4 +68,4 @@ def _heap_bytes(spark: SparkSession) -> int:
 
 
 def _free(query_id: str, adapt: Adapt) -> tuple[Free, ...]:
-    return free_memory(Path(Places.of(query_id, adapt).memory))
+    return free_memory(Path(LocalFolders.of(query_id, adapt).memory))

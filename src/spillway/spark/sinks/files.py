@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
 from spillway.spark.sinks.columns import check_columns
-from spillway.spark.sinks.formats import Format
+from spillway.spark.sinks.formats import SinkFormat
 from spillway.spark.sinks.hadoop import FileName, HadoopDirectory, escape_glob
 from spillway.spark.sinks.refusal import any_failure, refusals
 from spillway.spark.sinks.spec import SinkSpec
@@ -46,7 +46,7 @@ _HIDDEN = ("_", ".")
 class FileSink:
     """Writes each batch as files of one format below one directory."""
 
-    def __init__(self, spec: SinkSpec, kind: Format, spark: SparkSession) -> None:
+    def __init__(self, spec: SinkSpec, kind: SinkFormat, spark: SparkSession) -> None:
         self._kind = kind
         self._spark = spark
         self._partition_by = spec.partition_by
@@ -128,7 +128,7 @@ def _is_data(file: FileName) -> bool:
 
 
 def _target(
-    spec: SinkSpec, kind: Format, spark: SparkSession, options: dict[str, str]
+    spec: SinkSpec, kind: SinkFormat, spark: SparkSession, options: dict[str, str]
 ) -> HadoopDirectory:
     path = spec.path or spec.option("path")
     if not path:

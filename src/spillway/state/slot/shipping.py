@@ -19,8 +19,8 @@ from spillway.rows.joining import conserve, fit, joined
 from spillway.state.layout.generations import cut_layers
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.moving import Departure
-from spillway.state.runs.merging import Segment, merged, steps
-from spillway.state.runs.portions import in_turns
+from spillway.state.runs.merging import Segment, merged, ranges_in_order
+from spillway.state.runs.portions import in_portions
 from spillway.state.runs.run import Run, Slice
 from spillway.state.runs.store import Store
 
@@ -47,7 +47,7 @@ def parcels(departure: Departure, groups: int) -> list[Parcel]:
     """Splits a departure into parcels; `groups` is the number of groups of the query."""
     found = []
     for stream, (layers, sizes) in enumerate(zip(departure.streams, departure.sizes, strict=True)):
-        for few, size in in_turns(departure.groups, sizes, PARCEL_BYTES):
+        for few, size in in_portions(departure.groups, sizes, PARCEL_BYTES):
             ranges = group_ranges(few, groups)
             if size:
                 hull = HashRange(ranges[0].lo, ranges[-1].hi)
@@ -61,8 +61,8 @@ def pack(parcel: Parcel, time_column: int | None, store: Store) -> Iterator[byte
     segments = [_segment(piece, time_column, store) for piece in slices]
     rows = sum(segment.rows for segment in segments)
     sent = 0
-    for step in steps(segments):
-        for batch in merged([segment.batch() for segment in step]):
+    for some in ranges_in_order(segments):
+        for batch in merged([segment.batch() for segment in some]):
             for piece in cut_rows(batch, PIECE_BYTES):
                 sent += piece.num_rows
                 yield _encoded(piece.replace_schema_metadata({_ROWS: str(rows)}))

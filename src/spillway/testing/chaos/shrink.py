@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from spillway.testing.chaos.schedule import Event, Schedule, Strike
+from spillway.testing.chaos.schedule import Schedule, ScheduledEvent, Strike
 from spillway.testing.chaos.world import run_schedule
 from spillway.testing.simulated.rows import Row
 
@@ -104,7 +104,7 @@ class Shrinking:
         return schedule if self._fails(schedule) else None
 
 
-def _changed(schedule: Schedule, at: int, event: Event) -> Schedule:
+def _changed(schedule: Schedule, at: int, event: ScheduledEvent) -> Schedule:
     return replace(schedule, events=(*schedule.events[:at], event, *schedule.events[at + 1 :]))
 
 

@@ -30,7 +30,7 @@ class Crash(Exception):
     """The process dies here."""
 
 
-class SimulatedCarrier(CheckpointHost):
+class SimulatedHost(CheckpointHost):
     """Carries effects out; dies where a history says so. Sweeps after every commit."""
 
     sweep_batches = 1

@@ -27,7 +27,7 @@ from spillway.protocols.engine import busy
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
 from spillway_lab.simulator.cluster.cluster import Cluster, Tick
-from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted, next_batch
+from spillway_lab.simulator.host import MANIFEST, Carrier, VirtualHost, conducted, next_batch
 
 
 class Control:
@@ -43,7 +43,7 @@ class Control:
         routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
         # Simulated slots spill when their memory is full, not at a fraction of it.
         terms = Terms((None,), settings.changed(memory_threshold=1.0))
-        self.conductor = conducted(terms, initial(routing, streams=1), SimulatedHost(carrier))
+        self.conductor = conducted(terms, initial(routing, streams=1), VirtualHost(carrier))
         self.table = GroupTable.empty(scenario.groups, streams=1)
         self._profiles = self.rules.strategy.name == "global-disk"
         self._rows = np.zeros(scenario.slots)

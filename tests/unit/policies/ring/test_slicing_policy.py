@@ -11,8 +11,8 @@ from spillway.policies.ring.slicing import (
     ATR,
     CTR,
     PSP,
+    DistributionTerms,
     RingRules,
-    Terms,
     distribution,
     emptied,
     offers,
@@ -122,9 +122,9 @@ def test_copies_cost_rows() -> None:
 
 
 def test_offers_are_of_the_terms_that_a_query_has() -> None:
-    _, atr, ctr = offers(join(), COSTS, 12, 10.0, Terms(segment_windows=2, copies=3))
+    _, atr, ctr = offers(join(), COSTS, 12, 10.0, DistributionTerms(segment_windows=2, copies=3))
     assert (atr.rows, ctr.rows) == (500 + 2 * 2 * 500, 4500)
-    none = offers(join(), COSTS, 12, 10.0, Terms(copies=None))
+    none = offers(join(), COSTS, 12, 10.0, DistributionTerms(copies=None))
     assert [one.distribution for one in none] == [PSP, ATR]
 
 
@@ -135,7 +135,7 @@ def test_stream_with_the_most_rows_is_the_one_to_be_cut() -> None:
 
 
 def test_slots_that_are_visited_at_once_are_a_hop_for_each_step() -> None:
-    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    costs, at_once = HopCosts(0.0, 0.5), DistributionTerms(at_once=True)
     psp, atr, _ = offers(join(pair_s=0.0), costs, 12, 10.0, at_once)
     assert (psp.response_s, atr.response_s) == (1.0, 0.5)
     two = [replace(one, steps=one.steps[:1]) for one in join(pair_s=1e-6)[:2]]
@@ -145,7 +145,7 @@ def test_slots_that_are_visited_at_once_are_a_hop_for_each_step() -> None:
 
 
 def test_what_is_chosen_for_good_has_room_for_higher_rates() -> None:
-    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    costs, at_once = HopCosts(0.0, 0.5), DistributionTerms(at_once=True)
     # One slot has a fifth of its time to do, or half of it: three times that is more than it has.
     taken = [
         distribution(join(pair_s=pair_s), costs, 12, 10.0, at_once)[0].distribution
