@@ -193,7 +193,7 @@ def _fixed(kind: Any, args: tuple[Any, ...]) -> Form:
     def read(found: Any, shared: Any) -> Any:
         return tuple(_applied(f.read, one, shared) for f, one in zip(forms, found, strict=True))
 
-    return Form(tuple[tuple(form.kind for form in forms)], write, read)  # type: ignore[misc]
+    return Form(tuple[tuple(form.kind for form in forms)], write, read)  # type: ignore[misc]  # made at run time
 
 
 def _container(kind: Any, origin: type, args: tuple[Any, ...]) -> Form:
@@ -206,7 +206,7 @@ def _container(kind: Any, origin: type, args: tuple[Any, ...]) -> Form:
         return Form(kind)
     whole: Callable[[list[Any]], Any] = list if origin is list else tuple
     return Form(
-        list[inner],  # type: ignore[valid-type]
+        list[inner],  # type: ignore[valid-type]  # made at run time
         lambda value, shared: [write(one, shared) for one in value],
         lambda found, shared: whole([read(one, shared) for one in found]),
     )
@@ -217,7 +217,7 @@ def _mapping(kind: Any, key: Any, value: Any) -> Form:
         return Form(kind)
     pair, write, read = form_of(tuple[key, value])
     return Form(
-        list[pair],  # type: ignore[valid-type]
+        list[pair],  # type: ignore[valid-type]  # made at run time
         lambda found, shared: [_applied(write, one, shared) for one in found.items()],
         lambda found, shared: dict(_applied(read, one, shared) for one in found),
     )

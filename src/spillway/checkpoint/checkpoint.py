@@ -74,7 +74,7 @@ class Checkpoint:
         self._lock = self._lock_file(local / "lock")
 
     def _lock_file(self, path: Path) -> IO[str] | None:
-        handle = open(path, "a+")  # noqa: SIM115
+        handle = open(path, "a+")  # noqa: SIM115 - open while it is locked
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

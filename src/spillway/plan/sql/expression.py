@@ -65,7 +65,7 @@ _NUMBERS = {
 }
 
 
-class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]
+class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]  # sqlglot makes it at run time
     """Leaves functions as they are written; sqlglot would rewrite some: log10(x) to log(10, x)."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}

@@ -163,11 +163,10 @@ def _enough(sources: Sequence[Source], costs: HopCosts, rules: RingRules) -> int
 def _saves(
     sources: Sequence[Source], costs: HopCosts, slots: int, wanted: int, rules: RingRules
 ) -> bool:
-    now, then = (
-        over_sources(sources, lambda source, n=n: response_s(source, costs, n))  # type: ignore[misc]
-        for n in (slots, wanted)
-    )
-    return then < now * (1 - rules.margin)
+    def response(length: int) -> float:
+        return over_sources(sources, lambda source: response_s(source, costs, length))
+
+    return response(wanted) < response(slots) * (1 - rules.margin)
 
 
 PSP, ATR, CTR = "psp", "atr", "ctr"

@@ -46,7 +46,7 @@ class Dedup(Result):
         assert isinstance(whole, StructType)
         return whole
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked dedup."""
         [(name, frame)] = self.frames.items()
         types = [nullable(frame.schema[key].dataType) for key in self.keys]

@@ -49,7 +49,7 @@ class GroupBy(Result):
         assert isinstance(whole, StructType)
         return whole
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked group-by."""
         rows = self._travelling()
         types = [nullable(rows.schema[key].dataType) for key in self._names]

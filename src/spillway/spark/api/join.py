@@ -203,7 +203,7 @@ class Join(Result):
             for name, some in found.items()
         }
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked join."""
         if self.conditions and self.shaping is not None:
             raise PlanError(

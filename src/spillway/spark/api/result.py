@@ -66,6 +66,8 @@ class Result:
     own_settings: Mapping[str, object] = field(default_factory=dict, kw_only=True)
     #: where and select, in the user's order.
     verbs: tuple[tuple[str, tuple[Any, ...]], ...] = field(default=(), kw_only=True)
+    #: One of MODES; the writer sets it.
+    mode: str = field(default="append", kw_only=True)
 
     @property
     def spark(self) -> SparkSession:
@@ -117,7 +119,7 @@ class Result:
     def described_verbs(self) -> dict[str, list[str]]:
         """The where and select of the query: the user's text, and what it means."""
         return {
-            "text": [text_of(*step) for step in self.verbs],
+            "text": [text_of(*verb) for verb in self.verbs],
             "meaning": meaning_of(self.empty),
         }
 
@@ -140,8 +142,8 @@ class Result:
         """Sets where the results go; `start()` completes it."""
         return StreamWriter(self)
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:
-        """The checked query; `mode` is one of MODES."""
+    def planned(self, adapt: Adapt) -> Planned:
+        """The checked query."""
         raise NotImplementedError
 
     def _columns_to_name(self) -> str:

@@ -105,7 +105,7 @@ class _Look:
         if self._query is not None:
             self._query.stop()
 
-    def _take(self, rows: DataFrame, batch: int) -> None:  # noqa: ARG002
+    def _take(self, rows: DataFrame, _batch: int) -> None:
         try:
             self.found = _take_first(rows, self._time)
         except BaseException as problem:

@@ -47,8 +47,8 @@ def plan_stages(result: Result, adapt: Adapt, mode: str) -> list[PlannedStage]:
     """Checks and plans the stages of a query, from the streams to the results; warns."""
     planned = []
     for one in result.chain:
-        own = adapt.changed(**one.own_settings)
-        planned.append(PlannedStage(one, own, one.planned(own, mode)))
+        own, written = adapt.changed(**one.own_settings), replace(one, mode=mode)
+        planned.append(PlannedStage(written, own, written.planned(own)))
     for stage in planned:
         _check_moves(stage.planned, stage.adapt)
     check_spread([stage.planned for stage in planned], adapt)

@@ -88,7 +88,7 @@ class Watcher:
 
     def _follow(self) -> None:
         """Returns when the query has ended; raises Spark's error if a batch failed."""
-        while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+        while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # floats too
             waiting = self._loop.stuck and self._loop.idle_s > _PATIENCE_S
             if waiting and not self._succeeds(self._loop.advance):
                 self._streaming.stop()

@@ -45,7 +45,7 @@ class WindowedGroupBy(GroupBy):
             fields.insert(len(self.keys), StructField(self._ordered, nullable(kind)))
         return StructType(fields)
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked group-by."""
         rows = self._travelling()
         types = [nullable(rows.schema[key].dataType) for key in self._names]
@@ -64,7 +64,7 @@ class WindowedGroupBy(GroupBy):
             [(name, rows.columns.index(name)) for name in shown],
             self._windowed_aggregates(rows),
             Within() if self.last is None else LastRows(self.last, order),
-            per_row=mode == "append",
+            per_row=self.mode == "append",
             block_rows=adapt.block_rows,
         )
         return Planned(plan, lanes, frames, operator, self._columns)

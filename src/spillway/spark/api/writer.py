@@ -191,7 +191,7 @@ class StreamWriter:
         chosen = settle(stage.planned, stage.adapt, checkpoint, location, finite=self._finite)
         if chosen is None:
             return stage
-        again = stage.result.planned(chosen.adapt, self._mode)
+        again = stage.result.planned(chosen.adapt)
         check_spread([again], chosen.adapt, OF_RINGS)
         return replace(
             stage, adapt=chosen.adapt, planned=replace(again, distribution=chosen.reason)

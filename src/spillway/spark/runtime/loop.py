@@ -34,7 +34,7 @@ from spillway.spark.api.session import PLANNED_EXACTLY
 from spillway.spark.runtime.arrow import ArrowBatches
 from spillway.spark.runtime.failure import shortened, text_of
 from spillway.spark.runtime.stage import Stage
-from spillway.spark.sinks import Sink
+from spillway.spark.sinks import Sink, SinkBatch
 
 #: How many entries recentProgress keeps, as in Spark, and how many events.
 KEEP_PROGRESS = 100
@@ -72,7 +72,7 @@ class StageEngine:
     def write(self, results: DataFrame, sink_id: int, *, replay: bool) -> None:
         """Writes the results of the last stage to the sink."""
         self.last_result = self._stages[-1].spec.shape(results)
-        self._sink.write(self.last_result, sink_id, replay=replay)
+        self._sink.write(SinkBatch(self.last_result, sink_id, replay))
 
     def collect_answers(
         self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool

@@ -30,7 +30,8 @@ Asked = tuple[str, int, tuple[Free, ...]]
 def rooms(spark: SparkSession, query_id: str, adapt: Adapt) -> list[Room]:
     """The hosts of the query, with what is free there."""
     if is_local(spark):
-        runtime: Any = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        jvm: Any = spark.sparkContext._jvm
+        runtime = jvm.java.lang.Runtime.getRuntime()
         growing = int(runtime.maxMemory()) - int(runtime.totalMemory())
         return [Room(_free(query_id, adapt), growing)]
     return _of_executors(_ask(spark, query_id, adapt), _heap_bytes(spark))

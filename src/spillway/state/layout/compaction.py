@@ -30,7 +30,7 @@ however many there are; the target then has several runs with that hash.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from spillway.rows import bounds
@@ -135,8 +135,8 @@ def _rows(layer: Layer) -> int:
     return sum(piece.run.rows for piece in layer.slices)
 
 
-def _span(layers: object) -> int:
-    runs = [piece.run for layer in layers for piece in layer.slices]  # type: ignore[attr-defined]
+def _span(layers: Iterable[Layer]) -> int:
+    runs = [piece.run for layer in layers for piece in layer.slices]
     least = min((run.min_time for run in runs if run.min_time is not None), default=0)
     return max((run.max_time for run in runs if run.max_time is not None), default=0) - least
 
