@@ -23,9 +23,10 @@ from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
 from spillway.spark.api.distribution import check_spread
-from spillway.spark.api.session import default_slots, is_local
+from spillway.spark.api.session import default_slots
 from spillway.spark.api.sources import sources_of
 from spillway.spark.runtime.room import rooms
+from spillway.spark.runtime.session import is_local
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.stage import Stage, Start
 from spillway.state.runs.durable import open_durable

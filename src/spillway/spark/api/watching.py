@@ -26,10 +26,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.errors import without_secrets
-from spillway.spark.api.session import is_local
 from spillway.spark.runtime.cleanup import clean_up, show_bar
 from spillway.spark.runtime.home import LocalFolders
 from spillway.spark.runtime.loop import BatchLoop, named_failure
+from spillway.spark.runtime.session import is_local
 from spillway.spark.runtime.stage import Stage
 from spillway.state.runs.reaping import release
 

@@ -21,8 +21,8 @@ from spillway.capacity import Free, free_memory
 from spillway.faults import executor_pid
 from spillway.policies.local.spare import Room
 from spillway.settings import Adapt
-from spillway.spark.api.session import is_local
 from spillway.spark.runtime.home import LocalFolders
+from spillway.spark.runtime.session import is_local
 
 Asked = tuple[str, int, tuple[Free, ...]]
 

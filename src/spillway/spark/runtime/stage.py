@@ -33,7 +33,6 @@ from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Operator
 from spillway.policies.cluster.restless import Restless
 from spillway.slot.visits import answered
-from spillway.spark.api.session import cloned
 from spillway.spark.runtime.anchors import slot_expression
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.host import SparkHost
@@ -41,6 +40,7 @@ from spillway.spark.runtime.lanes import lanes_schema, with_copies, with_markers
 from spillway.spark.runtime.mover import Mover
 from spillway.spark.runtime.pace import Pace
 from spillway.spark.runtime.placement import Placement
+from spillway.spark.runtime.session import cloned
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.task import Records, SlotTask
 from spillway.spark.runtime.visits import VisitTask, in_visits
