@@ -1,30 +1,29 @@
 """Sends groups from slot to slot, in Spark jobs that run next to the batches.
 
-    step       one job: a task at the sender reads parcels from its memory tier, Spark's exchange carries
-               them, and a task at the receiver writes them as runs
+    load       the parcels of one job: a task at the sender reads them from its memory tier, Spark's
+               exchange carries them, and a task at the receiver writes them as runs
     pool       moves have their own scheduler pool, so that with FAIR scheduling a batch shares the cores
-               with one step instead of waiting for a whole move
+               with one load instead of waiting for a whole move
 
-A step is a *load* of parcels that fits between two batches (spark/runtime/pace.py), so batches do not
-wait for it. A manifest names the received runs only when all have arrived. The driver sees
-descriptions of runs, never rows.
+A load fits between two batches (spark/runtime/pace.py), so batches do not wait for it. A manifest
+names the received runs only when all have arrived. The driver sees descriptions of runs, never
+rows.
 
 If both slots share a memory tier, nothing is sent: the receiver takes the runs over by name.
 
-Known limitation: with Spark's default FIFO scheduling, a step that began first keeps its cores until it
+Known limitation: with Spark's default FIFO scheduling, a load that began first keeps its cores until it
 ends. `spillway.spark.api.session.local_session` sets FAIR.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import re
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Protocol
 
@@ -33,6 +32,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.codec import decode, encode
 from spillway.coordinator.effects import StepReached
 from spillway.errors import from_wire, passed_to_driver
 from spillway.faults import Faults
@@ -57,6 +57,8 @@ from spillway.state.manifest.matching import matched
 from spillway.state.runs.merging import merged
 from spillway.state.runs.run import Run
 from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
+
+_LOG = logging.getLogger(__name__)
 
 POOL = "spillway-moves"
 #: How long a load waits for room between long batches.
@@ -236,8 +238,10 @@ class Mover:
             rows = self._spark.range(0, 2, 1, 2).mapInArrow(_warmed, "id bigint")
         # Any error may be ignored: warming up saves time and nothing depends on it. The query may also
         # stop meanwhile, which fails in many ways. A real problem reappears when a move is sent.
-        with suppress(Exception):
+        try:
             rows.write.format("noop").mode("append").save()
+        except Exception as problem:
+            _LOG.debug("the workers of moves did not start in advance: %s", _brief(problem))
 
     def _say(self, message: Message, seconds: float) -> None:
         with self._lock:
@@ -339,7 +343,7 @@ class Mover:
             start = exchange(begin, F.lit(move.sender), first=True)
             sent = start.mapInArrow(shipment.send, _SENT)
             there = exchange(sent, F.lit(move.receiver)).mapInArrow(shipment.receive, _RECEIVED)
-        return [(load[row["parcel"]], Run(**json.loads(row["run"]))) for row in there.collect()]
+        return [(load[row["parcel"]], decode(Run, row["run"].encode())) for row in there.collect()]
 
 
 def _warmed(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -355,7 +359,7 @@ def _sent(number: int, at: int, payload: bytes) -> pa.RecordBatch:
 
 
 def _described(number: int, run: Run) -> pa.RecordBatch:
-    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(asdict(run))])]
+    columns = [pa.array([number], pa.int32()), pa.array([encode(run).decode()])]
     return pa.RecordBatch.from_arrays(columns, names=["parcel", "run"])
 
 
