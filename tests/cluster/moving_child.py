@@ -104,7 +104,7 @@ def main(given: str, root: str, placed: str) -> None:
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
-    steer(query, lambda c: replace(c, rules=replace(c.rules, protocols=protocols)))
+    steer(query, lambda rules: replace(rules, protocols=protocols))
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [plain(event) for event in query.events]

@@ -60,7 +60,7 @@ from spillway.coordinator.effects import (
     WriteNote,
 )
 from spillway.coordinator.terms import Terms
-from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer, Wish
+from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo, Wish
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.theta.sliced import Probing
@@ -119,8 +119,6 @@ class Coordinator:
     first: bool = True
     #: Whether the input has ended.
     ended: bool = False
-    #: Whether to send state even to a slot that could take it over by name.
-    always_sends: bool = False
 
     @classmethod
     def at_start(
@@ -220,8 +218,8 @@ class Coordinator:
             case EndInput():
                 rules = replace(self.rules, protocols=Protocols())
                 return replace(self, ended=True, rules=rules), ()
-            case Steer(change):
-                return change(self), ()
+            case FollowRules(rules):
+                return replace(self, rules=rules), ()
 
     def _wish(self, wished: Scaling) -> tuple[Coordinator, Effects]:
         effects = () if wished.passive else (PrepareMoves(),)
@@ -316,7 +314,7 @@ class Coordinator:
 
     def _in_one_place(self, slot: int, other: int) -> bool:
         """Whether two slots last ran where they share a memory tier."""
-        if self.always_sends or not {slot, other} <= set(self.last):
+        if self.rules.always_sends or not {slot, other} <= set(self.last):
             return False
         here, there = (self.last[one].place(self.rules.place_names) for one in (slot, other))
         return here == there

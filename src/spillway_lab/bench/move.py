@@ -109,7 +109,7 @@ class Stream:
     def moves(self, wanted: tuple[Move, ...]) -> None:
         """Sets the moves to make from the next batch on."""
         shuttle = Shuttle("relocate-only", wanted=wanted)
-        steer(self.query, lambda c: replace(c, rules=replace(c.rules, strategy=shuttle)))
+        steer(self.query, lambda rules: replace(rules, strategy=shuttle))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits until a condition holds."""
@@ -198,9 +198,9 @@ def _measure_moves(spark: SparkSession, stream: Stream) -> dict[str, Any]:
     shuffled_s, shuffled_bytes = _measure_shuffle(spark, stream)
     spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
     received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
-    steer(stream.query, lambda c: replace(c, always_sends=True))
+    steer(stream.query, lambda rules: replace(rules, always_sends=True))
     sent_in = _move(stream, MOVES % 2, SENT_BYTES)
-    steer(stream.query, lambda c: replace(c, always_sends=False))
+    steer(stream.query, lambda rules: replace(rules, always_sends=False))
     sent = stream.events(GroupsReceived)[len(received) :]
     return {
         "sending_s": stream.seconds(*sent_in),

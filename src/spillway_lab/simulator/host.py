@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import BatchPlan, Note
@@ -119,8 +119,8 @@ def conducted(terms: Terms, state: Committed, host: VirtualHost) -> Conductor:
     Unlike a real query's, it has nothing that the simulators do not model: budgets of slow slots,
     turns paced by the coordinator, and slots that share a memory tier.
     """
-    rules = Rules.of(terms.adapt, terms.life_us)
-    return Conductor(Coordinator(terms, state, rules, always_sends=True), host)
+    rules = replace(Rules.of(terms.adapt, terms.life_us), always_sends=True)
+    return Conductor(Coordinator(terms, state, rules), host)
 
 
 def next_batch(

@@ -54,6 +54,8 @@ class Rules:
     protocols: Protocols = Protocols()
     #: How many names of a worker identify its memory tier: host, or executor.
     place_names: int = 1
+    #: Whether to send state even to a slot that could take it over by name: simulators and tests do.
+    always_sends: bool = False
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:

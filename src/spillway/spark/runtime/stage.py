@@ -200,4 +200,4 @@ def _faulty(coordinator: Coordinator, faults: Faults) -> Coordinator:
     rules = coordinator.rules
     if faults.always_move:
         rules = replace(rules, strategy=Restless(), interval_batches=1)
-    return replace(coordinator, rules=rules, always_sends=faults.always_send)
+    return replace(coordinator, rules=replace(rules, always_sends=faults.always_send))
