@@ -28,7 +28,7 @@ from spillway.policies.cluster.protocols import Protocols
 from spillway.policies.shape.shaping import Shaping
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
-from spillway.spark.runtime.mover import Mover
+from spillway.spark.runtime.moves.mover import Mover
 from spillway.state.runs.durable import open_durable
 from spillway.testing import Fault, Faults, StepFault, steer
 

@@ -23,7 +23,7 @@ from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
 from spillway.policies.shape.shaping import Shaping
-from spillway.spark.runtime.mover import Mover
+from spillway.spark.runtime.moves.mover import Mover
 from spillway.testing import Fault
 from tier import few
 

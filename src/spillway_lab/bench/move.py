@@ -40,7 +40,7 @@ from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.strategy import Strategy
 from spillway.spark.api.join import join
 from spillway.spark.api.query import Query
-from spillway.spark.runtime.mover import POOL
+from spillway.spark.runtime.moves.mover import POOL
 from spillway.testing import steer
 from spillway_lab.bench.coordinator import coordinator_s
 from spillway_lab.bench.engine import answer, session

@@ -12,7 +12,7 @@ from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.result import Planned, Result
-from spillway.spark.runtime.lanes import assign_lanes, nullable
+from spillway.spark.runtime.exchange.lanes import assign_lanes, nullable
 
 #: Hint for parallel tracks, which cannot move a dedup with `within`.
 EVERY_INSTEAD = (

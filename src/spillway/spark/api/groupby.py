@@ -17,9 +17,9 @@ from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.aggregations import Aggregation
 from spillway.spark.api.checks import find_column
+from spillway.spark.api.expressions.rowwise import column_text
 from spillway.spark.api.result import Planned, Result
-from spillway.spark.api.rowwise import column_text
-from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.runtime.exchange.lanes import arrow_type, assign_lanes, nullable, quoted
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from spillway.spark.api.checks import (
     find_time,
     window_of,
 )
+from spillway.spark.api.expressions.meaning import check_meaning
+from spillway.spark.api.expressions.reading import fields_read
 from spillway.spark.api.matching import Conditions, Test, planned_matching, predicates_of
-from spillway.spark.api.meaning import check_meaning
-from spillway.spark.api.reading import fields_read
 from spillway.spark.api.result import Planned, Result
 from spillway.spark.api.stream import Grouped, results_of
-from spillway.spark.runtime.lanes import assign_lanes, common_type, result_schema
+from spillway.spark.runtime.exchange.lanes import assign_lanes, common_type, result_schema
 
 
 def join(**streams: DataFrame) -> Join:

@@ -16,9 +16,9 @@ from spillway.operators.operator import Operator
 from spillway.plan.join import Plan
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
-from spillway.spark.api.rowwise import check_by_row, meaning_of, text_of
+from spillway.spark.api.expressions.rowwise import check_by_row, meaning_of, text_of
 from spillway.spark.api.writer import StreamWriter
-from spillway.spark.runtime.lanes import Lanes
+from spillway.spark.runtime.exchange.lanes import Lanes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,7 +86,8 @@ class Result:
         """The columns of the result: Spark SQL text ("bank1.price * 2 AS double") or Columns.
 
         A value follows from its row: there are no aggregates, window functions or random values
-        (spark/api/rowwise.py). The current time is that of the batch, and later in a repeated batch.
+        (spark/api/expressions/rowwise.py). The current time is that of the batch, and later in a
+        repeated batch.
         """
         return self._with_verb("select", columns)
 

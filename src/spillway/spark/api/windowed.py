@@ -16,7 +16,7 @@ from spillway.plan.join import WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Planned
-from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.runtime.exchange.lanes import arrow_type, assign_lanes, nullable, quoted
 
 
 @dataclass(frozen=True)

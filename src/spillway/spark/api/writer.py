@@ -17,17 +17,17 @@ from spillway.errors import PlanError, QueryError, SettingsError, keeping_secret
 from spillway.faults import Faults
 from spillway.redaction import learn_options
 from spillway.settings import Adapt
-from spillway.spark.api.distribution import OF_RINGS, check_spread, settle
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import qualified, quick_local_checkpoints
-from spillway.spark.api.starting import (
+from spillway.spark.api.start.distribution import OF_RINGS, check_spread, settle
+from spillway.spark.api.start.stages import (
     PlannedStage,
     acquire_all,
     open_metadata,
     plan_stages,
     stage_of,
 )
-from spillway.spark.runtime.lanes import lanes_schema
+from spillway.spark.runtime.exchange.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.sinks import SinkSpec, make_sink

@@ -30,7 +30,7 @@ from spillway.errors import QueryError, StateError, from_wire, without_secrets
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
 from spillway.redaction import hidden
-from spillway.spark.runtime.arrow import ArrowBatches
+from spillway.spark.runtime.exchange.arrow import ArrowBatches
 from spillway.spark.runtime.failure import shortened, text_of
 from spillway.spark.runtime.session import PLANNED_EXACTLY
 from spillway.spark.runtime.stage import Stage

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.rows.joining import joined
 from spillway.spark.api.session import quick_local_checkpoints, remove
-from spillway.spark.runtime.lanes import quoted
+from spillway.spark.runtime.exchange.lanes import quoted
 from spillway.spark.runtime.loop import STOPPED, named_failure
 from spillway.spark.runtime.task import as_stored
 

@@ -2,9 +2,9 @@
 
 The distribution decides where rows are stored, so the choice cannot wait for measurements of the
 running query. The first start of a checkpoint reads the first rows of every stream
-(spark/api/sampling.py), tries the predicates on them (operators/predicates/trial.py) and asks the cost
-model (policies/ring/slicing.py). The metadata of the checkpoint keeps the choice, and later starts with
-"auto" read it there.
+(spark/api/start/sampling.py), tries the predicates on them (operators/predicates/trial.py) and asks
+the cost model (policies/ring/slicing.py). The metadata of the checkpoint keeps the choice, and
+later starts with "auto" read it there.
 
 Known limitation: the choice assumes that the first rows are typical, and is never repeated. The cost of
 a Spark exchange is a guess.
@@ -36,8 +36,8 @@ from spillway.policies.ring.slicing import (
     distribution,
 )
 from spillway.settings import AUTO, DISTRIBUTIONS, Adapt
-from spillway.spark.api.sampling import PATIENCE_S, FirstRows, first_rows
 from spillway.spark.api.session import default_slots
+from spillway.spark.api.start.sampling import PATIENCE_S, FirstRows, first_rows
 
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned

@@ -22,9 +22,9 @@ from spillway.policies.local.spare import spare_memory
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
-from spillway.spark.api.distribution import check_spread
 from spillway.spark.api.session import default_slots
-from spillway.spark.api.sources import sources_of
+from spillway.spark.api.start.distribution import check_spread
+from spillway.spark.api.start.sources import sources_of
 from spillway.spark.runtime.room import rooms
 from spillway.spark.runtime.session import is_local
 from spillway.spark.runtime.spec import QuerySpec

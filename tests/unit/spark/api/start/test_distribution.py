@@ -15,8 +15,8 @@ from spillway.operators.predicates.binding import bound
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
-from spillway.spark.api.distribution import choose, kept
-from spillway.spark.api.sampling import FirstRows
+from spillway.spark.api.start.distribution import choose, kept
+from spillway.spark.api.start.sampling import FirstRows
 
 WINDOW_US = 10_000_000
 AUTO = Adapt(distribute="auto")

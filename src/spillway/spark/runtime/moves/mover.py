@@ -5,7 +5,7 @@
     pool       moves have their own scheduler pool, so that with FAIR scheduling a batch shares the cores
                with one load instead of waiting for a whole move
 
-A load fits between two batches (spark/runtime/pace.py), so batches do not wait for it. A manifest
+A load fits between two batches (spark/runtime/moves/pace.py), so batches do not wait for it. A manifest
 names the received runs only when all have arrived. The driver sees descriptions of runs, never
 rows.
 
@@ -47,8 +47,8 @@ from spillway.protocols.messages import (
 from spillway.protocols.move import GroupMove
 from spillway.redaction import hidden
 from spillway.spark.runtime.home import Home
-from spillway.spark.runtime.pace import MOST_BYTES, Loads, Pace
-from spillway.spark.runtime.workers import own_workers
+from spillway.spark.runtime.moves.pace import MOST_BYTES, Loads, Pace
+from spillway.spark.runtime.moves.workers import own_workers
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.moving import Departure, of_move
 from spillway.state.manifest.combining import part_manifest
