@@ -18,7 +18,8 @@ from scenario import Scenario
 
 from spillway import Join, Query
 from spillway.cli.main import app
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.took import Took
 from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse

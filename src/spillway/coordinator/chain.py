@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Took
+from spillway.coordinator.took import Took
 from spillway.errors import QueryError
 from spillway.metrics.record import SlotRecord
 

@@ -59,7 +59,9 @@ from spillway.coordinator.effects import (
     StepReached,
     WriteNote,
 )
+from spillway.coordinator.sending import departed, in_one_place, send_groups
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo, Wish
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
@@ -70,21 +72,6 @@ from spillway.policies.local.skew import Skew
 from spillway.protocols.messages import Message, Received, SendFailed
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
-
-
-@dataclass(frozen=True)
-class Took:
-    """How long a batch took."""
-
-    #: Seconds of the query's own time.
-    seconds: float
-    #: Seconds since the previous batch; None: a round, or the first batch of a start.
-    period_s: float | None = None
-
-    @property
-    def came_s(self) -> float:
-        """The seconds in which the rows of the batch came."""
-        return self.seconds if self.period_s is None else self.period_s
 
 
 @dataclass(frozen=True)
@@ -297,27 +284,13 @@ class Coordinator:
 
     def _send(self) -> tuple[Coordinator, Effects]:
         """Sends what has departed from a slot and is not yet in transit."""
-        due = [
-            move
-            for move in self.state.moves
-            if move.phase in (Phase.SENDING, Phase.RECEIVING) and move.move not in self.sending
-        ]
+        due = departed(self.state, self.sending)
         sending = self.sending | {move.move for move in due}
         return replace(self, sending=sending), tuple(map(self._sent, due))
 
     def _sent(self, move: GroupMove) -> SendGroups:
-        manifest = self.state.manifests[move.sender]
-        assert manifest is not None
-        shapes = shapes_of(self.state, self.terms.shaping)
-        made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
-        return SendGroups(move, manifest, tuple(made), self._in_one_place(*move.slots))
-
-    def _in_one_place(self, slot: int, other: int) -> bool:
-        """Whether two slots last ran where they share a memory tier."""
-        if self.rules.always_sends or not {slot, other} <= set(self.last):
-            return False
-        here, there = (self.last[one].place(self.rules.place_names) for one in (slot, other))
-        return here == there
+        by_name = in_one_place(move, self.last, self.rules)
+        return send_groups(move, self.state, self.terms.shaping, by_name=by_name)
 
     # One batch or round
 

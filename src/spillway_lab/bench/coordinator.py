@@ -16,9 +16,10 @@ from spillway.checkpoint.record import Begun, Owner, Record, begun_text, record_
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.policies.cluster.strategy import Strategy

@@ -17,10 +17,11 @@ from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.metrics.events import Event
 from spillway.metrics.groups import Ints
 from spillway.metrics.record import SlotRecord

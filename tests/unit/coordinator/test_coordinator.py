@@ -9,7 +9,7 @@ from committing import GROUPS, records
 
 from spillway.coordinator.batch.committed import Committed, Mark, Scaling, initial
 from spillway.coordinator.batch.references import References
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules, begin
 from spillway.coordinator.decisions.ring import Ring
 from spillway.coordinator.effects import (
@@ -22,6 +22,7 @@ from spillway.coordinator.effects import (
     WriteNote,
 )
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import SendingFailed, TrackGivenUp

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from spillway.operators.equi.cases import driven, mixed
 from spillway.operators.equi.intermediate import StoredState
-from spillway.operators.equi.term import Block, Side, Term, driven, mixed
+from spillway.operators.equi.term import Block, Side, Term
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Work
 from spillway.plan.shape import Shape

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from spillway.coordinator.batch.committed import Committed, initial
-from spillway.coordinator.coordinator import Took
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import LimitMemory
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints

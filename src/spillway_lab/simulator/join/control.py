@@ -17,8 +17,8 @@ from itertools import permutations
 import numpy as np
 
 from spillway.coordinator.batch.committed import Committed, initial
-from spillway.coordinator.coordinator import Took
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.ids import SlotId
 from spillway.metrics.counts import Counts, Sampled
 from spillway.metrics.events import Event
