@@ -18,13 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.coordinator.batch.commit import commit_batch
-from spillway.coordinator.batch.committed import (
-    Committed,
-    Mark,
-    Scaling,
-    next_round_of,
-    steps_of,
-)
+from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of, steps_of
 from spillway.coordinator.batch.plan import (
     BatchPlan,
     LocalRules,
@@ -289,8 +283,9 @@ class Coordinator:
         return replace(self, sending=sending), tuple(map(self._sent, due))
 
     def _sent(self, move: GroupMove) -> SendGroups:
+        shapes = shapes_of(self.state, self.terms.shaping)
         by_name = in_one_place(move, self.last, self.rules)
-        return send_groups(move, self.state, self.terms.shaping, by_name=by_name)
+        return send_groups(move, self.state, shapes, by_name=by_name)
 
     # One batch or round
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.decisions.adaptation import Rules
-from spillway.coordinator.decisions.reshaping import shapes_of
 from spillway.coordinator.effects import SendGroups
 from spillway.metrics.record import SlotRecord
-from spillway.policies.shape.shaping import Shaping
+from spillway.plan.shape import Shape
 from spillway.protocols.move import GroupMove, Phase
 
 
@@ -23,12 +22,11 @@ def departed(state: Committed, sending: Collection[int]) -> list[GroupMove]:
 
 
 def send_groups(
-    move: GroupMove, state: Committed, shaping: Shaping | None, *, by_name: bool
+    move: GroupMove, state: Committed, shapes: Sequence[Shape], *, by_name: bool
 ) -> SendGroups:
-    """Returns the effect that sends a move; the receiver gets only made streams that it has."""
+    """Returns the effect that sends a move; the receiver gets only made streams that its shape has."""
     manifest = state.manifests[move.sender]
     assert manifest is not None
-    shapes = shapes_of(state, shaping)
     made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
     return SendGroups(move, manifest, tuple(made), by_name)
 

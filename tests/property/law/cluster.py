@@ -27,9 +27,10 @@ from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.local.rotation import TurnGaps
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
-from spillway.testing.simulated.engine import LazyRows, Partition, Report, SimulatedEngine, Written
+from spillway.testing.simulated.engine import LazyRows, Partition, SimulatedEngine, Written
 from spillway.testing.simulated.host import Crash
 from spillway.testing.simulated.rows import GROUPS, Row, Subject
+from spillway.testing.simulated.stages import TaskReport
 from spillway.testing.simulated.told import ToldSkew, told_rules
 
 #: Settings of the laws, where a history does not say otherwise.
@@ -57,7 +58,7 @@ class DyingTasks:
         return [batch for one in partitions for batch in self._finished(one)]
 
     def _finished(self, one: Partition) -> list[pa.RecordBatch]:
-        said: list[Report] = []
+        said: list[TaskReport] = []
         read = list(one.read(said.append))
         one.arrive(said)
         return read
