@@ -68,7 +68,7 @@ reproduce: setup ## Reproduce the papers' figures and write docs/reproduction.md
 
 tables: setup ## Write the README's tables from bench/results, and the diagrams of moves
 	@$(BIN)/python -m spillway_lab.bench.tables bench/results README.md
-	@$(BIN)/python -m spillway.protocols.diagram docs/architecture.md
+	@$(BIN)/python -m spillway_lab.diagrams docs/architecture.md
 
 clean: ## Remove caches and build results (.venv stays)
 	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

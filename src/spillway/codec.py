@@ -3,9 +3,9 @@
 msgspec reads and writes frozen dataclasses directly. Declare what it cannot do once, next to the
 type:
 
-    stored(Shape, str, str, parse)              a class with another form in files
+    store_as(Shape, str, str, parse)            a class with another form in files
     table: Annotated[Table, Stored(...)]        the same for one field
-    stored_within(Slice, ...)                   a form that refers to shared data of a document
+    store_within(Slice, ...)                    a form that refers to shared data of a document
     @tagged("event", by="kind")                 a base class whose subclasses carry a tag
 
 A mapping whose keys are not valid in JSON becomes a list of pairs. The codec derives the type that
@@ -81,12 +81,14 @@ _FORMS: dict[type, Form] = {}
 _FAMILIES: dict[type, _Family] = {}
 
 
-def stored(cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]) -> None:
+def store_as(
+    cls: type[_T], kind: Any, write: Callable[[_T], Any], read: Callable[[Any], _T]
+) -> None:
     """Declares how to store a class: as values of `kind`."""
     _FORMS[cls] = Stored(kind, write, read).form()
 
 
-def stored_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
+def store_within(cls: type[_T], kind: Any, write: Change, read: Change) -> None:
     """Declares a form that refers to data the whole document shares."""
     _FORMS[cls] = Form(kind, write, read)
 
@@ -191,7 +193,7 @@ def _fixed(kind: Any, args: tuple[Any, ...]) -> Form:
     def read(found: Any, shared: Any) -> Any:
         return tuple(_applied(f.read, one, shared) for f, one in zip(forms, found, strict=True))
 
-    return Form(tuple[tuple(form.kind for form in forms)], write, read)  # type: ignore[misc]
+    return Form(tuple[tuple(form.kind for form in forms)], write, read)  # type: ignore[misc]  # made at run time
 
 
 def _container(kind: Any, origin: type, args: tuple[Any, ...]) -> Form:
@@ -204,7 +206,7 @@ def _container(kind: Any, origin: type, args: tuple[Any, ...]) -> Form:
         return Form(kind)
     whole: Callable[[list[Any]], Any] = list if origin is list else tuple
     return Form(
-        list[inner],  # type: ignore[valid-type]
+        list[inner],  # type: ignore[valid-type]  # made at run time
         lambda value, shared: [write(one, shared) for one in value],
         lambda found, shared: whole([read(one, shared) for one in found]),
     )
@@ -215,7 +217,7 @@ def _mapping(kind: Any, key: Any, value: Any) -> Form:
         return Form(kind)
     pair, write, read = form_of(tuple[key, value])
     return Form(
-        list[pair],  # type: ignore[valid-type]
+        list[pair],  # type: ignore[valid-type]  # made at run time
         lambda found, shared: [_applied(write, one, shared) for one in found.items()],
         lambda found, shared: dict(_applied(read, one, shared) for one in found),
     )

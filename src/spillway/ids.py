@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NewType
 
 SlotId = NewType("SlotId", int)
-GroupId = NewType("GroupId", int)
 #: A state version is the id of the batch that wrote it; -1 is the empty state.
 Version = NewType("Version", int)
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import local_session
-from spillway.spark.runtime.anchors import Anchors
+from spillway.spark.runtime.exchange.anchors import Anchors
 from spillway.testing import Fault, Faults
 
 SLOTS, FEWER_SLOTS = 6, 4

@@ -235,7 +235,7 @@ def assert_same_rows(
     most = Counter({row: times * count for row, count in wanted.items()})
     missing, extra = wanted - got, got - most
     assert wanted, "an empty result proves nothing"
-    assert not missing and not extra, (  # noqa: PT018
+    assert not missing and not extra, (  # noqa: PT018 - one message for both
         f"{missing.total()} of {wanted.total()} rows are missing, {extra.total()} are too much: "
         f"{_few(missing)} / {_few(extra)}"
     )

@@ -28,7 +28,7 @@ from spillway.policies.cluster.protocols import Protocols
 from spillway.policies.shape.shaping import Shaping
 from spillway.protocols.move import GroupMove
 from spillway.spark.api.session import local_session
-from spillway.spark.runtime.mover import Mover
+from spillway.spark.runtime.moves.mover import Mover
 from spillway.state.runs.durable import open_durable
 from spillway.testing import Fault, Faults, StepFault, steer
 
@@ -104,7 +104,7 @@ def main(given: str, root: str, placed: str) -> None:
     sys.stdin.readline()
     query = writer.start(f"{root}/out")
     protocols = Protocols(found.get("moves", "mslb"), life_s=1.0)
-    steer(query, lambda c: replace(c, rules=replace(c.rules, protocols=protocols)))
+    steer(query, lambda rules: replace(rules, protocols=protocols))
     query.awaitTermination()
     report = Report(Path(root, "report.json"))
     report["events"] = [plain(event) for event in query.events]

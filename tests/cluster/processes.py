@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from spillway.settings import Adapt
-from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.home import LocalFolders
 
 HERE = Path(__file__).parent
 #: The processes of a query: its driver in Python, the JVM of the driver, the JVMs of executors on their
@@ -150,4 +150,4 @@ def local_roots(root: Path) -> tuple[Path, ...]:
         return ()
     found = json.loads(metadata.read_bytes().partition(b"\n")[2])
     scratch = root / f"scratch/spillway-{os.getuid()}"
-    return Places.roots(found["query_id"], Adapt(disk_dir=str(scratch)))
+    return LocalFolders.roots(found["query_id"], Adapt(disk_dir=str(scratch)))

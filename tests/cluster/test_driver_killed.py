@@ -224,7 +224,7 @@ def _kill_one(life: _Life, place: Place, chance: random.Random, number: int) -> 
     else:
         target = before + chance.randint(1, 2)
         where = place.published if aim == "publishing" else place.logged
-        seen = lambda: where() >= target  # noqa: E731
+        seen = lambda: where() >= target  # noqa: E731 - one line
         wait_until(seen, 60, step=0.0005, child=child)
     if aim == "running":
         time.sleep(chance.uniform(0.0, 1.5))

@@ -19,8 +19,8 @@ from cluster_child import FEWER_SLOTS, QUIET, SLOTS, STOP, WORKER_DIES
 from processes import local_roots
 
 from conftest import ClusterRun
-from spillway.spark.api.session import ANCHORING
-from spillway.spark.runtime.anchors import check_settings
+from spillway.spark.runtime.exchange.anchors import check_settings
+from spillway.spark.runtime.session import ANCHORING
 
 # Anchors
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from law import Cluster
 
-from spillway.operators.equi.intermediate import Stored
+from spillway.operators.equi.intermediate import StoredState
 from spillway.operators.equi.tree import TreeOperator
 from spillway.state.layout.gaps import Gaps, Ranges
 from spillway.state.layout.layers import Layer
@@ -81,7 +81,7 @@ def check_part(cluster: Cluster, tree: TreeOperator, held: Held) -> int:
     return checked
 
 
-def combinations(cluster: Cluster, state: Stored, rows, gaps: Ranges) -> dict[bool, Counter]:
+def combinations(cluster: Cluster, state: StoredState, rows, gaps: Ranges) -> dict[bool, Counter]:
     """What a state should hold, by whether all rows are new."""
     wanted = {False: Counter(), True: Counter()}
     for h, key in rows[state.members[0]]:
@@ -94,7 +94,7 @@ def combinations(cluster: Cluster, state: Stored, rows, gaps: Ranges) -> dict[bo
     return wanted
 
 
-def stored(cluster: Cluster, state: Stored, segments: list[Segment], gaps: Ranges) -> Counter:
+def stored(cluster: Cluster, state: StoredState, segments: list[Segment], gaps: Ranges) -> Counter:
     """What of a state is there and still counts."""
     at = [state.at[member][column] for member in state.members for column in (0, 1, 2)]
     there: Counter = Counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from spillway.plan.shape import Shape, parse
-from spillway.testing.simulated.grouping import Deduped, Grouped, Windowed
+from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Joined, Treed
 
 
@@ -39,7 +39,7 @@ def trees(draw):
 SUBJECTS = {
     "join": joins(),
     "tree": trees(),
-    "group-by": st.just(Grouped()),
+    "group-by": st.just(KeyedTotals()),
     "last rows": st.builds(Windowed, st.booleans(), st.integers(1, 4)),
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
     "dedup": st.just(Deduped()) | st.builds(Deduped, st.integers(1, 9), st.just(True)),
@@ -48,7 +48,7 @@ SUBJECTS = {
 #: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
     "tree": (Treed([30] * 4, parse("((s0 s1) (s2 s3))")), 1500),
-    "group-by": (Grouped(), 400),
+    "group-by": (KeyedTotals(), 400),
     "last rows": (Windowed(True, 3), 400),
     "within": (Windowed(True, None, 9), 300),
     "dedup": (Deduped(), 60),

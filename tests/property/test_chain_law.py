@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row
-from subjects import Deduped, Grouped, Joined
+from subjects import Deduped, Joined, KeyedTotals
 from test_slot_law import MEMORIES, histories, small
 
 from tier import examples
 
-THEN = {"group-by": Grouped, "dedup": Deduped}
+THEN = {"group-by": KeyedTotals, "dedup": Deduped}
 
 
 def row_of(result: tuple[int, int]) -> Row:

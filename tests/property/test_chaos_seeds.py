@@ -13,7 +13,13 @@ from typer.testing import CliRunner
 from spillway.cli.chaos import chaos
 from spillway.testing.chaos.drawing import draw
 from spillway.testing.chaos.running import read_schedule, run_all
-from spillway.testing.chaos.schedule import Event, Query, Schedule, Settings, Strike
+from spillway.testing.chaos.schedule import (
+    Schedule,
+    ScheduledEvent,
+    ScheduledQuery,
+    Settings,
+    Strike,
+)
 from spillway.testing.chaos.shrink import Shrinking
 from spillway.testing.chaos.world import run_schedule
 from spillway.testing.simulated.rows import Row
@@ -52,7 +58,7 @@ def test_a_seed_gives_the_same_run_every_time(seed: int) -> None:
 def with_nulls() -> Schedule:
     """Ten batches of a join with disasters, some rows without a key."""
     events = [
-        Event(
+        ScheduledEvent(
             "batch",
             tuple(Row(at % 2, None if at == 3 else at, b, 10 * b + at) for at in range(6)),
             strikes=(Strike("kill", 5 * b), Strike("twice", 0)),
@@ -60,7 +66,9 @@ def with_nulls() -> Schedule:
         for b in range(10)
     ]
     start = Settings(2, True, {"memory": 600, "block_rows": 3})
-    return Schedule(1, Query("join", (5, 5)), "disk", 2, "ids", (start, start), tuple(events))
+    return Schedule(
+        1, ScheduledQuery("join", (5, 5)), "disk", 2, "ids", (start, start), tuple(events)
+    )
 
 
 def test_a_failing_schedule_becomes_small() -> None:

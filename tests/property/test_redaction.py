@@ -107,7 +107,7 @@ def test_secret_of_a_cause_is_in_no_traceback(secret: str) -> None:
     learn_location(location)
     for error in (OSError(f"cannot read {location}"), KeyError(secret), StateError(location)):
         for wrapped in (error, StateError("the tier is full")):
-            with pytest.raises(Exception) as raised, keeping_secrets():  # noqa: PT011
+            with pytest.raises(Exception) as raised, keeping_secrets():  # noqa: PT011 - any error
                 raise wrapped from (None if wrapped is error else error)
             assert_hidden(secret, told(raised.value))
             assert isinstance(raised.value, SpillwayError)

@@ -27,9 +27,10 @@ from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import LimitMemory
 from spillway.ids import SlotId
 from spillway.metrics.events import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import pytest
@@ -15,9 +16,13 @@ from spillway.policies.ring.model import (
     Source,
     best_length,
     response_s,
-    turning_lengths,
 )
-from spillway.policies.ring.probing import Predicate, Stream, next_step, probe_orders
+from spillway.policies.ring.probing import (
+    MeasuredPredicate,
+    MeasuredStream,
+    next_step,
+    probe_orders,
+)
 from spillway.policies.ring.slicing import smoothed
 
 PARTS = st.floats(1e-4, 1.0)
@@ -25,16 +30,16 @@ SECONDS = st.floats(1e-8, 1e-3)
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Stream], list[Predicate]]:
+def graphs(draw: st.DrawFn) -> tuple[list[MeasuredStream], list[MeasuredPredicate]]:
     names = "abcde"[: draw(st.integers(2, 5))]
-    streams = [Stream(name, 10.0, draw(st.floats(1.0, 1000.0))) for name in names]
+    streams = [MeasuredStream(name, 10.0, draw(st.floats(1.0, 1000.0))) for name in names]
     pairs = [(i, j) for i in names for j in names if i < j]
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=6))
-    return streams, [Predicate(i, j, draw(PARTS), draw(SECONDS)) for i, j in chosen]
+    return streams, [MeasuredPredicate(i, j, draw(PARTS), draw(SECONDS)) for i, j in chosen]
 
 
 def ordered(
-    graph: tuple[list[Stream], list[Predicate]], source: str, names: tuple[str, ...]
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]], source: str, names: tuple[str, ...]
 ) -> Source:
     there, steps = frozenset([source]), []
     for name in names:
@@ -44,7 +49,7 @@ def ordered(
 
 
 def crosses(
-    graph: tuple[list[Stream], list[Predicate]], source: str, names: tuple[str, ...]
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]], source: str, names: tuple[str, ...]
 ) -> bool:
     """Whether an order has a cross product while a connected stream is left."""
     there, left = frozenset([source]), set(names)
@@ -58,7 +63,7 @@ def crosses(
 
 @given(graphs())
 def test_probe_order_is_the_cheapest_without_a_needless_cross_product(
-    graph: tuple[list[Stream], list[Predicate]],
+    graph: tuple[list[MeasuredStream], list[MeasuredPredicate]],
 ) -> None:
     for source in probe_orders(*graph):
         taken = tuple(one.stream for one in source.steps)
@@ -74,12 +79,24 @@ def test_probe_order_is_the_cheapest_without_a_needless_cross_product(
 def test_order_by_rank_is_the_cheapest_where_steps_are_independent(
     others: list[tuple[float, float, float]],
 ) -> None:
-    streams = [Stream("s", 1.0, 1.0)]
-    streams += [Stream(str(n), 1.0, rows) for n, (rows, _, _) in enumerate(others)]
-    star = [Predicate("s", str(n), part, cost) for n, (_, part, cost) in enumerate(others)]
+    streams = [MeasuredStream("s", 1.0, 1.0)]
+    streams += [MeasuredStream(str(n), 1.0, rows) for n, (rows, _, _) in enumerate(others)]
+    star = [MeasuredPredicate("s", str(n), part, cost) for n, (_, part, cost) in enumerate(others)]
     cheapest = probe_orders(streams, star)[0]
     ranked = Source("s", 1.0, probing._by_rank(streams, star, "s"))
     assert ranked.probing_s == pytest.approx(cheapest.probing_s)
+
+
+def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
+    """N_1 and N_2 of PSP 5.2: where hops take as long as work, and where waiting for them does.
+
+    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and
+    N_2 (N - 1) T_n / 2 = L_C/N; each is the root of a parabola.
+    """
+    streams, sent_s = len(source.steps) + 1, costs.send_s * source.passed
+    work_s, hop_s = source.probing_s, costs.hop_s
+    first = (sent_s + math.sqrt(sent_s**2 + 4 * streams * hop_s * work_s)) / (2 * streams * hop_s)
+    return first, (1 + math.sqrt(1 + 8 * work_s / hop_s)) / 2
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spillway.kernels.grouping import by_group
 from spillway.kernels.sketch import K, sketch_quantile
-from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.partials import GatheredRows
 from spillway.operators.grouping.sketches import Sketch, sketch_arrays
 
 SKETCH = Sketch(0)
@@ -18,7 +18,9 @@ SKETCH = Sketch(0)
 
 def sketches(values: np.ndarray, parts: int) -> list[pa.Array]:
     """The values in parts, a sketch of each."""
-    rows = Rows(pa.RecordBatch.from_arrays([pa.array(values)], ["x"]), np.zeros(0, np.int32))
+    rows = GatheredRows(
+        pa.RecordBatch.from_arrays([pa.array(values)], ["x"]), np.zeros(0, np.int32)
+    )
     number = (np.arange(len(values)) * parts // max(len(values), 1)).astype(np.int32)
     return SKETCH.of_rows(rows, by_group(number, parts))
 
@@ -63,7 +65,7 @@ def test_many_values_give_close_quantiles_however_they_were_put_together(how, sh
 
 
 def test_nulls_are_left_out_and_no_values_give_none() -> None:
-    rows = Rows(
+    rows = GatheredRows(
         pa.RecordBatch.from_arrays([pa.array([None, 3, None, 1], pa.int64())], ["x"]),
         np.zeros(0, np.int32),
     )

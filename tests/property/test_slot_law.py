@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Deduped, Grouped, Joined, Treed, Windowed, shapes
+from subjects import PRESSED, SUBJECTS, Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
 
 from spillway.coordinator.batch.references import References
 from spillway.plan.shape import parse
@@ -399,7 +399,7 @@ def test_batch_that_comes_again_has_the_limits_that_it_had() -> None:
     """Groups came back from disk in the lost batch; the next start, with a limit, brings them back."""
     values = itertools.count()
     with small() as folder:
-        subject = Grouped()
+        subject = KeyedTotals()
         cluster = Tightened(folder, subject, 0, 1, 300, block_rows=1000)
 
         def batch(keys: int, lost: bool = False) -> None:
@@ -427,7 +427,7 @@ def test_batch_that_comes_again_brings_the_same_groups_back() -> None:
     """The marks at which groups return are in the note, too, and not only the limit of memory."""
     values = itertools.count()
     with small() as folder:
-        subject = Grouped()
+        subject = KeyedTotals()
         cluster = Patient(folder, subject, 0, 1, 600, block_rows=1000, low_water=0.9)
 
         def batch(keys: range, lost: bool = False) -> None:

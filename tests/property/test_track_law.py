@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row
 from states import check_states
-from subjects import Deduped, Grouped, Joined, Treed, Windowed, shapes
+from subjects import Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
 from spillway.coordinator.decisions.adaptation import Rules
@@ -161,7 +161,7 @@ def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
 @pytest.mark.parametrize(
     ("subject", "why"),
     [
-        (Grouped(), "a result covers all rows that ever came"),
+        (KeyedTotals(), "a result covers all rows that ever came"),
         (Windowed(True, 3), "the last rows of a key stay until newer ones come"),
         (Deduped(), "a key is remembered for ever"),
         (Deduped(5), "a row passes or not because of the rows that passed before it"),

@@ -20,7 +20,7 @@ from spillway_lab.simulator.cluster import control
 from spillway_lab.simulator.cluster.presets import preset
 from spillway_lab.simulator.cluster.scenario import MB, Disturbance
 from spillway_lab.simulator.cluster.simulation import Simulation, simulate
-from spillway_lab.simulator.host import SimulatedHost
+from spillway_lab.simulator.host import VirtualHost
 
 FOLDER = Path(spillway_lab.simulator.__file__).parent
 CORE = Path(spillway.__file__).parent
@@ -58,7 +58,7 @@ def test_what_runs_is_what_the_core_has():
     conductor = Simulation(preset("pressure")).control.conductor
     assert type(conductor) is Conductor
     assert type(conductor.coordinator) is Coordinator
-    assert type(conductor.host) is SimulatedHost
+    assert type(conductor.host) is VirtualHost
     assert control.LocalController is spill.LocalController
     assert inspect.getmodule(control.busy) is engine
 

@@ -18,12 +18,12 @@ from scenario import Scenario
 
 from spillway import Join, Query
 from spillway.cli.main import app
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.took import Took
 from spillway.errors import PlanError
 from spillway.metrics.events import GroupsReactivated, Reshaped, Scaled, Spilled
 from spillway.plan.shape import flat, parse
 from spillway.policies.shape.shaping import Shaping
-from spillway.spark.runtime.mover import Mover
+from spillway.spark.runtime.moves.mover import Mover
 from spillway.testing import Fault
 from tier import few
 
@@ -198,7 +198,7 @@ def test_a_state_that_the_receiver_does_not_have_is_not_sent(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are taken to have memory tiers of their own, so that state is sent."""
-    monkeypatch.setattr(Coordinator, "_in_one_place", lambda *_: False)
+    monkeypatch.setattr("spillway.coordinator.coordinator.in_one_place", lambda *_: False)
 
 
 def test_a_checkpoint_goes_on_under_another_plan(spark: SparkSession, tmp_path: Path) -> None:

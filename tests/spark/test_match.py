@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from scenario import Scenario
 
 import spillway as sw
-from spillway.spark.api.reading import fields_read
+from spillway.spark.api.expressions.reading import fields_read
 from spillway.testing import assert_same_rows, oracle
 from tier import few
 

@@ -17,7 +17,7 @@ from scenario import Scenario
 import spillway as sw
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.operators.input import null_number
-from spillway.spark.runtime.lanes import COPY, HASH, STREAM, with_copies
+from spillway.spark.runtime.exchange.lanes import COPY, HASH, STREAM, with_copies
 from spillway.testing import Fault, assert_same_rows
 
 BEGIN = dt.datetime(2024, 3, 10, 6, 50)

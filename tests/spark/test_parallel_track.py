@@ -84,7 +84,7 @@ def test_parallel_tracks_give_the_batch_join(
     sink = None
     if coalesces:
         out = str(scenario.out)
-        sink = lambda rows, _: rows.coalesce(1).write.mode("append").parquet(out)  # noqa: E731
+        sink = lambda rows, _: rows.coalesce(1).write.mode("append").parquet(out)  # noqa: E731 - one line
     query = scenario.run(joined, sink=sink, slots=3, strategy="relocate-only", **OFTEN)
     scenario.check(joined)
     assert rows_in(scenario) == (15 * ROWS,) * len(streams)

@@ -133,8 +133,8 @@ def test_meaning_of_steps_and_arguments_is_the_same_in_every_session(offers: Off
         longer = F.transform("tags", lambda one: F.concat(one, F.lit("#7")))
         steps = grouped.where(twice("n") > 3).select("n + 1 AS m", "explode(array(n, 2)) AS e")
         dedup = there.stream().dedup("k").select(longer.alias("long"), twice("v"))
-        plan = grouped.planned(Adapt(), "update").plan
-        meanings = [one.described_steps["meaning"] for one in (steps, dedup)]
+        plan = grouped.planned(Adapt()).plan
+        meanings = [one.described_verbs["meaning"] for one in (steps, dedup)]
         return plan.fingerprint()["aggregates"], meanings
 
     assert told(offers.spark) == told(offers.spark.newSession())

@@ -15,7 +15,6 @@ from scenario import Scenario
 
 from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.coordinator import Coordinator
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import (
     STEPS,
@@ -109,7 +108,7 @@ def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots are taken to have memory tiers of their own, so that the receiver fetches state."""
-    monkeypatch.setattr(Coordinator, "_in_one_place", lambda *_: False)
+    monkeypatch.setattr("spillway.coordinator.coordinator.in_one_place", lambda *_: False)
 
 
 def happened(query: Query, kind: type) -> list[Event]:

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from scenario import Scenario
 
-from spillway.spark.api import sampling
-from spillway.spark.api.sampling import first_rows
+from spillway.spark.api.start import sampling
+from spillway.spark.api.start.sampling import first_rows
 
 BEGIN = dt.datetime(2024, 3, 10, 6, 50)
 SCHEMA = "id int, ts timestamp"

@@ -12,7 +12,7 @@ from scenario import Scenario
 
 from spillway.checkpoint.log import Log
 from spillway.errors import PlanError, QueryError, SettingsError, SpillwayError
-from spillway.spark.sinks import Sink, SinkSpec, make_sink
+from spillway.spark.sinks import Sink, SinkBatch, SinkSpec, make_sink
 from spillway.spark.sinks.files import FileSink
 from spillway.spark.sinks.hadoop import HadoopDirectory, escape_glob
 from spillway.spark.sinks.memory import find_class
@@ -78,11 +78,11 @@ def test_replayed_batch_replaces_its_files(
     options = OPTIONS.get(kind, {})
     spec = file_spec(kind, out, *partition_by, **options)
     sink = opened(spec, spark)
-    sink.write(batch(FIRST), 0, replay=True)
-    sink.write(batch(SECOND), 1, replay=False)
+    sink.write(SinkBatch(batch(FIRST), 0, replay=True))
+    sink.write(SinkBatch(batch(SECOND), 1, replay=False))
     restarted = opened(spec, spark)
-    restarted.write(batch(SECOND), 1, replay=True)
-    restarted.write(batch([(6, "a")]), 2, replay=False)
+    restarted.write(SinkBatch(batch(SECOND), 1, replay=True))
+    restarted.write(SinkBatch(batch([(6, "a")]), 2, replay=False))
 
     assert read(spark, kind, out, **options) == [*FIRST, *SECOND, (6, "a")]
     assert {name.rpartition("/")[2][:13] for name in data_files(out)} == {
@@ -116,7 +116,7 @@ def test_crash_between_moves_leaves_no_row_twice_after_the_replay(
     out = tmp_path / "out"
     spec = file_spec(kind, out, *partition_by, header="true")
     sink = opened(spec, spark)
-    sink.write(batch(FIRST), 0, replay=True)
+    sink.write(SinkBatch(batch(FIRST), 0, replay=True))
     done = 0
     move = HadoopDirectory.move
 
@@ -132,10 +132,10 @@ def test_crash_between_moves_leaves_no_row_twice_after_the_replay(
         if moves == 2:  # Both files are moved: the crash comes while the staging is removed.
             patch.setattr(HadoopDirectory, "delete", _interrupt)
         with pytest.raises(KeyboardInterrupt):
-            sink.write(batch(SECOND), 1, replay=False)
+            sink.write(SinkBatch(batch(SECOND), 1, replay=False))
     assert len([name for name in data_files(out) if "b000000000001" in name]) == moves
 
-    opened(spec, spark).write(batch(SECOND), 1, replay=True)
+    opened(spec, spark).write(SinkBatch(batch(SECOND), 1, replay=True))
     loaded = spark.read.format(kind).schema(SCHEMA).option("header", "true").load(str(out))
     assert sorted(tuple(r) for r in loaded.select("k", "name").collect()) == [*FIRST, *SECOND]
     assert not [name for name in data_files(out) if name.startswith("_spillway")]
@@ -160,8 +160,8 @@ def test_only_a_replay_lists_the_target(
         return matching(self, pattern)
 
     monkeypatch.setattr(HadoopDirectory, "matching", noted)
-    sink.write(batch(FIRST), 7, replay=True)
-    sink.write(batch(SECOND), 8, replay=False)
+    sink.write(SinkBatch(batch(FIRST), 7, replay=True))
+    sink.write(SinkBatch(batch(SECOND), 8, replay=False))
     assert patterns == ["*=*/b000000000007-*"]
 
 
@@ -196,9 +196,9 @@ def test_writers_of_one_directory_replace_only_their_own_files(
     specs = [
         SinkSpec("json", {}, path=str(tmp_path / "out"), writer=writer) for writer in ("ab", "cd")
     ]
-    opened(specs[0], spark).write(batch(FIRST), 0, replay=True)
+    opened(specs[0], spark).write(SinkBatch(batch(FIRST), 0, replay=True))
     for _ in range(2):
-        opened(specs[1], spark).write(batch(SECOND), 0, replay=True)
+        opened(specs[1], spark).write(SinkBatch(batch(SECOND), 0, replay=True))
     assert read(spark, "json", tmp_path / "out") == [*FIRST, *SECOND]
 
 
@@ -209,7 +209,7 @@ def test_odd_characters_in_path_and_partition_values_are_kept(
     rows = [(1, "a/b"), (2, "x=y z"), (3, "50% [:]"), (4, None)]
     spec = file_spec("parquet", out, "name")
     for _ in range(2):
-        opened(spec, spark).write(batch(rows), 0, replay=True)
+        opened(spec, spark).write(SinkBatch(batch(rows), 0, replay=True))
     # Spark's reader takes the path for a glob pattern.
     loaded = spark.read.parquet(escape_glob(str(out)))
     assert sorted(tuple(row) for row in loaded.select("k", "name").collect()) == rows
@@ -222,9 +222,9 @@ def test_empty_batches_leave_at_most_the_first_file(
         out = tmp_path / kind
         sink = opened(file_spec(kind, out, **options), spark)
         for batch_id in range(3):
-            sink.write(batch([]), batch_id, replay=batch_id == 0)
+            sink.write(SinkBatch(batch([]), batch_id, replay=batch_id == 0))
         assert len(data_files(out)) == 1
-        sink.write(batch(FIRST), 3, replay=False)
+        sink.write(SinkBatch(batch(FIRST), 3, replay=False))
         assert spark.read.format(kind).options(**options).load(str(out)).count() == len(FIRST)
 
 
@@ -234,7 +234,7 @@ def test_file_options_reach_the_files(
     out = tmp_path / "out"
     options = {"header": "true", "sep": ";", "compression": "gzip", "Path": str(out)}
     sink = opened(SinkSpec("csv", options), spark)
-    sink.write(batch(FIRST), 0, replay=True)
+    sink.write(SinkBatch(batch(FIRST), 0, replay=True))
     assert {name[-7:] for name in data_files(out)} == {".csv.gz"}
     assert read(spark, "csv", out, header="true", sep=";", inferSchema="true") == FIRST
 
@@ -245,7 +245,7 @@ def test_leftover_of_dynamic_overwrite_is_not_published(
     out = tmp_path / "out"
     spec = file_spec("parquet", out, "name", partitionOverwriteMode="dynamic")
     for rows in (FIRST, SECOND):
-        opened(spec, spark).write(batch(rows), 0, replay=True)
+        opened(spec, spark).write(SinkBatch(batch(rows), 0, replay=True))
     assert read(spark, "parquet", out) == SECOND
 
 
@@ -253,7 +253,7 @@ def test_default_format_is_that_of_the_session(
     spark: SparkSession, batch: Callable[..., DataFrame], tmp_path: Path
 ) -> None:
     opened(SinkSpec(None, {}, path=str(tmp_path / "out")), spark).write(
-        batch(FIRST), 0, replay=True
+        SinkBatch(batch(FIRST), 0, replay=True)
     )
     assert read(spark, "parquet", tmp_path / "out") == FIRST
 
@@ -273,9 +273,9 @@ def test_memory_table_takes_each_batch_once(
     spec = SinkSpec("memory", {}, query_name="results")
     sink = opened(spec, spark)
     assert spark.sql("select * from results").count() == 0
-    sink.write(batch(FIRST), 3, replay=True)
-    sink.write(batch(FIRST), 3, replay=True)
-    sink.write(batch(SECOND), 4, replay=False)
+    sink.write(SinkBatch(batch(FIRST), 3, replay=True))
+    sink.write(SinkBatch(batch(FIRST), 3, replay=True))
+    sink.write(SinkBatch(batch(SECOND), 4, replay=False))
     rows = spark.sql("select k, name from results order by k").collect()
     assert [tuple(row) for row in rows] == [*FIRST, *SECOND]
 
@@ -290,7 +290,9 @@ def test_memory_table_of_a_running_stream_is_seen_by_the_users_session(
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "5").load()
     query = (
         source.selectExpr("value", "array(struct(timestamp)) as nested")
-        .writeStream.foreachBatch(lambda df, batch_id: sink.write(df, batch_id, replay=False))
+        .writeStream.foreachBatch(
+            lambda df, batch_id: sink.write(SinkBatch(df, batch_id, replay=False))
+        )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
@@ -319,13 +321,15 @@ def test_console_shows_header_and_rows(
 ) -> None:
     rows = [(i, "x" * 30) for i in range(3)]
     spec = SinkSpec("console", {"numrows": "2", "truncate": "false"})
-    opened(spec, spark).write(batch(rows), 12, replay=False)
+    opened(spec, spark).write(SinkBatch(batch(rows), 12, replay=False))
     shown = capsys.readouterr().out
     assert "Batch: 12\n" in shown
     assert shown.count("x" * 30) == 2
     assert "only showing top 2 rows" in shown
 
-    opened(SinkSpec("console", {"truncate": "5"}), spark).write(batch(rows), 13, replay=False)
+    opened(SinkSpec("console", {"truncate": "5"}), spark).write(
+        SinkBatch(batch(rows), 13, replay=False)
+    )
     assert capsys.readouterr().out.count("xx...") == 3
 
 
@@ -336,7 +340,7 @@ def test_foreach_batch_gets_rows_and_batch_id(
     spec = SinkSpec(
         None, {}, foreach_batch=lambda df, batch_id: seen.append((batch_id, df.count()))
     )
-    opened(spec, spark).write(batch(FIRST), 5, replay=False)
+    opened(spec, spark).write(SinkBatch(batch(FIRST), 5, replay=False))
     assert seen == [(5, 3)]
 
 
@@ -351,7 +355,7 @@ def test_noop_evaluates_and_keeps_nothing(
             yield row
 
     df = spark.createDataFrame(batch(FIRST).rdd.mapPartitions(count), SCHEMA)
-    opened(SinkSpec("noop", {}), spark).write(df, 0, replay=False)
+    opened(SinkSpec("noop", {}), spark).write(SinkBatch(df, 0, replay=False))
     assert counted.value == 3
 
 
@@ -360,9 +364,9 @@ def test_table_is_created_and_then_appended_to_by_name(
 ) -> None:
     spec = SinkSpec("orc", {}, table="sink_table", partition_by=("name",))
     try:
-        opened(spec, spark).write(batch(FIRST), 0, replay=True)
+        opened(spec, spark).write(SinkBatch(batch(FIRST), 0, replay=True))
         again = opened(SinkSpec(None, {}, table="sink_table"), spark, "name string, k bigint")
-        again.write(batch(SECOND).select("name", "k"), 1, replay=False)
+        again.write(SinkBatch(batch(SECOND).select("name", "k"), 1, replay=False))
         rows = spark.sql("select k, name from sink_table order by k").collect()
         assert [tuple(row) for row in rows] == [*FIRST, *SECOND]
     finally:
@@ -488,11 +492,11 @@ def test_rows_that_a_data_source_rejects_are_named_by_sink_and_batch(
 ) -> None:
     url = "jdbc:derby:memory:sinks;create=true"
     sink = opened(SinkSpec("jdbc", {"url": url, "dbtable": "results"}), spark)
-    sink.write(batch(FIRST), 0, replay=False)
+    sink.write(SinkBatch(batch(FIRST), 0, replay=False))
     stored = spark.read.jdbc(url, "results")
     assert sorted(tuple(row) for row in stored.collect()) == FIRST
     with pytest.raises(PlanError, match="the sink 'jdbc' rejected batch 4") as raised:
-        sink.write(batch(FIRST).withColumnRenamed("k", "other"), 4, replay=False)
+        sink.write(SinkBatch(batch(FIRST).withColumnRenamed("k", "other"), 4, replay=False))
     assert "other" in (raised.value.detail or "")
 
 
@@ -501,5 +505,5 @@ def test_job_that_fails_upstream_of_a_sink_is_not_blamed_on_it(
 ) -> None:
     failing = batch(FIRST).selectExpr("raise_error('<<upstream>>') as k")
     with pytest.raises(Exception, match="<<upstream>>") as raised:
-        opened(SinkSpec("noop", {}), spark).write(failing, 0, replay=False)
+        opened(SinkSpec("noop", {}), spark).write(SinkBatch(failing, 0, replay=False))
     assert not isinstance(raised.value, SpillwayError)

@@ -23,8 +23,8 @@ from spillway.operators.input import MARKER, null_number
 from spillway.operators.predicates.probing import Measured
 from spillway.operators.predicates.trial import tried
 from spillway.policies.ring.model import HopCosts, ProbeStep, Source
-from spillway.spark.api import distribution
-from spillway.spark.runtime.lanes import micros
+from spillway.spark.api.start import distribution
+from spillway.spark.runtime.exchange.lanes import micros
 from spillway.spark.runtime.stage import Stage
 from spillway.testing import assert_same_rows
 from tier import few

@@ -29,7 +29,7 @@ from spillway.errors import PlanError, QueryError
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.evaluation import holds
-from spillway.spark.api.meaning import check_reading, unseen_rows
+from spillway.spark.api.expressions.meaning import check_reading, unseen_rows
 from tier import FULL
 
 ROWS = 40

@@ -71,10 +71,10 @@ class Checkpoint:
             local.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise not_opened(self.location, problem) from problem
-        self._lock = self._locked(local / "lock")
+        self._lock = self._lock_file(local / "lock")
 
-    def _locked(self, path: Path) -> IO[str] | None:
-        handle = open(path, "a+")  # noqa: SIM115
+    def _lock_file(self, path: Path) -> IO[str] | None:
+        handle = open(path, "a+")  # noqa: SIM115 - open while it is locked
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

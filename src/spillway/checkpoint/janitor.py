@@ -62,13 +62,13 @@ class Janitor:
     def _run(self) -> None:
         while (names := self._next()) or self._orphans:
             try:
-                self._checkpoint.discard(names or self._swept())
+                self._checkpoint.discard(names or self._sweep())
             except (OSError, SpillwayError):
                 # A manifest that a later commit has deleted ends a sweep; the next one finds more.
                 with self._change:
                     self._left += len(names)
 
-    def _swept(self) -> Sequence[str]:
+    def _sweep(self) -> Sequence[str]:
         with self._change:
             orphans, self._orphans = self._orphans, None
         return [] if orphans is None or self._closing else orphans()

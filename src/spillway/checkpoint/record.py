@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from spillway.codec import decode, encode
+from spillway.codec import encode
 from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import Note
 from spillway.formats import Format
@@ -93,19 +93,9 @@ def record_text(record: Record) -> bytes:
     return FORMAT.stamped(encode(record))
 
 
-def record_of(text: bytes) -> Record:
-    """The inverse of `record_text`."""
-    return decode(Record, text)
-
-
 def begun_text(begun: Begun) -> bytes:
     """Returns a note as text."""
     return FORMAT.stamped(encode(begun))
-
-
-def begun_of(text: bytes) -> Begun:
-    """The inverse of `begun_text`."""
-    return decode(Begun, text)
 
 
 def record_path(sequence: int) -> str:

@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Took
+from spillway.coordinator.took import Took
 from spillway.errors import QueryError
 from spillway.metrics.record import SlotRecord
 
@@ -56,8 +56,8 @@ class Engine(Protocol[Rows]):
         """Writes the results of the last stage to the sink."""
         ...
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """Returns the answers of a stage's slots, each at least once.
+    def collect_answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
+        """Collects the answers of a stage's slots, each at least once; may run the tasks for them.
 
         Fails if the sink has not read the results of a slot. Only a replay may be left unread.
         """
@@ -65,7 +65,7 @@ class Engine(Protocol[Rows]):
 
 
 @dataclass(frozen=True)
-class Step(Generic[Rows]):
+class StageStep(Generic[Rows]):
     """The work of one stage in one batch or round."""
 
     at: int
@@ -77,7 +77,7 @@ class Step(Generic[Rows]):
 class Ran(Generic[Rows]):
     """A committed batch or round: its stages, their answers, and its times."""
 
-    steps: tuple[Step[Rows], ...]
+    steps: tuple[StageStep[Rows], ...]
     answers: tuple[Answers, ...]
     #: The clock when it was planned, when the job began, when it ended, and when it was committed.
     times: tuple[float, float, float, float]
@@ -141,7 +141,7 @@ class Chain(Generic[Rows]):
             return []
         ran = list(self.repeat_rounds().values())
         plan = self.conductors[0].begin_batch(number)
-        ran.append(self._run(Step(0, plan, rows), replay=self._first, period_s=period_s))
+        ran.append(self._run(StageStep(0, plan, rows), replay=self._first, period_s=period_s))
         self._first = False
         return ran
 
@@ -189,18 +189,20 @@ class Chain(Generic[Rows]):
         return any(later.state.batch + 1 > steps for later in following)
 
     def _round(self, at: int, plan: BatchPlan, *, replay: bool) -> Ran[Rows]:
-        ran = self._run(Step(at, plan, self._engine.no_rows(at)), replay=replay)
+        ran = self._run(StageStep(at, plan, self._engine.no_rows(at)), replay=replay)
         self._may_be_open = False
         return ran
 
-    def _run(self, given: Step[Rows], *, replay: bool, period_s: float | None = None) -> Ran[Rows]:
+    def _run(
+        self, given: StageStep[Rows], *, replay: bool, period_s: float | None = None
+    ) -> Ran[Rows]:
         """Runs one step of a stage and of the later ones; `given` has the rows of the first."""
         engine, planned_at = self._engine, self._clock()
         steps = self._steps(given)
         began_at = self._clock()
         if steps[-1].at == len(self.conductors) - 1:
             engine.write(steps[-1].results, self.sink_id, replay=replay)
-        answers = [engine.answers(s.at, s.results, s.plan, replay=replay) for s in steps]
+        answers = [engine.collect_answers(s.at, s.results, s.plan, replay=replay) for s in steps]
         ended_at = self._clock()
         took = Took(ended_at - planned_at, period_s)
         for step, said in reversed(list(zip(steps, answers, strict=True))):
@@ -208,15 +210,17 @@ class Chain(Generic[Rows]):
         times = (planned_at, began_at, ended_at, self._clock())
         return Ran(tuple(steps), tuple(answers), times)
 
-    def _steps(self, given: Step[Rows]) -> list[Step[Rows]]:
+    def _steps(self, given: StageStep[Rows]) -> list[StageStep[Rows]]:
         """Returns the stages that take part: up to one that has this step, or to the last."""
         engine = self._engine
-        steps = [Step(given.at, given.plan, engine.results(given.at, given.results, given.plan))]
+        steps = [
+            StageStep(given.at, given.plan, engine.results(given.at, given.results, given.plan))
+        ]
         for at in range(given.at, len(self.conductors) - 1):
             if self._left_behind(at):
                 break
             later = self.conductors[at + 1]
             plan = later.begin_batch(later.state.batch + 1)
             rows = engine.feed(at + 1, steps[-1].results)
-            steps.append(Step(at + 1, plan, engine.results(at + 1, rows, plan)))
+            steps.append(StageStep(at + 1, plan, engine.results(at + 1, rows, plan)))
         return steps

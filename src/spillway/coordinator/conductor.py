@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from spillway.coordinator.batch.committed import Committed, Mark, next_round_of
 from spillway.coordinator.batch.plan import BatchPlan, Note
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.effects import (
     AppendRecord,
     DiscardFiles,
@@ -23,6 +23,7 @@ from spillway.coordinator.effects import (
     WriteNote,
 )
 from spillway.coordinator.host import Host
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import Wish
 from spillway.metrics.record import SlotRecord
 

@@ -18,13 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.coordinator.batch.commit import commit_batch
-from spillway.coordinator.batch.committed import (
-    Committed,
-    Mark,
-    Scaling,
-    next_round_of,
-    steps_of,
-)
+from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of, steps_of
 from spillway.coordinator.batch.plan import (
     BatchPlan,
     LocalRules,
@@ -59,32 +53,19 @@ from spillway.coordinator.effects import (
     StepReached,
     WriteNote,
 )
+from spillway.coordinator.sending import departed, in_one_place, room_of, send_groups
 from spillway.coordinator.terms import Terms
-from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer, Wish
+from spillway.coordinator.took import Took
+from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo, Wish
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.theta.sliced import Probing
 from spillway.policies.cluster.protocols import Protocols
-from spillway.policies.local.rotation import Gaps
+from spillway.policies.local.rotation import TurnGaps
 from spillway.policies.local.skew import Skew
 from spillway.protocols.messages import Message, Received, SendFailed
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
-
-
-@dataclass(frozen=True)
-class Took:
-    """How long a batch took."""
-
-    #: Seconds of the query's own time.
-    seconds: float
-    #: Seconds since the previous batch; None: a round, or the first batch of a start.
-    period_s: float | None = None
-
-    @property
-    def came_s(self) -> float:
-        """The seconds in which the rows of the batch came."""
-        return self.seconds if self.period_s is None else self.period_s
 
 
 @dataclass(frozen=True)
@@ -100,7 +81,7 @@ class Coordinator:
     #: How much slow slots process in a batch; None: everything.
     skew: Skew | None = None
     #: How groups rotate in memory; None: they spill in generations.
-    gaps: Gaps | None = None
+    gaps: TurnGaps | None = None
     #: The ring length of a join; None: other operators have no ring.
     ring: Ring | None = None
     #: The slot count of this start, until it is reached; and the change requested since.
@@ -119,8 +100,6 @@ class Coordinator:
     first: bool = True
     #: Whether the input has ended.
     ended: bool = False
-    #: Whether to send state even to a slot that could take it over by name.
-    always_sends: bool = False
 
     @classmethod
     def at_start(
@@ -142,7 +121,7 @@ class Coordinator:
             references,
             {s: terms.memory_of(s, most) for s in range(most)},
             skew=None if skew_bytes is None else Skew(skew_bytes, settings.batch_target_s),
-            gaps=Gaps(settings.t_gap_s) if rotates else None,
+            gaps=TurnGaps(settings.t_gap_s) if rotates else None,
             ring=ring,
             slots_asked=slots if ring is None else ring.slots_at_start(state),
         )
@@ -220,8 +199,8 @@ class Coordinator:
             case EndInput():
                 rules = replace(self.rules, protocols=Protocols())
                 return replace(self, ended=True, rules=rules), ()
-            case Steer(change):
-                return change(self), ()
+            case FollowRules(rules):
+                return replace(self, rules=rules), ()
 
     def _wish(self, wished: Scaling) -> tuple[Coordinator, Effects]:
         effects = () if wished.passive else (PrepareMoves(),)
@@ -299,35 +278,15 @@ class Coordinator:
 
     def _send(self) -> tuple[Coordinator, Effects]:
         """Sends what has departed from a slot and is not yet in transit."""
-        due = [
-            move
-            for move in self.state.moves
-            if move.phase in (Phase.SENDING, Phase.RECEIVING) and move.move not in self.sending
-        ]
+        due = departed(self.state, self.sending)
         sending = self.sending | {move.move for move in due}
         return replace(self, sending=sending), tuple(map(self._sent, due))
 
     def _sent(self, move: GroupMove) -> SendGroups:
-        manifest = self.state.manifests[move.sender]
-        assert manifest is not None
         shapes = shapes_of(self.state, self.terms.shaping)
-        made = [node.name for node in shapes[move.receiver].inner()] if shapes else []
-        together = self._in_one_place(*move.slots)
-        return SendGroups(move, manifest, tuple(made), together, self._room(move.receiver))
-
-    def _room(self, slot: int) -> int | None:
-        """Returns the bytes that a slot can take before it reaches its limit; None: there is none."""
-        limit = self.limits.get(slot)
-        if limit is None or slot not in self.last:
-            return limit
-        return max(0, limit - sum(self.last[slot].state_bytes))
-
-    def _in_one_place(self, slot: int, other: int) -> bool:
-        """Whether two slots last ran where they share a memory tier."""
-        if self.always_sends or not {slot, other} <= set(self.last):
-            return False
-        here, there = (self.last[one].place(self.rules.place_names) for one in (slot, other))
-        return here == there
+        by_name = in_one_place(move, self.last, self.rules)
+        room = room_of(move.receiver, self.last, self.limits)
+        return send_groups(move, self.state, shapes, by_name=by_name, room_bytes=room)
 
     # One batch or round
 

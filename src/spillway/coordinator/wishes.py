@@ -6,12 +6,10 @@ begins, so that a commit in progress loses none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spillway.coordinator.coordinator import Coordinator
+from spillway.coordinator.decisions.adaptation import Rules
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,10 @@ class EndInput:
 
 
 @dataclass(frozen=True)
-class Steer:
-    """Continue as another coordinator; for tests (spillway.testing.steer)."""
+class FollowRules:
+    """Decide by other rules; for tests and benchmarks (spillway.testing.steer)."""
 
-    change: Callable[[Coordinator], Coordinator]
+    rules: Rules
 
 
-Wish = ScaleTo | LimitMemory | EndInput | Steer
+Wish = ScaleTo | LimitMemory | EndInput | FollowRules

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 from numba.core.caching import FunctionCache
@@ -42,7 +42,7 @@ def kernel(function: Kernel) -> Kernel:
     # With NUMBA_DISABLE_JIT=1 it is the plain function.
     if compiled is not function and (cache := _cache_of(function)) is not None:
         compiled._cache = cache
-    return compiled  # type: ignore[no-any-return]
+    return cast("Kernel", compiled)
 
 
 def cache_directory() -> str | None:

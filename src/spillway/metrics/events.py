@@ -208,7 +208,7 @@ STEPS: tuple[type[MoveEvent], ...] = (
     GroupsReactivated,
 )
 
-#: The same for a parallel track.
+#: The same for a parallel track. Tests hold the protocols and the documentation against both.
 TRACK_STEPS: tuple[type[MoveEvent], ...] = (
     MoveAsked,
     GroupsChosen,

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spillway.codec import stored
+from spillway.codec import store_as
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -81,13 +81,15 @@ class GroupTable:
     @property
     def pending(self) -> NDArray[np.bool_]:
         """Marks groups with rows in more than one part, so that results may be missing."""
-        return self.generations + (self.rows.sum(axis=0) > 0) > 1  # type: ignore[no-any-return]
+        several: NDArray[np.bool_] = self.generations + (self.rows.sum(axis=0) > 0) > 1
+        return several
 
     @property
     def here(self) -> NDArray[np.bool_]:
         """Marks groups in which something happened."""
         held = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
-        return held | (self.last_insert != NEVER) | (self.incoming > 0)  # type: ignore[no-any-return]
+        used: NDArray[np.bool_] = held | (self.last_insert != NEVER) | (self.incoming > 0)
+        return used
 
     def arranged(self, order: Sequence[int | None]) -> GroupTable:
         """Returns the table with its streams in another order; None is an empty stream."""
@@ -230,4 +232,4 @@ def _table_of(found: _Columns) -> GroupTable:
     return table
 
 
-stored(GroupTable, _Columns, _columns_of, _table_of)
+store_as(GroupTable, _Columns, _columns_of, _table_of)

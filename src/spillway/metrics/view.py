@@ -21,10 +21,10 @@ from spillway.metrics.groups import GroupTable, Ints
 CLASSES = 32
 _UNIT_CLASS = 24
 
-#: The modes of a slot (DCAPE Table 2): in a relocation, forced to spill, or neither.
+#: The modes of a slot (DCAPE Table 2): in a relocation, or not. A forced spill ends with its batch, so
+#: an evaluation never sees the paper's third mode.
 NORMAL = "normal"
 RELOCATING = "sr"
-SPILLING = "ss"
 #: One more: it is about to change its join shape, or still makes the new states.
 RESHAPING = "re"
 

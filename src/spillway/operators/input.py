@@ -1,7 +1,7 @@
 """The input of a slot: exchanged rows, split by stream, without late rows, sorted by hash.
 
-An exchanged row has the stream number, the hash, and then the lanes (spark/runtime/lanes.py). An
-operator gets one delta for each stream: the sorted new rows.
+An exchanged row has the stream number, the hash, and then the lanes
+(spark/runtime/exchange/lanes.py). An operator gets one delta for each stream: the sorted new rows.
 
 A row with a NULL key or time matches nothing. It comes without its values, only to be counted: its
 stream number is below that of a marker (`null_number`).

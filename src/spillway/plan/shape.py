@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from spillway.codec import stored
+from spillway.codec import store_as
 from spillway.errors import QueryError
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -126,7 +126,7 @@ def parse(text: str) -> Shape:
     return shape
 
 
-stored(Shape, str, str, parse)
+store_as(Shape, str, str, parse)
 
 
 def _parsed(tokens: Sequence[str], text: str) -> tuple[Shape | str, Sequence[str]]:

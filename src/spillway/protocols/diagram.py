@@ -1,14 +1,6 @@
-"""Draws the phase diagrams of moves from the tables that the code follows.
-
-    python -m spillway.protocols.diagram PAGE
-
-`tests/unit/test_docs.py` draws them again and fails if the page differs.
-"""
+"""Draws the phase diagrams of moves, as text, from the tables that the code follows."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from spillway.protocols.move import Phase, Transitions
 from spillway.protocols.parallel_track import TRANSITIONS as TRACK
@@ -51,13 +43,3 @@ def rendered(page: str) -> str:
 def _name(phase: Phase) -> str:
     """Returns a phase name that mermaid accepts."""
     return "[*]" if phase is Phase.ENDED else phase.value.replace("-", "_")
-
-
-def main() -> None:
-    """Draws the diagrams into a page."""
-    page = Path(sys.argv[1])
-    page.write_text(rendered(page.read_text()))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,7 @@ fills gaps while it serves the groups (`arranged` in state/manifest/matching.py,
 state/layout/gaps.py).
 
 Sending only writes files that no manifest names, so it can be repeated. After `MOST_FAILURES` the
-coordinator cancels the move, and the sender takes its groups back.
+coordinator gives the move up, and the sender takes its groups back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spillway.protocols.messages import (
 )
 from spillway.protocols.move import GroupMove, Phase, Transitions
 
-#: Failed attempts to send after which a move is cancelled.
+#: Failed attempts to send after which the coordinator gives a move up.
 MOST_FAILURES = 3
 
 TRANSITIONS: Transitions = {

@@ -77,7 +77,8 @@ def encode_table(table: Sequence[int]) -> list[list[int]]:
     slots = np.asarray(table)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(slots)) + 1])
     lengths = np.diff(np.append(starts, len(slots)))
-    return np.stack([slots[starts], lengths], axis=1).tolist()  # type: ignore[no-any-return]
+    found: list[list[int]] = np.stack([slots[starts], lengths], axis=1).tolist()
+    return found
 
 
 def decode_table(pairs: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -330,7 +330,7 @@ class Adapt:
                     f"there is no setting {name!r}",
                     hint=f"the settings are {', '.join(sorted(known))}",
                 )
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)  # type: ignore[arg-type]  # __post_init__ checks them
 
 
 def _seconds_or_auto(name: str, value: str | timedelta) -> float | None:

@@ -26,7 +26,7 @@ AGGRESSIVE, PASSIVE = "aggressive", "passive"
 MSLB, PTLB = "mslb", "ptlb"
 
 #: The query finds the value while it runs, see spillway/policies/cluster/tuning.py, or when it first
-#: starts, see spillway/spark/api/distribution.py.
+#: starts, see spillway/spark/api/start/distribution.py.
 AUTO = "auto"
 MOVES = (MSLB, PTLB, AUTO)
 ADJUSTMENTS = (AGGRESSIVE, PASSIVE, AUTO)

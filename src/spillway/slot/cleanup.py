@@ -19,7 +19,7 @@ from spillway.operators.cumulative import Cumulative
 from spillway.operators.operator import Additive, Keeping, Operator, Work
 from spillway.operators.stats import OperatorStats
 from spillway.slot.limits import ENDLESS
-from spillway.state.runs.merging import Segment, steps
+from spillway.state.runs.merging import Segment, ranges_in_order
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
 
@@ -85,7 +85,7 @@ def _make_younger(
             state.staging.add_segments(stream, segments)
         return
     base = state.parts.frozen(groups)
-    for some in steps(waiting[0]):
+    for some in ranges_in_order(waiting[0]):
         kept = yield from operator.missing_results(base[0], some, stats)
         for stream, rows in enumerate(kept):
             state.add(stream, rows)

@@ -19,7 +19,7 @@ from spillway.slot.orders import Pick
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenGroups:
     """Groups, in the order chosen, and the reason."""
 
     groups: tuple[int, ...]
@@ -54,14 +54,14 @@ class Controller(Protocol):
 
     def victims(
         self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
-    ) -> Choice:
+    ) -> ChosenGroups:
         """Chooses groups to spill, with `wanted_bytes` together, or all groups.
 
         `below` excludes groups of a higher productivity class (metrics/view.py).
         """
         ...
 
-    def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
+    def returning(self, table: GroupTable, room_bytes: int, batch: int) -> ChosenGroups:
         """Chooses groups with a part on disk to load, with at most `room_bytes` on disk."""
         ...
 
@@ -89,6 +89,6 @@ class Controller(Protocol):
         least_groups: int,
         everything: bool,
         pick: Pick | None = None,
-    ) -> Choice:
+    ) -> ChosenGroups:
         """Chooses groups to move: about `wanted_bytes`, or all, or one."""
         ...

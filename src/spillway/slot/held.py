@@ -32,8 +32,7 @@ class Held:
             # The file has no name, so it disappears when the task ends in any way.
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-            # It is closed after the read, or with the task.
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed after the read
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)
 

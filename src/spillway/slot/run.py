@@ -168,14 +168,14 @@ class SlotBatch:
         """Processes the new rows, one piece after the other."""
         for batches in _pieces(rows, _piece_bytes(self._job)):
             with self._meter.phase("sort"):
-                admitted = list(intake.admit(self._sorted(batches)))
+                admitted = list(intake.admit(self._sort(batches)))
             for cut in admitted:
                 yield from self._process(cut, intake)
         for cut in intake.take_staged():
             yield from self._process(cut, intake)
 
-    def _sorted(self, batches: Sequence[pa.RecordBatch]) -> tuple[RunData, ...]:
-        """Returns the rows of a piece in their stored form."""
+    def _sort(self, batches: Sequence[pa.RecordBatch]) -> tuple[RunData, ...]:
+        """Counts, admits and sorts the rows of a piece; returns their stored form."""
         job, guests = self._job, self._guests
         batches, nulls = without_nulls(batches, len(job.streams))
         self._tally.nulls += nulls

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from spillway.faults import Fault as Fault
     from spillway.faults import Faults as Faults
     from spillway.faults import StepFault as StepFault
-    from spillway.spark.api.steering import steer as steer
     from spillway.testing.comparison import assert_same_rows as assert_same_rows
     from spillway.testing.comparison import multiset_difference as multiset_difference
     from spillway.testing.comparison import oracle as oracle
     from spillway.testing.sources import FileStream as FileStream
+    from spillway.testing.steering import steer as steer
 
 #: The module of each name. Names load on first use: `spillway.testing.chaos` needs no Spark.
 _HOMES = {
     **dict.fromkeys(("CommitFault", "Fault", "Faults", "StepFault"), "spillway.faults"),
-    "steer": "spillway.spark.api.steering",
+    "steer": "spillway.testing.steering",
     **dict.fromkeys(
         ("assert_same_rows", "multiset_difference", "oracle"), "spillway.testing.comparison"
     ),

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from spillway.spark.runtime.lanes import stored_as
+from spillway.spark.runtime.exchange.lanes import stored_as
 
 #: Modification time of the first file of a stream. Each later file is one second younger, which every
 #: filesystem can distinguish. Spark's file source reads files in this order.

@@ -16,9 +16,10 @@ from spillway.checkpoint.record import Begun, Owner, Record, begun_text, record_
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.policies.cluster.strategy import Strategy
@@ -26,7 +27,7 @@ from spillway.protocols.messages import Received, ReceivePartitions
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Choose
-from spillway_lab.simulator.host import Carrier, SimulatedHost
+from spillway_lab.simulator.host import Carrier, VirtualHost
 
 SLOTS, GROUPS = 1_000, 100_000
 _BATCHES = 12
@@ -48,7 +49,7 @@ class _Prompt(Carrier):
         self._messages += [(ReceivePartitions(move.move), _SENT_S), (arrived, _SENT_S)]
 
 
-class _TextHost(SimulatedHost):
+class _TextHost(VirtualHost):
     """Encodes notes and records, as a host with a store does."""
 
     def write_note(self, mark: Mark, note: Note) -> None:

@@ -244,7 +244,7 @@ def _run(
     checkpoint = f"{order.directory}/checkpoint-{phase}"
     run = start(spark, order, checkpoint)
     try:
-        batches = awaited(run, phase, say, least_s, least_batches)
+        batches = await_batches(run, phase, say, least_s, least_batches)
         if found is not None and isinstance(order.memory, int):
             assert isinstance(run, SpillwayRun)
             say({"phase": "cleanup", "batch": 0, "of": 1})
@@ -254,7 +254,7 @@ def _run(
         run.stop()
 
 
-def awaited(
+def await_batches(
     run: Run,
     phase: str,
     say: Callable[[dict[str, Any]], None],

@@ -43,7 +43,7 @@ from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.strategy import Strategy
 from spillway.spark.api.join import join
 from spillway.spark.api.query import Query
-from spillway.spark.runtime.mover import POOL
+from spillway.spark.runtime.moves.mover import POOL
 from spillway.testing import steer
 from spillway_lab.bench.coordinator import coordinator_s
 from spillway_lab.bench.engine import answer, session
@@ -115,7 +115,7 @@ class Stream:
     def moves(self, wanted: tuple[Move, ...]) -> None:
         """Sets the moves to make from the next batch on."""
         shuttle = Shuttle("relocate-only", wanted=wanted)
-        steer(self.query, lambda c: replace(c, rules=replace(c.rules, strategy=shuttle)))
+        steer(self.query, lambda rules: replace(rules, strategy=shuttle))
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         """Waits until a condition holds."""
@@ -187,7 +187,7 @@ def _on_one_host(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str,
     stream = _gathered(spark, order, say, "host", MOVE_BYTES)
     try:
         found = {"normal_s": _normal_s(stream)}
-        found |= _shuffled(spark, stream, MOVE_BYTES)
+        found |= _measure_shuffle(spark, stream, MOVE_BYTES)
         spans = [_move(stream, number % 2, MOVE_BYTES) for number in range(MOVES)]
         received, served = (stream.events(kind) for kind in (GroupsReceived, GroupsReactivated))
         found |= {
@@ -199,7 +199,7 @@ def _on_one_host(spark: SparkSession, order: EngineOrder, say: Say) -> dict[str,
                 after.batch - before.batch for before, after in zip(received, served, strict=True)
             ],
         }
-        found |= _scaled(stream)
+        found |= _measure_scaling(stream)
         stream.query.stop()
         return found | {"exact": _exact(stream)}
     finally:
@@ -210,7 +210,7 @@ def _between_executors(spark: SparkSession, order: EngineOrder, say: Say) -> dic
     stream = _gathered(spark, order, say, "executor", SENT_BYTES)
     try:
         found: dict[str, Any] = {"normal_s": _normal_s(stream)}
-        found |= _shuffled(spark, stream, SENT_BYTES)
+        found |= _measure_shuffle(spark, stream, SENT_BYTES)
         spans = [_move(stream, number % 2, SENT_BYTES) for number in range(SENT_MOVES)]
         received = stream.events(GroupsReceived)
         found |= {
@@ -264,7 +264,7 @@ def _happened(query: Query, kind: type[Event], times: int) -> bool:
     return sum(isinstance(event, kind) for event in query.events) >= times
 
 
-def _shuffled(spark: SparkSession, stream: Stream, size: int) -> dict[str, Any]:
+def _measure_shuffle(spark: SparkSession, stream: Stream, size: int) -> dict[str, Any]:
     """How long Spark shuffles as many bytes of the same rows while the stream runs; and the bytes."""
     entry = stream._entries[stream.last]
     per_row = entry["stateBytes"] / entry["stateRows"]
@@ -280,7 +280,7 @@ def _shuffled(spark: SparkSession, stream: Stream, size: int) -> dict[str, Any]:
     return {"shuffled_s": seconds, "shuffled_bytes": int(count * per_row)}
 
 
-def _scaled(stream: Stream) -> dict[str, Any]:
+def _measure_scaling(stream: Stream) -> dict[str, Any]:
     """Doubles the slots and halves them again, under load."""
     batches = []
     for times, slots in enumerate((2 * CORES, CORES), start=1):

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from spillway.codec import plain
 from spillway.metrics.events import Reshaped
 from spillway.spark.api.join import join
-from spillway_lab.bench.engine import SpillwayRun, answer, awaited, session
+from spillway_lab.bench.engine import SpillwayRun, answer, await_batches, session
 from spillway_lab.bench.spec import AUTO, CORES, PLANS, EngineOrder
 from spillway_lab.workloads.drift import Drift
 
@@ -100,7 +100,7 @@ def _run(
     )  # fmt: skip
     run = SpillwayRun(query)
     try:
-        batches = awaited(run, phase, say, least_s, least_batches)
+        batches = await_batches(run, phase, say, least_s, least_batches)
         changes = [event for event in query.events if isinstance(event, Reshaped)]
         return {
             "change": drift.change,

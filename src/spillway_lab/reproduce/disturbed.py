@@ -196,8 +196,8 @@ class Disturbed:
             time.sleep(_LOOK_EVERY_S)
             self._take()
 
-    def recorded(self) -> Recorded:
-        """The batches, once the query has processed all rows it has taken; ends the query."""
+    def end(self) -> Recorded:
+        """Ends the query after all rows that it has taken; returns the batches."""
         self.query.stop()
         self._take()
         state = self.query._loop.state

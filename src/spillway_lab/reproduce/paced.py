@@ -174,7 +174,7 @@ def joined(offer: Offer, spark: SparkSession, window_s: float) -> DataFrame:
     return first.where(inside).select(*NAMES)
 
 
-def watched(query: Query, offer: Offer, folder: Path) -> list[Batch]:
+def watch(query: Query, offer: Offer, folder: Path) -> list[Batch]:
     """Offers the input to a query that reads the folder; returns its batches once all is processed."""
     entries: dict[tuple[int, int], dict[str, Any]] = {}
 

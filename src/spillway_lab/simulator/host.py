@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import BatchPlan, Note
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.effects import DiscardFiles, SendGroups, StepReached
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.metrics.events import Event
 from spillway.metrics.groups import Ints
 from spillway.metrics.record import SlotRecord
@@ -67,7 +68,7 @@ class Carrier(ABC):
         one.since_s = self._now_s
 
 
-class SimulatedHost:
+class VirtualHost:
     """Carries out in virtual time what the coordinator decides."""
 
     def __init__(self, carrier: Carrier) -> None:
@@ -113,14 +114,14 @@ class SimulatedHost:
         """Does nothing: simulations have no faults."""
 
 
-def conducted(terms: Terms, state: Committed, host: SimulatedHost) -> Conductor:
+def conducted(terms: Terms, state: Committed, host: VirtualHost) -> Conductor:
     """The coordinator of a query that starts with `state`, in a simulated host.
 
     Unlike a real query's, it has nothing that the simulators do not model: budgets of slow slots,
     turns paced by the coordinator, and slots that share a memory tier.
     """
-    rules = Rules.of(terms.adapt, terms.life_us)
-    return Conductor(Coordinator(terms, state, rules, always_sends=True), host)
+    rules = replace(Rules.of(terms.adapt, terms.life_us), always_sends=True)
+    return Conductor(Coordinator(terms, state, rules), host)
 
 
 def next_batch(

@@ -75,7 +75,7 @@ class Network(Carrier):
         cluster = self._cluster
         one.bytes_left = float(cluster.sizes()[one.groups].sum())
         cluster.away[one.groups] = True
-        cluster.changed()
+        cluster.forget_sums()
         rows = float(cluster.state_rows[one.groups].sum())
         cluster.owed_s[one.move.sender] += rows * cluster.scenario.machine.install_s
         self._say(SendPartitions(one.move.move), one)

@@ -24,12 +24,13 @@ from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo
 from spillway.plan.shape import Shape
 from spillway.policies.cluster.decision import ForceSpill, Move
-from spillway.policies.local.rotation import Gaps
+from spillway.policies.local.rotation import TurnGaps
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
-from spillway.testing.simulated.engine import Engine, Partition, PlainTasks, Rows, Written
+from spillway.testing.simulated.engine import LazyRows, Partition, SimulatedEngine, Written
 from spillway.testing.simulated.host import Crash
 from spillway.testing.simulated.rows import GROUPS, Row, Subject
+from spillway.testing.simulated.stages import TaskReport
 from spillway.testing.simulated.told import ToldSkew, told_rules
 
 #: Settings of the laws, where a history does not say otherwise.
@@ -54,7 +55,13 @@ class DyingTasks:
         for one in partitions:
             if one.slot in self.dies:
                 next(one.read(lambda _: None), None)
-        return PlainTasks().run(at, partitions)
+        return [batch for one in partitions for batch in self._finished(one)]
+
+    def _finished(self, one: Partition) -> list[pa.RecordBatch]:
+        said: list[TaskReport] = []
+        read = list(one.read(said.append))
+        one.arrive(said)
+        return read
 
 
 class KeptSink:
@@ -72,10 +79,10 @@ class KeptSink:
         self.kept[sink_id] = output
 
 
-class LawEngine(Engine):
+class LawEngine(SimulatedEngine):
     """Tells stages what they gave."""
 
-    def read_all(self, results: Rows) -> list[pa.RecordBatch]:
+    def read_all(self, results: LazyRows) -> list[pa.RecordBatch]:
         read = super().read_all(results)
         stage = self.stages[results.at]
         assert all(b.num_rows <= max(stage.adapt.block_rows, 1) for b in read)
@@ -142,8 +149,8 @@ class Cluster:
         stage.hosts[0].restart_worker()
         # What a history had told is forgotten, too.
         stage.script.decisions.clear()
-        coordinator, carrier = stage.coordinator_at_start(slots, self.lateness), stage.new_carrier()
-        carrier.committed = stage.committed
+        coordinator, host = stage.coordinator_at_start(slots, self.lateness), stage.new_host()
+        host.committed = stage.committed
         life_us = coordinator.terms.life_us
         life_s = None if life_us is None else life_us / 1e6
         stage.conductor = Conductor(
@@ -151,10 +158,10 @@ class Cluster:
                 coordinator,
                 rules=self.rules or told_rules(stage.script, life_s),
                 memory=self._limits,
-                gaps=None if self.t_gap_s is None else Gaps(self.t_gap_s),
+                gaps=None if self.t_gap_s is None else TurnGaps(self.t_gap_s),
                 skew=coordinator.skew if self.skew_bytes else ToldSkew(0, script=stage.script),
             ),
-            carrier,
+            host,
         )
         return stage.conductor
 
@@ -211,11 +218,11 @@ class Cluster:
             for stage in self.stages[: int(lost)]:
                 stage.conductor.host.dies = True
             try:
-                self.chain.batch(Rows(rows), number)
+                self.chain.batch(LazyRows(rows), number)
             except Crash:
                 self.change_settings()
                 self.start(self.slots % 3 + 1)
-        self.chain.batch(Rows(rows), number)
+        self.chain.batch(LazyRows(rows), number)
         self._after()
 
     def round(self, cleanup_bytes: int, dies: Sequence[int] = (), at: int = 0) -> int:

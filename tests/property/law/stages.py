@@ -19,9 +19,9 @@ from spillway.operators.theta.sliced import Probing
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.store import OpenRuns
 from spillway.state.runs.tiers import LocalTier
-from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import Row, Subject
-from spillway.testing.simulated.stages import Stage, fits_memory
+from spillway.testing.simulated.stages import SimulatedStage, fits_memory
 from spillway.testing.simulated.visits import VisitedStage
 
 
@@ -35,7 +35,7 @@ class Ran:
     output: Counter[Hashable] = field(default_factory=Counter)
 
 
-class LocalHost(SimulatedHost):
+class LocalHost(Machine):
     """A host with directories."""
 
     def __init__(self, root: Path) -> None:
@@ -43,7 +43,7 @@ class LocalHost(SimulatedHost):
         super().__init__(*tiers, OpenRuns())
 
 
-class Held(Stage):
+class Held(SimulatedStage):
     """Slots, tiers and a checkpoint of one stage, and all that they gave."""
 
     def __init__(self, root: Path, subject: Subject, at: int = 0, hosts: int = 1) -> None:

@@ -60,7 +60,7 @@ def test_group_in_two_tiers_is_found(run):
 
 def test_memory_above_the_limit_is_found(run):
     run.cluster.state_rows[0] = 1e8
-    run.cluster.changed()
+    run.cluster.forget_sums()
     assert found(run) == ("1 s, memory: slots [0] have too much in memory",)
 
 

@@ -118,7 +118,7 @@ def test_slot_over_its_limit_gives_groups_up_before_it_processes_what_was_writte
     assert not simulation.disks.busy()
     cluster.draining[0].append(3)
     cluster.state_rows[:16] *= 12
-    cluster.changed()
+    cluster.forget_sums()
     simulation.disks.begin(1.0)
     assert simulation.disks.busy() == {0}
 

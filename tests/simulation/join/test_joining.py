@@ -16,7 +16,7 @@ from spillway.policies.shape.costs import Estimate, JoinRates, StreamRates
 from spillway_lab.simulator.cluster.simulation import Result
 from spillway_lab.simulator.join import control as join_control
 from spillway_lab.simulator.join.combinations import Combinations
-from spillway_lab.simulator.join.joining import Joining, served
+from spillway_lab.simulator.join.joining import Joining, serve
 from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.join.simulation import JoinSimulation, simulate_join
 from tier import examples
@@ -128,7 +128,7 @@ def test_those_furthest_behind_are_served_first():
     at = np.array([0.0, 3.0, 5.0])
     work = np.tile(np.arange(11.0), (3, 1))
     slot, until = np.zeros(3, np.int64), np.full(3, np.inf)
-    done = served(10.0, np.array([4.0]), slot, at, until, work)
+    done = serve(10.0, np.array([4.0]), slot, at, until, work)
     assert at.tolist() == pytest.approx([3.5, 3.5, 5.0], abs=1e-6)
     assert done.tolist() == pytest.approx([4.0], abs=1e-6)
 

@@ -22,9 +22,9 @@ from spillway.metrics.record import Chosen, SlotRecord
 from spillway.metrics.view import CLASSES
 from spillway.plan.shape import parse
 from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.cycle import Cycle, Progress
 from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.cluster.flux import Thresholds
-from spillway.policies.cluster.rounds import Progress, Rounds
 from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.shape.proposal import Proposal
 from spillway.policies.shape.shaping import SlotShape
@@ -120,9 +120,9 @@ def by_load(**adapt: object) -> Rules:
 def test_rules_of_flux_are_what_the_settings_say() -> None:
     rules = by_load(imbalance_threshold=1.5, utilisation_threshold=0.8, delta_min="3 seconds")
     strategy = Strategy("flux-load", flux=Thresholds(1.5, 0.8))
-    assert rules == Rules(strategy, 45.0, None, 128 << 20, Rounds(strategy, 3.0))
+    assert rules == Rules(strategy, 45.0, None, 128 << 20, Cycle(strategy, 3.0))
     tuned = by_load(imbalance_threshold="auto", delta_min="auto")
-    assert tuned.rounds == Rounds(Strategy("flux-load"), None, tunes_imbalance=True)
+    assert tuned.cycle == Cycle(Strategy("flux-load"), None, tunes_imbalance=True)
 
 
 def uneven_load(**more: list) -> dict[int, SlotRecord]:

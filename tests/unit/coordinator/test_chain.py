@@ -60,7 +60,9 @@ class ListEngine:
         if fails == "after":
             raise QueryError("the driver is gone")
 
-    def answers(self, at: int, results: list[str], plan: BatchPlan, *, replay: bool) -> Answers:
+    def collect_answers(
+        self, at: int, results: list[str], plan: BatchPlan, *, replay: bool
+    ) -> Answers:
         self.owes[at] = tuple(g for g in self.owes.get(at, ()) if g not in plan.cleanup)
         pending = tuple((group, 10) for group in self.owes[at])
         record = SlotRecord(

@@ -15,7 +15,7 @@ from spillway.errors import QueryError, StateError
 from spillway.metrics.record import SlotRecord
 from spillway.policies.cluster.account import Account
 from spillway.policies.cluster.collection import Collection
-from spillway.policies.cluster.rounds import Progress
+from spillway.policies.cluster.cycle import Progress
 from spillway.policies.cluster.tuning import Tuner
 from spillway.protocols.relocation import Relocation
 from spillway.routing.routing import Routing

@@ -13,9 +13,10 @@ from spillway.coordinator.batch.committed import Mark, initial
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.conductor import Conductor
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules, begin
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import LimitMemory, ScaleTo
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.record import Chosen

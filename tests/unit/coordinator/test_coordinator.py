@@ -9,7 +9,7 @@ from committing import GROUPS, records
 
 from spillway.coordinator.batch.committed import Committed, Mark, Scaling, initial
 from spillway.coordinator.batch.references import References
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules, begin
 from spillway.coordinator.decisions.ring import Ring
 from spillway.coordinator.effects import (
@@ -22,7 +22,8 @@ from spillway.coordinator.effects import (
     WriteNote,
 )
 from spillway.coordinator.terms import Terms
-from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Steer
+from spillway.coordinator.took import Took
+from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import SendingFailed, TrackGivenUp
 from spillway.metrics.record import Chosen
@@ -130,8 +131,9 @@ def test_the_end_of_the_input_gives_up_tracks() -> None:
 
 
 def test_tests_may_steer() -> None:
-    steered, effects = coordinator().take(Steer(lambda c: replace(c, always_sends=True)))
-    assert (steered.always_sends, effects) == (True, ())
+    rules = replace(coordinator().rules, always_sends=True)
+    steered, effects = coordinator().take(FollowRules(rules))
+    assert (steered.rules, effects) == (rules, ())
 
 
 def test_note_is_written_of_every_plan_that_is_new() -> None:

@@ -178,7 +178,7 @@ def ended(state: Committed, move: int, groups: tuple[int, ...]) -> Committed:
 
 
 def test_large_amount_moves_in_parts_one_after_the_other(new) -> None:
-    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    state = begin(new, [Move(0, 1, 25, "full")], portion_bytes=10)
     asked = []
     for number in range(3):
         [move] = state.moves
@@ -194,7 +194,7 @@ def test_large_amount_moves_in_parts_one_after_the_other(new) -> None:
 
 
 def test_parts_end_where_the_sender_has_nothing_more_to_give(new) -> None:
-    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    state = begin(new, [Move(0, 1, 25, "full")], portion_bytes=10)
     state = ended(state, 0, (0,))
     state = after(state, records(0, 0, chosen=[(Chosen(1, (), 0, "none fits"),), ()]))
     assert state.moves == ()
@@ -203,17 +203,17 @@ def test_parts_end_where_the_sender_has_nothing_more_to_give(new) -> None:
 def test_parts_give_way_to_a_slot_that_would_have_another_shape(new) -> None:
     for proposal, moves in ((Proposal(), 1), (Proposal(parse("(a b)"), 1), 0)):
         shapes = (SlotShape(parse("(a b)"), proposal), SlotShape(parse("(a b)"), Proposal()))
-        state = replace(begin(new, [Move(0, 1, 25, "full")], part_bytes=10), shapes=shapes)
+        state = replace(begin(new, [Move(0, 1, 25, "full")], portion_bytes=10), shapes=shapes)
         assert len(ended(state, 0, (0,)).moves) == moves
 
 
 def test_move_of_everything_is_one_part(new) -> None:
-    state = begin(new, [Move(0, 1, 25, "goes", 4, everything=True)], part_bytes=10)
+    state = begin(new, [Move(0, 1, 25, "goes", 4, everything=True)], portion_bytes=10)
     assert (state.moves[0].wanted_bytes, state.moves[0].left_bytes) == (25, 0)
 
 
 def test_move_that_was_given_up_is_not_followed(new) -> None:
-    state = begin(new, [Move(0, 1, 25, "full")], part_bytes=10)
+    state = begin(new, [Move(0, 1, 25, "full")], portion_bytes=10)
     state = after(state, records(0, 0, chosen=[(Chosen(0, (0,), 1, "test"),), ()]))
     state = after(state, records(0, 0))
     state, _ = resume(state, [(SendFailed(0, "lost"), 0.0)] * 3)

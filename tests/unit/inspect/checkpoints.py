@@ -13,9 +13,10 @@ import pyarrow as pa
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import new_note
-from spillway.coordinator.coordinator import Coordinator, Took
+from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.join import JoinOperator

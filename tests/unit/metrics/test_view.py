@@ -13,7 +13,7 @@ from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import (
     CLASSES,
     RELOCATING,
-    SPILLING,
+    RESHAPING,
     ClusterView,
     SlotView,
     classes_of,
@@ -90,6 +90,6 @@ def test_one_slot_without_a_limit_leaves_the_cluster_without_one() -> None:
 
 
 def test_slots_that_are_adapting_are_not_normal() -> None:
-    modes = ("normal", RELOCATING, SPILLING, "normal")
+    modes = ("normal", RELOCATING, RESHAPING, "normal")
     slots = tuple(SlotView(at, 1, 0, None, 1, 0, mode) for at, mode in enumerate(modes))
     assert [slot.slot for slot in ClusterView(slots).normal] == [0, 3]

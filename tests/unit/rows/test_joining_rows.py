@@ -17,7 +17,7 @@ from spillway.rows import bounds
 from spillway.rows.cutting import TakenRows, Widths, cut_rows, cut_taken
 from spillway.rows.joining import conserve, is_wide, joined, joined_column, narrowed
 from spillway.rows.size import bytes_at, bytes_between
-from spillway.state.runs.merging import Segment, combined, cut_for, hashes, merged, steps
+from spillway.state.runs.merging import Segment, combined, cut_for, hashes, merged, ranges_in_order
 from spillway.state.runs.run import RunData
 
 #: Whoever concatenates on its own loses rows of columns beyond 2 GiB, or fails.
@@ -124,7 +124,7 @@ def test_step_counts_the_bytes_of_all_pieces() -> None:
     assert 75_000 <= taken <= 125_000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounds, "STEP_BYTES", 100_000)
-        found = list(steps(pieces))
+        found = list(ranges_in_order(pieces))
     assert sum(s.rows for step in found for s in step) == 2000
     assert all(sum(s.bytes for s in step) <= 125_000 for step in found)
     last = [max(int(hashes(s.batch())[-1]) for s in step) for step in found]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
-from spillway.policies.cluster.rounds import Progress
+from spillway.policies.cluster.cycle import Progress
 from spillway.policies.shape.shaping import SlotShape
 from spillway.protocols.move import GroupMove
 from spillway.routing.routing import Routing
@@ -33,7 +33,7 @@ class Sample:
     rows_out: tuple[int, ...] = ()
     busy_s: tuple[float, ...] = ()
     rows_in: tuple[int, ...] = ()
-    #: The progress of the rounds of a FLUX strategy.
+    #: The progress of the cycle of a FLUX strategy.
     progress: Progress = Progress()
     #: Seconds that the busiest slot of each batch worked, since then.
     peak_s: float = 0.0

@@ -89,8 +89,8 @@ class BatchPlan:
         All do in the first batch of a start. Later one slot does at a time, so that the work of a batch
         is bounded.
         """
-        turn, between = divmod(self.batch, SWEEP_BATCHES)
-        periodic = between == 0 and slot == turn % self.routing.slots
+        sweep, between = divmod(self.batch, SWEEP_BATCHES)
+        periodic = between == 0 and slot == sweep % self.routing.slots
         return self.sweep or periodic
 
     @property

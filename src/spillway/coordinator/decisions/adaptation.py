@@ -24,10 +24,10 @@ from spillway.errors import SettingsError
 from spillway.metrics.events import Event, Scaled
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import ClusterView
+from spillway.policies.cluster.cycle import Cycle, Progress
 from spillway.policies.cluster.decision import Decision, ForceSpill, Move
 from spillway.policies.cluster.flux import Thresholds
 from spillway.policies.cluster.protocols import Protocols
-from spillway.policies.cluster.rounds import Progress, Rounds
 from spillway.policies.cluster.scaling import filled, scaling_moves
 from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.ring.slicing import emptied
@@ -47,13 +47,15 @@ class Rules:
     #: Seconds of the query's clock between evaluations; or batches, if they are given.
     interval_s: float = 45.0
     interval_batches: int | None = None
-    #: Bytes that move at a time; a larger amount goes in consecutive parts. None: at once.
-    part_bytes: int | None = None
-    #: The same for the strategies of FLUX, which work in rounds.
-    rounds: Rounds | None = None
+    #: Bytes that move at a time; a larger amount goes in consecutive portions. None: at once.
+    portion_bytes: int | None = None
+    #: The same for the strategies of FLUX, which work in a cycle.
+    cycle: Cycle | None = None
     protocols: Protocols = Protocols()
     #: How many names of a worker identify its memory tier: host, or executor.
     place_names: int = 1
+    #: Whether to send state even to a slot that could take it over by name: simulators and tests do.
+    always_sends: bool = False
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
@@ -71,34 +73,34 @@ class Rules:
             adapt.spill_fraction,
             adapt.max_forced_bytes,
         )
-        part_bytes = parse_bytes("relocation_bytes", adapt.relocation_bytes)
-        every = adapt.interval_s, adapt.relocation_batches, part_bytes
+        portion_bytes = parse_bytes("relocation_bytes", adapt.relocation_bytes)
+        every = adapt.interval_s, adapt.relocation_batches, portion_bytes
         if not strategy.collects:
             return cls(strategy, *every)
         imbalance, least_s = adapt.imbalance_threshold, adapt.delta_min_s
         # Tuning begins with the paper's threshold.
         ratio = Thresholds.imbalance if isinstance(imbalance, str) else imbalance
         strategy = replace(strategy, flux=Thresholds(ratio, adapt.utilisation_threshold))
-        rounds = Rounds(strategy, least_s, isinstance(imbalance, str))
-        return cls(strategy, *every, rounds)
+        cycle = Cycle(strategy, least_s, isinstance(imbalance, str))
+        return cls(strategy, *every, cycle)
 
     def due(self, state: Committed) -> bool:
         """Whether to compare the slots now."""
         sample = state.sample
-        if self.rounds is not None and sample.progress.collection.moving:
+        if self.cycle is not None and sample.progress.collection.moving:
             return False
         if self.interval_batches is not None:
             return state.batch - sample.batch >= self.interval_batches
         elapsed_s = state.clock_s - sample.clock_s
-        if self.rounds is not None:
-            return self.rounds.due(sample.progress, elapsed_s)
+        if self.cycle is not None:
+            return self.cycle.due(sample.progress, elapsed_s)
         return elapsed_s >= self.interval_s
 
     def decided(self, state: Committed, view: ClusterView) -> tuple[Progress, tuple[Decision, ...]]:
-        """Returns what to do now, and the progress of the rounds."""
-        if self.rounds is None:
+        """Returns what to do now, and the progress of the cycle."""
+        if self.cycle is None:
             return state.sample.progress, self.strategy.decide(view)
-        return self.rounds.decided(state.sample.progress, view, state.clock_s)
+        return self.cycle.decided(state.sample.progress, view, state.clock_s)
 
 
 def adapt(
@@ -116,8 +118,8 @@ def adapt(
         # No strategy compares the slots, so nothing is measured: `rescale` starts it.
         return state if state.sample == Sample() else replace(state, sample=Sample())
     state = sampled(state, records, period_s)
-    if rules.rounds is not None and state.sample.progress.collection.moving:
-        return _watched(state, records, rules.rounds)
+    if rules.cycle is not None and state.sample.progress.collection.moving:
+        return _watched(state, records, rules.cycle)
     # A round brings no rows, and exists for its moves.
     if state.round and state.scaling is None:
         return state
@@ -129,7 +131,7 @@ def adapt(
     if not rules.due(state):
         return state
     progress, decisions = rules.decided(state, view)
-    begun_now = begin(state, _by_protocol(decisions, view, rules), rules.part_bytes)
+    begun_now = begin(state, _by_protocol(decisions, view, rules), rules.portion_bytes)
     return measured_anew(begun_now, view.state_bytes, progress)
 
 
@@ -214,19 +216,19 @@ def _by_protocol(decisions: Sequence[Decision], view: ClusterView, rules: Rules)
     return [rules.protocols.of(one, view) if isinstance(one, Move) else one for one in decisions]
 
 
-def _watched(state: Committed, records: Mapping[int, SlotRecord], rounds: Rounds) -> Committed:
-    """Returns the state while the moves of a round run, and when they end (FLUX 5.3)."""
+def _watched(state: Committed, records: Mapping[int, SlotRecord], cycle: Cycle) -> Committed:
+    """Returns the state while the moves of a cycle run, and when they end (FLUX 5.3)."""
     sample = state.sample
     progress = sample.progress.seen(groups=any(move.groups for move in state.moves))
     if state.moves:
         return replace(state, sample=replace(sample, progress=progress))
     moving_s, rows = state.clock_s - sample.clock_s, sum(sample.rows_in)
     held = sum(sum(one.state_bytes) + sum(one.disk_bytes) for one in records.values())
-    return measured_anew(state, held, rounds.ended(progress, moving_s, rows))
+    return measured_anew(state, held, cycle.ended(progress, moving_s, rows))
 
 
 def begin(
-    state: Committed, decisions: Sequence[Move | ForceSpill], part_bytes: int | None = None
+    state: Committed, decisions: Sequence[Move | ForceSpill], portion_bytes: int | None = None
 ) -> Committed:
     """Returns the state with the decisions of a policy begun."""
     forces = tuple(
@@ -235,7 +237,7 @@ def begin(
         if isinstance(one, ForceSpill)
     )
     wanted = [one for one in decisions if isinstance(one, Move)]
-    new = [_moved(state, number, move, part_bytes) for number, move in enumerate(wanted)]
+    new = [_moved(state, number, move, portion_bytes) for number, move in enumerate(wanted)]
     told = (
         told_of(ComputePartitionsToMove(move.move), move, state.clock_s, batch=state.batch)
         for move in new
@@ -249,25 +251,25 @@ def begin(
     )
 
 
-def _moved(state: Committed, number: int, move: Move, part_bytes: int | None) -> GroupMove:
-    """Returns the first part of a move; groups with rows on disk move all at once.
+def _moved(state: Committed, number: int, move: Move, portion_bytes: int | None) -> GroupMove:
+    """Returns the first portion of a move; groups with rows on disk move all at once.
 
     So do those of a parallel track, which sends nothing.
     """
     kind = PROTOCOLS[move.protocol]
     whole = move.everything or move.pick is not None or kind is ParallelTrack
-    most = move.bytes if whole or part_bytes is None else part_bytes
-    part = min(move.bytes, most)
+    most = move.bytes if whole or portion_bytes is None else portion_bytes
+    portion = min(move.bytes, most)
     return kind(
         state.moves_begun + number,
         move.sender,
         move.receiver,
-        part,
+        portion,
         move.groups,
         move.everything,
         move.reason,
         since_s=state.clock_s,
-        left_bytes=move.bytes - part,
+        left_bytes=move.bytes - portion,
         pick=move.pick,
     )
 
@@ -289,7 +291,7 @@ def _scaled(
     if scaling.passive:
         return state
     moves = scaling_moves(view, scaling.slots, tries)
-    state = begin(state, _by_protocol(moves, view, rules), rules.part_bytes)
+    state = begin(state, _by_protocol(moves, view, rules), rules.portion_bytes)
     for move in moves:
         if move.receiver in tries:
             tries[move.receiver] += 1

@@ -14,7 +14,7 @@ from typing import TypeVar
 from spillway.coordinator.batch.committed import Committed, Sample, wants_shape
 from spillway.metrics.record import SlotRecord
 from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
-from spillway.policies.cluster.rounds import Progress
+from spillway.policies.cluster.cycle import Progress
 from spillway.protocols.engine import busy
 
 _Number = TypeVar("_Number", int, float)
@@ -45,7 +45,7 @@ def measured_anew(state: Committed, state_bytes: int, progress: Progress) -> Com
 
 
 def rescaled(state: Committed, slots: int) -> Sample:
-    """Returns the sample after moves other than those of a FLUX round began, which end it.
+    """Returns the sample after moves other than those of a FLUX cycle began, which end it.
 
     If nothing was measured, the measurement starts now.
     """

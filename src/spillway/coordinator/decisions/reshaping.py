@@ -11,7 +11,7 @@ groups. The coordinator keeps the new shape as the proposal, so that no other mo
 parallel track sends nothing, so both its slots are evaluated as usual. A new `plan(...)` at a start
 is like any change of shape, and comes with the first commit.
 
-With many streams, the coordinator evaluates slots in turns, to bound the time of a commit.
+With many streams, the coordinator evaluates some slots per batch, to bound the time of a commit.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def reshape(
     if shaping is None or not plan.note.shapes:
         return state
     sending = busy(move for move in state.moves if not isinstance(move, ParallelTrack))
-    turn = _turn(state, limits, shaping)
+    evaluated = _evaluated_now(state, limits, shaping)
     shapes, events = [], []
     for slot, shape in enumerate(plan.note.shapes[: state.routing.slots]):
         known = state.shapes[slot] if slot < len(state.shapes) else SlotShape(shape)
@@ -73,7 +73,7 @@ def reshape(
         if state.round == 0:
             record = records[slot]
             known = shaping.observed(known, record, seconds)
-            if slot in turn:
+            if slot in evaluated:
                 room = _room(record, limits.get(slot), len(shaping.names))
                 change, after = shaping.decided(slot, known, room)
                 if change is not None and slot in sending:
@@ -88,7 +88,9 @@ def reshape(
     return replace(state, shapes=tuple(shapes), events=(*state.events, *events))
 
 
-def _turn(state: Committed, limits: Mapping[int, int | None], shaping: Shaping) -> Collection[int]:
+def _evaluated_now(
+    state: Committed, limits: Mapping[int, int | None], shaping: Shaping
+) -> Collection[int]:
     """Returns the slots to evaluate after this batch."""
     slots = state.routing.slots
     if shaping.fixed is not None:

@@ -8,7 +8,7 @@ A passive change of the slot count also reroutes groups with rows: if streams ha
 windows, few groups are ahead in all of them. From the next batch on, new slots build their share of
 the slices, and retiring slots none. Visitors find the rows where they are
 (policies/ring/covering.py). A retiring slot is empty when the watermark has passed its newest row by
-the window. That takes a window plus a lateness of stream time, half a turn of the slices, or longer
+the window. That takes a window plus a lateness of stream time, which half of the slices cover, or longer
 while a stream is silent. New slots have their share of the rows after the same time.
 `coordinator/decisions/adaptation.py` removes empty slots.
 

@@ -24,7 +24,7 @@ from spillway.policies.ring.model import (
     ring_lengths,
     told_orders,
 )
-from spillway.policies.ring.probing import Stream, orders_of, sources_of
+from spillway.policies.ring.probing import MeasuredStream, orders_of, sources_of
 
 #: Measurements of a join, as input of the cost model.
 Model = tuple[tuple[Source, ...], HopCosts]
@@ -36,7 +36,7 @@ def sources_now(
     """Returns the cheapest orders from the last batch, which took `seconds`."""
     records = list(last.values())
     streams = [
-        Stream(
+        MeasuredStream(
             stream.name,
             sum(one.rows_in[at] for one in records) / max(seconds, 1e-3),
             float(sum(one.held_rows[at] for one in records)),

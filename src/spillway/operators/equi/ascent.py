@@ -28,8 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spillway.operators.equi.intermediate import Stored
-from spillway.operators.equi.term import Block, Side, Term, driven, mixed
+from spillway.operators.equi.cases import driven, mixed
+from spillway.operators.equi.intermediate import StoredState
+from spillway.operators.equi.term import Block, Side, Term
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Work
 from spillway.plan.shape import Shape
@@ -49,7 +50,7 @@ Segments = Mapping[str, Sequence[Segment]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class RowKind:
     """The rows of one kind in a pass."""
 
     #: The existing rows.
@@ -69,9 +70,9 @@ class Ascent:
 
     def __init__(
         self,
-        states: Mapping[str, Stored],
+        states: Mapping[str, StoredState],
         shape: Shape,
-        kinds: Sequence[Kind],
+        kinds: Sequence[RowKind],
         work: Work,
         pair_rows: int,
         parts: Sequence[Segments] = (),
@@ -123,7 +124,7 @@ class Ascent:
                     for driving in driven(delta[i]):
                         yield from self._term(sides, i, OLD, driving, [[one] for one in sources])
 
-    def _met(self, node: Shape, kind: int) -> Sequence[Kind]:
+    def _met(self, node: Shape, kind: int) -> Sequence[RowKind]:
         """Returns the rows that rows of a kind join with at a node.
 
         At a root with two children, new rows need no new ones; with more, one of the others must be

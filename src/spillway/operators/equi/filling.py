@@ -1,10 +1,10 @@
 """Plans how much of its missing intermediate states a batch can make (state/layout/gaps.py).
 
 A state is made from other states. For each hash, the number of combinations to examine is the
-product of their row counts. So counting hashes gives the work in advance, and a step ends before
+product of their row counts. So counting hashes gives the work in advance, and a portion ends before
 the hash that would exceed the budget.
 
-Known limitation: one step makes all rows of one hash, however many there are.
+Known limitation: one portion makes all rows of one hash, however many there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Budget:
+class Effort:
     """How much a batch may do to make states."""
 
     #: Rows to read plus combinations to examine.
@@ -40,8 +40,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step makes, and the fraction of the budget that it takes."""
+class Portion:
+    """What to make now, and the fraction of the effort that it takes."""
 
     ranges: Ranges
     #: The rows of each kind in these ranges, by state.
@@ -71,25 +71,25 @@ class Filling:
         """The existing states that some node is made from."""
         return sorted(frozenset().union(*self.recipes))
 
-    def step(self, there: Sequence[Segments], budget: Budget, share: float) -> Step:
-        """Plans a step from the lowest hash upwards, as much as fits a share of a budget.
+    def portion(self, there: Sequence[Segments], effort: Effort, share: float) -> Portion:
+        """Plans a portion from the lowest hash upwards, as much as fits a share of the effort.
 
-        `there` has the rows of each kind. A hash that exceeds the budget gets a step of its own. If
-        there is no room for the first hash, the step has no ranges.
+        `there` has the rows of each kind. A hash that exceeds the effort gets a portion of its own. If
+        there is no room for the first hash, the portion has no ranges.
         """
         every = [one for kind in there for segments in kind.values() for one in segments]
         pieces = [segment for segment in every if segment.rows]
-        ranges = _first(pieces, self.ranges, max(1, int(budget.rows * share)))
+        ranges = _first(pieces, self.ranges, max(1, int(effort.rows * share)))
         given = [_given(kind, ranges) for kind in there]
         if not any(given):
-            return Step(ranges, given, 0.0)
+            return Portion(ranges, given, 0.0)
         hashes = np.unique(np.concatenate([rows.h for one in given for rows in one.values()]))
-        ends = np.cumsum(_shares(hashes, given, self.recipes, budget))
+        ends = np.cumsum(_shares(hashes, given, self.recipes, effort))
         fitting = int(np.searchsorted(ends, share, side="right"))
         if fitting == len(hashes):
-            return Step(ranges, given, float(ends[-1]))
+            return Portion(ranges, given, float(ends[-1]))
         if fitting == 0 and share < 1.0:
-            return Step((), [], 0.0)
+            return Portion((), [], 0.0)
         fitting = max(1, fitting)
         if fitting < len(hashes):
             below = HashRange(0, int(hashes[fitting]))
@@ -98,7 +98,7 @@ class Filling:
                 {name: rows.part(*rows.rows_in(below)) for name, rows in one.items()}
                 for one in given
             ]
-        return Step(ranges, given, float(ends[fitting - 1]))
+        return Portion(ranges, given, float(ends[fitting - 1]))
 
 
 def _first(pieces: Sequence[Segment], ranges: Ranges, fuel: int) -> Ranges:
@@ -139,9 +139,9 @@ def _shares(
     hashes: NDArray[np.uint32],
     given: Sequence[Given],
     recipes: Sequence[Collection[str]],
-    budget: Budget,
+    effort: Effort,
 ) -> _Floats:
-    """Returns, for each hash, the fraction of a budget that its rows and combinations take."""
+    """Returns, for each hash, the fraction of an effort that its rows and combinations take."""
     nothing = np.zeros(len(hashes))
     names = {name for one in given for name in one}
     runs = {name: [one[name] for one in given if name in one] for name in names}
@@ -155,7 +155,7 @@ def _shares(
         made = np.prod([counts.get(name, nothing) for name in recipe], axis=0)
         taken = taken + made
         size = size + made * sum(widths.get(name, 0.0) for name in recipe)
-    return np.maximum(taken / budget.rows, size / budget.bytes)
+    return np.maximum(taken / effort.rows, size / effort.bytes)
 
 
 def _counts(hashes: NDArray[np.uint32], h: NDArray[np.uint32]) -> _Floats:

@@ -24,7 +24,7 @@ from spillway.state.layout.shelf import StreamLayout
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredState:
     """A stored state: the rows of a stream, or combinations of several streams."""
 
     name: str
@@ -36,14 +36,14 @@ class Stored:
     layout: StreamLayout
 
 
-def stream_stored(number: int, stream: StreamColumns) -> Stored:
+def stream_stored(number: int, stream: StreamColumns) -> StoredState:
     """Returns the stored form of a stream: its rows as they come."""
     at = {number: {column: column for column in range(len(stream.lanes))}}
     layout = StreamLayout(stream.name, stream.time, stream.window_us)
-    return Stored(stream.name, (number,), at, stream_side(number, stream), layout)
+    return StoredState(stream.name, (number,), at, stream_side(number, stream), layout)
 
 
-def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) -> Stored:
+def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) -> StoredState:
     """Returns the stored form of combinations: all columns, and the time of expiry.
 
     The keys are those of the first stream. Of the others it keeps only visible columns and the
@@ -65,4 +65,4 @@ def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) ->
     name = state_name(streams[member].name for member in at)
     side = Side("+".join(str(member) for member in at), keys, times, window)
     layout = StreamLayout(name, width if window is not None else None, window, made=True)
-    return Stored(name, tuple(at), at, side, layout)
+    return StoredState(name, tuple(at), at, side, layout)

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from spillway.metrics.counts import Counts
+from spillway.operators.equi.cases import crossed, driven, mixed
 from spillway.operators.equi.residual import Residual
-from spillway.operators.equi.term import Block, Side, Term, crossed, driven, mixed
+from spillway.operators.equi.term import Block, Side, Term
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Made, Work
 from spillway.operators.predicates.predicate import Predicate

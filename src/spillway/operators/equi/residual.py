@@ -23,7 +23,7 @@ from spillway.operators.stats import OperatorStats
 
 Positions = NDArray[Any]
 #: Returns a column of a stream, and which of its rows the candidate pairs use; None: one per pair.
-Column = tuple[Callable[[int], pa.Array], Positions | None]
+ColumnOfPairs = tuple[Callable[[int], pa.Array], Positions | None]
 
 
 class Residual:
@@ -59,7 +59,7 @@ class Residual:
     def passed(
         self,
         target: int,
-        columns: Callable[[Positions], Mapping[int, Column]],
+        columns: Callable[[Positions], Mapping[int, ColumnOfPairs]],
         count: int,
         stats: OperatorStats,
         measured: Counts,
@@ -88,13 +88,13 @@ class Residual:
     def _due(
         self,
         target: int,
-        there: Mapping[int, Column],
+        there: Mapping[int, ColumnOfPairs],
         measured: Counts,
     ) -> list[Predicate]:
         known = [self._streams[number].name for number in there]
         asked = due(self._predicates, known, self._streams[target].name)
         return in_order(asked, Measured(measured))
 
-    def _rows(self, number: int, column: Column, count: int) -> Rows:
+    def _rows(self, number: int, column: ColumnOfPairs, count: int) -> Rows:
         stream = self._streams[number]
         return Rows(stream.name, stream.visible, column[0], column[1], count)

@@ -26,15 +26,12 @@ from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.metrics.counts import Counts, Probed
 from spillway.operators.equi.refs import Refs, RefWidths, gather, gathered_column
-from spillway.operators.equi.residual import Column, Residual
+from spillway.operators.equi.residual import ColumnOfPairs, Residual
 from spillway.operators.lookup import Positions, Spans, candidates
 from spillway.operators.stats import OperatorStats
 from spillway.rows.cutting import Taken, TakenRows, cut_taken
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
-
-#: Rows of a part that drive a term at a time.
-_DRIVE_ROWS = 262_144
 
 
 @dataclass(frozen=True)
@@ -270,10 +267,10 @@ class Term:
 
     def _columns_of(
         self, block: Block, target: int, data: RunData, pairs: _Pairs, some: Positions
-    ) -> Mapping[int, Column]:
+    ) -> Mapping[int, ColumnOfPairs]:
         """Returns the columns of the streams of some pairs."""
         left = pairs.left[some]
-        found: dict[int, Column] = {
+        found: dict[int, ColumnOfPairs] = {
             self._source: (self.driving.payload.column, block.source[left]),
             target: (data.payload.column, pairs.refs.row[some]),
         }
@@ -296,61 +293,6 @@ class _Through:
 
     def sizes(self) -> NDArray[np.int64]:
         return self.rows.sizes()[self.left]
-
-
-def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
-    """Yields the rows of segments, limited to the number that may drive a term."""
-    for segment in segments:
-        for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
-            yield segment.data.part(begin, min(begin + _DRIVE_ROWS, segment.end))
-
-
-def mixed(
-    base: Sequence[Sequence[Segment]], delta: Sequence[Sequence[Segment]], source: int
-) -> Iterator[list[list[Segment]]]:
-    """Yields what a `delta` row of side `source` joins with, as disjoint cases.
-
-    Over all sources, they give the combinations with rows of both `base` and `delta`. These are the
-    terms of Equation 1 of DCAPE-TR for adding `delta` to `base`, without the combinations of
-    `delta` alone. For all sources except the last, Equation 1 already mixes: the last side is of
-    `base`. For the last source, the first side that is of `base` separates the cases.
-    """
-    sides = range(len(base))
-    both = [[*base[j], *delta[j]] for j in sides]
-    if source < sides[-1]:
-        yield [both[j] if j < source else list(base[j]) for j in sides]
-        return
-    for first in sides[:-1]:
-        yield [
-            list(delta[j]) if j < first else list(base[j]) if j == first else both[j] for j in sides
-        ]
-
-
-def crossed(
-    old: Sequence[Sequence[Segment]],
-    new: Sequence[Sequence[Segment]],
-    deltas: Sequence[RunData],
-    source: int,
-) -> Iterator[list[list[Segment]]]:
-    """Yields what a row of delta `source` joins with, where a row of `old` is required.
-
-    Over all sources these are the terms of Equation 1 of DCAPE-TR for adding the deltas to `old`
-    and `new`, without the combinations of `new` and the deltas alone. The first side that is of
-    `old` separates the cases.
-    """
-    sides = range(len(old))
-    fresh = [
-        [
-            *new[j],
-            *([Segment(deltas[j], 0, deltas[j].rows)] if j < source and deltas[j].rows else []),
-        ]
-        for j in sides
-    ]
-    for first in (j for j in sides if j != source):
-        yield [
-            fresh[j] if j < first else list(old[j]) if j == first else [*old[j], *fresh[j]]
-            for j in sides
-        ]
 
 
 def partners(source: int, labels: Sequence[str], selectivity: Counts) -> dict[int, float]:

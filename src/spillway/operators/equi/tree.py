@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.errors import QueryError
-from spillway.operators.equi.ascent import Ascent, Kind, Segments
-from spillway.operators.equi.filling import Budget, Filling
+from spillway.operators.equi.ascent import Ascent, RowKind, Segments
+from spillway.operators.equi.filling import Effort, Filling
 from spillway.operators.equi.intermediate import combined_stored, stream_stored
 from spillway.operators.equi.join import unbounded
 from spillway.operators.input import StreamColumns, rows_inside
@@ -101,7 +101,7 @@ class TreeOperator:
         older = {name: base[at] for name, at in self.place.items()}
         for ranges, shape in self._patches(work.keeping.gaps):
             newer = {name: _inside(delta[at], ranges) for name, at in self.place.items()}
-            kinds = [Kind(both, {}, self._keeper_of(work.keeping.keep))]
+            kinds = [RowKind(both, {}, self._keeper_of(work.keeping.keep))]
             ascent = self._ascent(shape, kinds, work, (older, newer))
             yield from ascent.results(self.streams)
 
@@ -120,13 +120,13 @@ class TreeOperator:
 
         One batch does `FILL_ROWS` rows and `most_bytes`, or one hash.
         """
-        budget, left = Budget(FILL_ROWS, most_bytes), 1.0
+        effort, left = Effort(FILL_ROWS, most_bytes), 1.0
         while any(state.gaps) and left > 0.0:
-            share = self._fill_step(state, budget, left)
+            share = self._fill_step(state, effort, left)
             left = left - share if share is not None else 0.0
 
-    def _fill_step(self, state: SlotState, budget: Budget, left: float) -> float | None:
-        """Fills gaps of the same states; returns the budget share it used, or None: no room."""
+    def _fill_step(self, state: SlotState, effort: Effort, left: float) -> float | None:
+        """Fills gaps of the same states; returns the share of the effort it used, or None: no room."""
         lacking = [(ranges, missing) for ranges, missing in self._patched(state.gaps) if missing]
         ranges, missing = min(lacking, key=lambda one: one[0][0].lo)
         nodes = [n for n in self.shape.inner() if self.place[n.name] - len(self.streams) in missing]
@@ -134,23 +134,23 @@ class TreeOperator:
         # Rows of a track are new; all others count as old.
         sources = (state.segments, state.tracker.segments)
         there = [{n: opened(self.place[n]) for n in filling.needed} for opened in sources]
-        step = filling.step(there, budget, left)
-        if not step.ranges:
+        portion = filling.portion(there, effort, left)
+        if not portion.ranges:
             return None
         kinds = [
-            Kind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._keeper_of(keep))
-            for rows, keep in zip(step.given, (state.keep, state.tracker.add), strict=True)
+            RowKind({}, {n: _whole(rows.get(n)) for n in filling.needed}, self._keeper_of(keep))
+            for rows, keep in zip(portion.given, (state.keep, state.tracker.add), strict=True)
         ]
-        keeping = Keeping(state.keep, state.gaps, budget.bytes)
+        keeping = Keeping(state.keep, state.gaps, effort.bytes)
         work = Work(OperatorStats(state.groups), {}, keeping)
         ascent = self._ascent(self.shape, kinds, work)
         # Larger nodes first: they make the smaller ones that they need.
         for node in reversed(nodes):
             ascent.make(node)
         state.parts.fill(
-            tuple(step.ranges if at in missing else () for at in range(len(state.gaps)))
+            tuple(portion.ranges if at in missing else () for at in range(len(state.gaps)))
         )
-        return step.share
+        return portion.share
 
     def _results(
         self,
@@ -163,7 +163,8 @@ class TreeOperator:
         keeps = (work.keeping.keep, work.keeping.keep_new)[: len(there)]
         for ranges, shape in self._patches(work.keeping.gaps):
             kinds = [
-                Kind(one, {}, self._keeper_of(keep)) for one, keep in zip(there, keeps, strict=True)
+                RowKind(one, {}, self._keeper_of(keep))
+                for one, keep in zip(there, keeps, strict=True)
             ]
             for stream, rows in zip(self.streams, deltas, strict=True):
                 kinds[-1].found[stream.name] = _whole(rows_inside(rows, ranges))
@@ -171,7 +172,7 @@ class TreeOperator:
             yield from ascent.results(self.streams)
 
     def _ascent(
-        self, shape: Shape, kinds: Sequence[Kind], work: Work, parts: Sequence[Segments] = ()
+        self, shape: Shape, kinds: Sequence[RowKind], work: Work, parts: Sequence[Segments] = ()
     ) -> Ascent:
         return Ascent(self._by_name, shape, kinds, work, self.pair_rows, parts)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from spillway.kernels.grouping import Grouping, by_group, grouped
 from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import Partial, Rows, Total
+from spillway.operators.grouping.partials import GatheredRows, Partial, Total
 from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.operator import Results
@@ -77,7 +77,7 @@ class GroupByOperator(Cumulative):
         payload = delta.payload
         keys = [payload.column(at) for at in self.stream.keys]
         groups = grouped(delta.h, keys)
-        rows = Rows(payload, np.full(delta.rows, batch, np.int32))
+        rows = GatheredRows(payload, np.full(delta.rows, batch, np.int32))
         columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
         return (RunData(_batch(delta.h, keys, columns, groups)),)
 

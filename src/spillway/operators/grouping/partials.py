@@ -27,7 +27,7 @@ Bounds = NDArray[np.int64]
 _ALL_VALID = np.zeros(0, np.bool_)
 
 
-class Rows:
+class GatheredRows:
     """Rows to reduce: their columns, and the batch of each.
 
     With an order, they are these rows of the payload; only requested columns are gathered.
@@ -61,7 +61,7 @@ class Partial(Protocol):
         """Its number of columns."""
         ...
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Returns the partial of each group of rows."""
         ...
 
@@ -89,7 +89,7 @@ class Total(Partial, Protocol):
 class Sliding(Partial, Protocol):
     """A partial for sliding windows that does not read all rows of each window."""
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
         """Returns the partial of rows [begin, end) of each window; None: not for these values."""
         ...
 
@@ -106,14 +106,14 @@ class Count:
     column: int | None
     width = 1
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Counts values by group."""
         valid = _ALL_VALID if self.column is None else validity(rows.column(self.column))
         if len(valid) == 0:
             return [pa.array(np.diff(groups.starts))]
         return [pa.array(reduce.count_valid(valid, groups.order, groups.starts))]
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array]:
         """Counts values by window: counts are integers, so differences of sums are exact."""
         valid = _ALL_VALID if self.column is None else validity(rows.column(self.column))
         if len(valid) == 0:
@@ -145,12 +145,12 @@ class IntSum:
     name: str
     width = 1
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         return self._summed(numbers(column, np.int64), validity(column), groups)
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array] | None:
         """Sums by window, if no sum can overflow 64 bits."""
         values = numbers(rows.column(self.column), np.int64)
         largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
@@ -189,13 +189,13 @@ class FloatSum:
     column: int
     width = 1
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         return [pa.array(reduce.sum_floats(values, validity(column), groups.order, groups.starts))]
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array]:
         """Sums by window."""
         values = numbers(rows.column(self.column), np.float64)
         return [pa.array(sliding.slide_sum(values, begin, end, 0.0))]
@@ -225,7 +225,7 @@ class DecimalSum:
     scale: int
     width = 1
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Sums by group; 0 if all values are NULL."""
         column = rows.column(self.column)
         return self._summed(column, validity(column), groups)
@@ -253,11 +253,11 @@ class Extreme:
     largest: bool
     width = 1
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Returns the extreme of each group of values."""
         return self.combined([rows.column(self.column)], groups)
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array]:
         """Returns the extreme of each window."""
         column = rows.column(self.column)
         keys = sort_keys(column)
@@ -284,7 +284,7 @@ class End:
     last: bool
     width = 3
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Returns the first or last value of each group of rows."""
         values = rows.column(self.column)
         times = np.zeros(len(values), np.int64)
@@ -307,14 +307,14 @@ class Moments:
     column: int
     width = 3
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Returns the moments of groups of values."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)
         found = reduce.moments(values, validity(column), groups.order, groups.starts)
         return [pa.array(one) for one in found]
 
-    def of_windows(self, rows: Rows, begin: Bounds, end: Bounds) -> list[pa.Array]:
+    def of_windows(self, rows: GatheredRows, begin: Bounds, end: Bounds) -> list[pa.Array]:
         """Returns the moments of windows."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)

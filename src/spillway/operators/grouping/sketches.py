@@ -14,7 +14,7 @@ from spillway.kernels.equality import is_valid
 from spillway.kernels.grouping import Grouping
 from spillway.kernels.ranking import numbers
 from spillway.kernels.sketch import combine_sketches
-from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.partials import GatheredRows
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Sketch:
     column: int
     width = 3
 
-    def of_rows(self, rows: Rows, groups: Grouping) -> list[pa.Array]:
+    def of_rows(self, rows: GatheredRows, groups: Grouping) -> list[pa.Array]:
         """Sorts all values: pieces of a batch give the same sketch, however they were cut."""
         column = rows.column(self.column)
         values = numbers(column, np.float64)[groups.order]

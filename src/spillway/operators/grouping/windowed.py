@@ -30,7 +30,7 @@ from spillway.kernels.ranking import numbers, sort_keys
 from spillway.kernels.sliding import last_range, last_rows, overtaken
 from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.partials import GatheredRows
 from spillway.operators.grouping.windows import AnyAggregate, Windows, over_windows
 from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import Positions, candidates, matches
@@ -149,7 +149,7 @@ class WindowedOperator(Cumulative):
         """Yields results of some keys of the delta, and the hash of each."""
         rows, number, new = self._gathered(old, delta, groups)
         ordered = self._in_order(rows, by_group(number, len(groups)))
-        block = Rows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
+        block = GatheredRows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
         at = self._due(block.batches, new[ordered.order], ordered.starts)
         windows = self._windows(block, ordered.starts, at)
         due, hashes = ordered.order[at], delta.h[groups.first]
@@ -226,7 +226,9 @@ class WindowedOperator(Cumulative):
         places = np.where(of_newest, np.arange(len(batches)), -1)
         return np.asarray(np.maximum.reduceat(places, starts[:-1]), np.int64)
 
-    def _windows(self, rows: Rows, starts: NDArray[np.int64], at: NDArray[np.int64]) -> Windows:
+    def _windows(
+        self, rows: GatheredRows, starts: NDArray[np.int64], at: NDArray[np.int64]
+    ) -> Windows:
         if isinstance(self.window, LastRows):
             begin = last_rows(starts, self.window.rows)
             tangled = np.zeros(len(at), np.bool_)

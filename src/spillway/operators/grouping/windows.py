@@ -19,7 +19,7 @@ from spillway.errors import QueryError
 from spillway.kernels.grouping import Grouping
 from spillway.kernels.sliding import spelled_out
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import Bounds, Partial, Rows, Sliding
+from spillway.operators.grouping.partials import Bounds, GatheredRows, Partial, Sliding
 from spillway.rows import bounds
 from spillway.rows.cutting import Widths, stretches
 from spillway.rows.joining import joined_column
@@ -43,7 +43,7 @@ class PythonAggregate:
     columns: tuple[tuple[str, int], ...]
     result_type: pa.DataType
 
-    def of_rows(self, rows: Rows, windows: Grouping) -> pa.Array:
+    def of_rows(self, rows: GatheredRows, windows: Grouping) -> pa.Array:
         """Returns the value of each window."""
         order = pa.array(windows.order)
         given = {name: rows.column(at).take(order) for name, at in self.columns}
@@ -94,7 +94,7 @@ AnyAggregate = Aggregate | PythonAggregate
 
 
 def over_windows(
-    aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows
+    aggregates: Sequence[AnyAggregate], rows: GatheredRows, windows: Windows
 ) -> list[pa.Array]:
     """Returns one column per aggregate, one row per window."""
     if not windows.tangled.any():
@@ -110,7 +110,9 @@ def over_windows(
     return [joined_column(both).take(back) for both in zip(*parts, strict=True)]
 
 
-def _of_plain(aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows) -> list[pa.Array]:
+def _of_plain(
+    aggregates: Sequence[AnyAggregate], rows: GatheredRows, windows: Windows
+) -> list[pa.Array]:
     known: dict[Partial, list[pa.Array]] = {}
     wanted = dict.fromkeys(
         p for one in aggregates if isinstance(one, Aggregate) for p in one.partials()
@@ -125,7 +127,7 @@ def _of_plain(aggregates: Sequence[AnyAggregate], rows: Rows, windows: Windows) 
 
 def _spelled(
     aggregates: Sequence[AnyAggregate],
-    rows: Rows,
+    rows: GatheredRows,
     windows: Windows,
     known: Mapping[Partial, list[pa.Array]] | None = None,
 ) -> list[pa.Array]:
@@ -145,7 +147,7 @@ def _spelled(
     return [ready[at] for at in range(len(aggregates))]
 
 
-def _bytes_before(aggregates: Sequence[AnyAggregate], rows: Rows) -> Bounds:
+def _bytes_before(aggregates: Sequence[AnyAggregate], rows: GatheredRows) -> Bounds:
     """Returns the bytes before each row, in the columns that some aggregates read."""
     read = sorted({column for one in aggregates for column in _columns_of(one)})
     sizes = Widths([rows.column(at) for at in read]).at(np.arange(len(rows.batches)))
@@ -158,7 +160,7 @@ def _columns_of(one: AnyAggregate) -> list[int]:
     return [at for at in (one.column, one.order) if at is not None]
 
 
-def _aggregated(one: AnyAggregate, rows: Rows, groups: Grouping) -> pa.Array:
+def _aggregated(one: AnyAggregate, rows: GatheredRows, groups: Grouping) -> pa.Array:
     if isinstance(one, PythonAggregate):
         return one.of_rows(rows, groups)
     return one.result([partial.of_rows(rows, groups) for partial in one.partials()])

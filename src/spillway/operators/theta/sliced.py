@@ -36,7 +36,7 @@ from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured, in_order
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import Combinations, complete, travelling
-from spillway.operators.theta.visit import Step, Visit
+from spillway.operators.theta.visit import Search, Visit
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange
 from spillway.routing.slices import Slicing
@@ -141,7 +141,7 @@ class SlicedJoin:
         before = int(state.version) if target > left.source else None
         last = done + 1 == len(self.streams)
         wanted = self._going_on([*there, self.streams[target].name], last)
-        step = Step(
+        step = Search(
             self.streams, self.slicing, asked, target, segments, self.pair_rows, wanted, before
         )
         for begin in range(0, left.count, self.interleave):

@@ -30,8 +30,16 @@ from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Predicate, judged
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
+from spillway.operators.theta.candidates import (
+    NOTHING,
+    CandidateLimits,
+    Candidates,
+    CandidatesByTime,
+    Positions,
+    candidates_of,
+)
 from spillway.operators.theta.combinations import Combinations
-from spillway.operators.theta.pieces import Pieces, Placed, pieces_of, placed
+from spillway.operators.theta.pieces import Pieces, pieces_of, placed
 from spillway.plan.sql.bands import Band
 from spillway.routing.slices import Slicing
 from spillway.rows import bounds
@@ -40,12 +48,8 @@ from spillway.rows.joining import joined_column
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
-#: NumPy takes rows fastest with 64-bit positions.
-Positions = NDArray[np.int64]
 #: Candidates in a run up to which the step does not try to find fewer.
 FEW_PAIRS = 256
-#: Marks what is not examined.
-_NOTHING = np.empty(0, np.int32)
 _NO_ROWS = np.empty(0, np.int64)
 
 
@@ -59,51 +63,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Candidates:
-    """Ranges of rows, or of an order of rows: which combination, first, count."""
-
-    which: Positions
-    start: Positions
-    count: Positions
-    order: NDArray[np.int32]
-    #: A predicate that holds for all of them.
-    answered: Predicate | None = None
-
-    @property
-    def pairs(self) -> int:
-        return int(self.count.sum(dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class _ByTime:
-    """Candidates in the pieces of a run by place, one part for each plane."""
-
-    parts: Sequence[Placed]
-    pairs: int
-    #: Whether some may be outside their time range.
-    wide: bool
-
-    def candidates(self) -> Iterator[_Candidates]:
-        """Yields the candidates of each piece; there are many, as all visitors search every piece."""
-        for part in self.parts:
-            for which, start, count in part.cut():
-                yield _some(which, start, count)
-
-
-@dataclass(frozen=True)
-class _Limits:
-    """What to check of candidates; an empty array means no check."""
-
-    begins: Positions
-    ends: Positions
-    times: NDArray[np.int64]
-    marks: NDArray[np.int32]
-    #: The pairs within the window that each candidate stands for.
-    share: float
-
-
-@dataclass(frozen=True)
-class Step:
+class Search:
     """What combinations look for: the same for all that visit a stream in a slot."""
 
     streams: Sequence[StreamColumns]
@@ -124,23 +84,23 @@ class Step:
 class Visit:
     """Combinations against some segments of one stream."""
 
-    def __init__(self, step: Step, left: Combinations, stats: OperatorStats) -> None:
-        self._streams = step.streams
-        self._slicing = step.slicing
-        self._predicates = step.predicates
+    def __init__(self, search: Search, left: Combinations, stats: OperatorStats) -> None:
+        self._streams = search.streams
+        self._slicing = search.slicing
+        self._predicates = search.predicates
         self._left = left
-        self._target = step.target
-        self._runs = pieces_of(step.segments)
+        self._target = search.target
+        self._runs = pieces_of(search.segments)
         self._stats = stats
-        self._pair_rows = step.pair_rows
-        self._wanted = step.wanted
+        self._pair_rows = search.pair_rows
+        self._wanted = search.wanted
         #: Columns of the combinations that search bands.
         self._sought: dict[tuple[int, int], Ordered | None] = {}
-        self._before = step.before
+        self._before = search.before
         #: For each stream, the columns that predicates read.
-        self._read = {at: self._columns_read(at) for at in range(len(step.streams))}
+        self._read = {at: self._columns_read(at) for at in range(len(search.streams))}
         self._asked_widths = left.widths(self._read)
-        window = step.streams[step.target].window_us
+        window = search.streams[search.target].window_us
         assert window is not None
         #: The times between which partners are, both inclusive.
         self._first, self._last = left.latest - window + 1, left.deadline - 1
@@ -192,18 +152,18 @@ class Visit:
         whole = by_time.pairs == self._left.count * pieces.rows
         timed = by_time.wide or (banded is not None and not whole)
         cut = banded is not None and not pieces.whole
-        limits = _Limits(
+        limits = CandidateLimits(
             pieces.begins if cut else _NO_ROWS,
             pieces.ends if cut else _NO_ROWS,
             data.times if timed and data.times is not None else _NO_ROWS,
-            _marks(data, self._streams[self._target]) if unsure else _NOTHING,
+            _marks(data, self._streams[self._target]) if unsure else NOTHING,
             1.0 if banded is None else by_time.pairs / max(sum(one.pairs for one in banded), 1),
         )
         for some in by_time.candidates() if banded is None else banded:
             yield from self._among(number, data, some, limits)
 
     def _among(
-        self, number: int, data: RunData, some: _Candidates, limits: _Limits
+        self, number: int, data: RunData, some: Candidates, limits: CandidateLimits
     ) -> Iterator[Found]:
         """Turns candidates of a run into matches."""
         ranges = (some.which, some.start, some.count)
@@ -240,7 +200,7 @@ class Visit:
 
     # Candidates
 
-    def _by_time(self, pieces: Pieces) -> _ByTime:
+    def _by_time(self, pieces: Pieces) -> CandidatesByTime:
         """Returns candidates by place."""
         slicing = self._slicing
         # Skip times that no row has.
@@ -251,11 +211,11 @@ class Visit:
             for plane, some in pieces.by_plane(slicing)
         ]
         wide = not slicing.unaliased(self._target, most - least)
-        return _ByTime(parts, sum(part.pairs for part in parts), wide)
+        return CandidatesByTime(parts, sum(part.pairs for part in parts), wide)
 
-    def _fewest(self, data: RunData, least: int) -> Sequence[_Candidates] | None:
+    def _fewest(self, data: RunData, least: int) -> Sequence[Candidates] | None:
         """Returns the fewest candidates of any band; None unless they are fewer than `least`."""
-        best: Sequence[_Candidates] | None = None
+        best: Sequence[Candidates] | None = None
         if least <= FEW_PAIRS:
             return best
         for predicate in self._predicates:
@@ -264,7 +224,7 @@ class Visit:
                     best, least = found, pairs
         return best
 
-    def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[_Candidates, ...]]:
+    def _by_bands(self, data: RunData, predicate: Predicate) -> Iterator[tuple[Candidates, ...]]:
         """Yields the candidates in the bands of a predicate, for each column of the target.
 
         If one column has numbers that are too large, it uses none, so that the predicate fails.
@@ -284,22 +244,22 @@ class Visit:
 
     def _in_bands(
         self, found: Sequence[InBand], answered: Predicate | None
-    ) -> tuple[_Candidates, ...]:
+    ) -> tuple[Candidates, ...]:
         """Returns candidates in all bands, separated by whether the bands answer the predicate."""
         shared = in_all(found, self._left.count)
         which, order, (begin, end) = shared.which, shared.order, shared.wide
         # Rows with NaN come last in the order.
         rest = np.full(len(which), shared.unordered, np.int64)
-        unordered = _some(which, rest, len(order) - rest, order)
+        unordered = candidates_of(which, rest, len(order) - rest, order)
         if answered is None:
-            return (_some(which, begin, end - begin, order), unordered)
+            return (candidates_of(which, begin, end - begin, order), unordered)
         inner, outer = shared.sure
         none = inner >= outer
         inner, outer = np.where(none, end, inner), np.where(none, end, outer)
         begins, ends = np.concatenate([begin, outer]), np.concatenate([inner, end])
         return (
-            _some(which, inner, outer - inner, order, answered),
-            _some(np.concatenate([which, which]), begins, ends - begins, order),
+            candidates_of(which, inner, outer - inner, order, answered),
+            candidates_of(np.concatenate([which, which]), begins, ends - begins, order),
             unordered,
         )
 
@@ -395,18 +355,6 @@ class Visit:
 
 def _together(parts: Sequence[Positions]) -> Positions:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _some(
-    which: NDArray[Any],
-    start: NDArray[Any],
-    count: NDArray[Any],
-    order: NDArray[np.int32] = _NOTHING,
-    answered: Predicate | None = None,
-) -> _Candidates:
-    there = count > 0
-    which, start, count = (one[there].astype(np.int64) for one in (which, start, count))
-    return _Candidates(which, start, count, order, answered)
 
 
 def _marks(data: RunData, stream: StreamColumns) -> NDArray[np.int32]:

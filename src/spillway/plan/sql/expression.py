@@ -3,11 +3,11 @@
 `parse("abs(a.x - b.x) < 3 and a.kind = 'car'")` returns a tree of `Column`, `Literal` and `Call`.
 The types of the columns decide what the tree means (plan/sql/typed.py).
 
-sqlglot parses the text as Spark SQL. What this module supports becomes our tree; everything else raises
-an error that names it, before a query starts. sqlglot's order of precedence is not always Spark's. So
-`written` (plan/sql/written.py) renders the tree with all its parentheses, and `match()` asks Spark
-whether both texts mean the same (spark/api/meaning.py). The tree keeps the form of the text for that:
-BETWEEN is one call.
+sqlglot parses the text as Spark SQL. What this module supports becomes our tree; everything else
+raises an error that names it, before a query starts. sqlglot's order of precedence is not always
+Spark's. So `written` (plan/sql/written.py) renders the tree with all its parentheses, and `match()`
+asks Spark whether both texts mean the same (spark/api/expressions/meaning.py). The tree keeps the
+form of the text for that: BETWEEN is one call.
 
 Known limitation: CASE, casts of columns, `<=>`, LIKE and subqueries are not supported.
 """
@@ -65,7 +65,7 @@ _NUMBERS = {
 }
 
 
-class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]
+class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]  # sqlglot makes it at run time
     """Leaves functions as they are written; sqlglot would rewrite some: log10(x) to log(10, x)."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""How long to collect statistics before groups move again: the rounds of FLUX section 5.3.
+"""How long to collect statistics before groups move again: the cycle of FLUX section 5.3.
 
 The query collects statistics for a time delta; then an evaluation decides on moves. While they run,
 nothing is decided and measurements do not count. Then it collects for as long as the moves took. So
@@ -28,7 +28,7 @@ def collection_s(last_s: float, moving_s: float | None, least_s: float) -> float
 
 @dataclass(frozen=True)
 class Collection:
-    """The current position in the rounds."""
+    """The current position in the cycle."""
 
     #: How long to collect statistics; the minimum until something has moved.
     delta_s: float = 0.0

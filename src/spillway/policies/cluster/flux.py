@@ -6,7 +6,7 @@
     hybrid   by memory while anything is on disk, because that makes results late; else by load, but
              no group moves to a slot where it does not fit (6.4)
 
-They work in rounds: collect statistics, decide on moves, carry them out, collect again
+They work in a cycle: collect statistics, decide on moves, carry them out, collect again
 (policies/cluster/collection.py).
 
 The paper's controller knows the rows of every partition and names the one that moves. Here it knows

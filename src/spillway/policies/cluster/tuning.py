@@ -16,16 +16,15 @@ noise, which small reversed differences reveal.
 unless moves have paid, the difference is far from noise, and the last reversal is `TURN_S` ago. So
 while moves do not pay, each reversal doubles the shortest collection. That length is between
 `LEAST_S` and `MOST_S`, and halves at most every `CALM_S`: W such seconds have at most
-`most_bad_rounds(W)` reversals. A query moves at most as many groups in `ONCE_S` as it has, after as
-many at once: `most_moves(groups, W)`. So the tuner follows slow changes of load, and only the
-average of fast ones.
+log2(MOST_S / LEAST_S) + W / CALM_S + W / MOST_S + 1 reversals. A query moves at most as many groups
+in `ONCE_S` as it has, after as many at once: `most_moves(groups, W)`. So the tuner follows slow
+changes of load, and only the average of fast ones.
 
 Known limitation: the account ignores latency, which matters to a strategy that uses bytes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -57,11 +56,6 @@ _LASTS_S, _MOST_LASTS_S = 60.0, 600.0
 _SENT, _RECEIVED = -1, 1
 
 
-def most_bad_rounds(window_s: float) -> float:
-    """Returns the most reversals in `window_s` seconds in which moves do not pay."""
-    return math.log2(MOST_S / LEAST_S) + window_s / CALM_S + window_s / MOST_S + 1
-
-
 def most_moves(groups: int, window_s: float) -> float:
     """Returns the most moves in `window_s` seconds, whatever the load does.
 
@@ -83,7 +77,7 @@ class Tuner:
     exact: bool = False
     #: The difference, beyond 1, not proved to be noise.
     noise: float = _NOISE
-    #: Average cost of a round of moves, in seconds of the query's work.
+    #: Average cost of the moves of one cycle, in seconds of the query's work.
     cost_s: float = 0.0
     #: How long a balance lasts; and when moves took their present direction.
     lasts_s: float = _LASTS_S

@@ -25,7 +25,7 @@ from spillway.policies.local.picking import picked
 from spillway.policies.local.relocation import movers
 from spillway.policies.local.rotation import Rotation
 from spillway.policies.local.skew import open_groups
-from spillway.slot.controller import Choice, Turn, Waiting
+from spillway.slot.controller import ChosenGroups, Turn, Waiting
 from spillway.slot.orders import Pick
 
 
@@ -43,20 +43,20 @@ class LocalController:
 
     def victims(
         self, table: GroupTable, wanted_bytes: int, batch: int, below: int | None = None
-    ) -> Choice:
+    ) -> ChosenGroups:
         """Chooses groups in memory in the policy's order, until they have the bytes."""
         order = self._order(table, batch)
         order = order[table.size[order] > 0]
         if below is not None:
             order = order[classes_of(table, amortised=self.amortised)[order] <= below]
-        return Choice(_until(order, table.size, wanted_bytes), self.name)
+        return ChosenGroups(_until(order, table.size, wanted_bytes), self.name)
 
-    def returning(self, table: GroupTable, room_bytes: int, batch: int) -> Choice:
+    def returning(self, table: GroupTable, room_bytes: int, batch: int) -> ChosenGroups:
         """Chooses groups on disk, the last to spill first, as long as they fit."""
         order = self._order(table, batch)[::-1]
         order = order[table.disk_bytes[order] > 0]
         fits = np.cumsum(table.disk_bytes[order]) <= room_bytes
-        return Choice(tuple(order[fits].tolist()), f"last of {self.name}")
+        return ChosenGroups(tuple(order[fits].tolist()), f"last of {self.name}")
 
     def opened(
         self,
@@ -82,7 +82,7 @@ class LocalController:
         least_groups: int,
         everything: bool,
         pick: Pick | None = None,
-    ) -> Choice:
+    ) -> ChosenGroups:
         """Chooses groups to send: see `policies.local.relocation` and `policies.local.picking`."""
         if pick is not None:
             return picked(table, owned, wanted_bytes, pick)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import Floats, GroupTable, Ints
-from spillway.slot.controller import Choice
+from spillway.slot.controller import ChosenGroups
 from spillway.slot.orders import LOAD, Pick
 
 #: Tolerance for rounding: shares, and the share asked for, are quotients.
@@ -43,7 +43,7 @@ class _Owned:
 
 def picked(
     table: GroupTable, owned: Collection[int] | Ints, wanted_bytes: int, pick: Pick
-) -> Choice:
+) -> ChosenGroups:
     """Returns the group to move, or none.
 
     Args:
@@ -72,7 +72,7 @@ def _owned(table: GroupTable, owned: Collection[int] | Ints) -> _Owned:
     return _Owned(groups, size.astype(np.int64), load / max(float(load.sum()), 1e-300), on_disk)
 
 
-def _by_load(own: _Owned, pick: Pick) -> Choice:
+def _by_load(own: _Owned, pick: Pick) -> ChosenGroups:
     there = (own.share > 0) & _roomy(own, pick)
     below = own.share <= pick.share + _ROUNDING
     at, how = _first(own, there & below, (own.size, -own.share)), ""
@@ -87,23 +87,25 @@ def _by_load(own: _Owned, pick: Pick) -> Choice:
             (f", the receiver ends at {ends[beyond]:.2f} of the sender's present load"),
         )
     if at is None:
-        return Choice(
+        return ChosenGroups(
             (), f"no group by load: none has at most {pick.share:.3f} of the load{_room(pick)}"
         )
     limit = "" if how else f", at most {pick.share:.3f}"
     has = f"{own.share[at]:.3f} of the load{limit}{how}"
-    return Choice((int(own.groups[at]),), f"by load: 1 group, {has}{_room(pick)}")
+    return ChosenGroups((int(own.groups[at]),), f"by load: 1 group, {has}{_room(pick)}")
 
 
-def _by_size(own: _Owned, wanted_bytes: int, pick: Pick) -> Choice:
+def _by_size(own: _Owned, wanted_bytes: int, pick: Pick) -> ChosenGroups:
     there = (own.size > 0) & _roomy(own, pick)
     at = _first(own, there & (own.size <= wanted_bytes), (-own.size,))
     how = "largest that fits"
     if at is None and pick.most_bytes is not None:
         at, how = _first(own, there, (own.size,)), "smallest, because none fits"
     if at is None:
-        return Choice((), f"no group by size: none has at most {wanted_bytes} bytes")
-    return Choice((int(own.groups[at]),), f"{how}: 1 group, {own.size[at]} of {wanted_bytes} bytes")
+        return ChosenGroups((), f"no group by size: none has at most {wanted_bytes} bytes")
+    return ChosenGroups(
+        (int(own.groups[at]),), f"{how}: 1 group, {own.size[at]} of {wanted_bytes} bytes"
+    )
 
 
 def _roomy(own: _Owned, pick: Pick) -> NDArray[np.bool_]:

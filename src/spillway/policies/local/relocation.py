@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.metrics.groups import GroupTable, Ints
-from spillway.slot.controller import Choice
+from spillway.slot.controller import ChosenGroups
 
 #: Groups go while they have at most `_SLACK` times the bytes asked for. If no group is that small,
 #: one group may have `_LAST_RESORT` times as much. Beyond that, sender and receiver would only swap
@@ -37,11 +37,13 @@ class _Owned:
     size: Ints
     on_disk: NDArray[np.bool_]
 
-    def choice(self, at: Ints, how: str, wanted_bytes: int | None = None) -> Choice:
+    def choice(self, at: Ints, how: str, wanted_bytes: int | None = None) -> ChosenGroups:
         chosen = tuple(self.groups[at].tolist())
         noun = "group" if len(chosen) == 1 else "groups"
         asked = "" if wanted_bytes is None else f" of {wanted_bytes}"
-        return Choice(chosen, f"{how}: {len(chosen)} {noun}, {self.size[at].sum()}{asked} bytes")
+        return ChosenGroups(
+            chosen, f"{how}: {len(chosen)} {noun}, {self.size[at].sum()}{asked} bytes"
+        )
 
 
 def movers(
@@ -52,7 +54,7 @@ def movers(
     least_groups: int = 0,
     everything: bool = False,
     amortised: bool = False,
-) -> Choice:
+) -> ChosenGroups:
     """Returns groups to move, about `wanted_bytes` together, the most productive first.
 
     Args:

@@ -101,7 +101,7 @@ class Rotation:
 
 
 @dataclass(frozen=True)
-class Gaps:
+class TurnGaps:
     """t_gap of each slot: given, or tuned from the backlog (policies/cluster/tuning.py)."""
 
     #: Seconds; None: tuned for each slot.
@@ -114,7 +114,7 @@ class Gaps:
             return dict.fromkeys(range(slots), self.given_s)
         return {slot: self.tuners.get(slot, GapTuner()).t_gap_s for slot in range(slots)}
 
-    def observed(self, records: Mapping[int, SlotRecord], batch_s: float) -> Gaps:
+    def observed(self, records: Mapping[int, SlotRecord], batch_s: float) -> TurnGaps:
         """Returns the gaps after a batch that took `batch_s`."""
         tuners = dict(self.tuners)
         for slot, record in records.items():

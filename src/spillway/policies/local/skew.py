@@ -29,7 +29,7 @@ _BEYOND_OTHERS = 1.5
 
 
 @dataclass(frozen=True)
-class Pace:
+class SlotPace:
     """Averages of one slot over recent batches."""
 
     #: Rows that it processes per second, and rows per batch.
@@ -41,9 +41,9 @@ class Pace:
         """Its work time for the rows of a batch."""
         return self.brought_rows / self.rows_per_s
 
-    def blended(self, newer: Pace) -> Pace:
+    def blended(self, newer: SlotPace) -> SlotPace:
         """Returns the average with a newer batch."""
-        return Pace(
+        return SlotPace(
             self.rows_per_s * (1 - _NEWEST) + newer.rows_per_s * _NEWEST,
             self.brought_rows * (1 - _NEWEST) + newer.brought_rows * _NEWEST,
         )
@@ -58,7 +58,7 @@ class Skew:
     #: Seconds that a slot may work in a batch; None: 1.5 × the median slot.
     target_s: float | None = None
     #: The slots that have processed rows, and the backlog of each slot.
-    paces: Mapping[int, Pace] = field(default_factory=dict)
+    paces: Mapping[int, SlotPace] = field(default_factory=dict)
     waiting_rows: Mapping[int, int] = field(default_factory=dict)
 
     def observed(self, records: Mapping[int, SlotRecord], *, is_round: bool = False) -> Skew:
@@ -70,7 +70,7 @@ class Skew:
         for slot, record in records.items():
             if record.processed_rows and record.busy_s > 0:
                 speed = record.processed_rows / record.busy_s
-                seen = Pace(speed, record.brought_rows)
+                seen = SlotPace(speed, record.brought_rows)
                 paces[slot] = paces[slot].blended(seen) if slot in paces else seen
         return replace(self, paces=paces, waiting_rows=waiting)
 
@@ -78,7 +78,7 @@ class Skew:
         """Returns the slots with more rows than they can process in time, and their budgets.
 
         Example:
-            >>> slow, fast = Pace(100.0, 900.0), Pace(1000.0, 900.0)
+            >>> slow, fast = SlotPace(100.0, 900.0), SlotPace(1000.0, 900.0)
             >>> Skew(1 << 20, paces={0: slow, 1: fast, 2: fast}).budgets()
             {0: Budget(rows=135, buffer_bytes=1048576)}
         """

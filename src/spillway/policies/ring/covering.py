@@ -37,21 +37,21 @@ def covers(table: Sequence[int], copies: int, streams: int, batch: int) -> tuple
     for group, slot in enumerate(table):
         having.setdefault(slot, {}).setdefault(group % slices, group)
     #: The order of slots that breaks ties.
-    turn = sorted(having)
-    first = batch % len(turn)
-    turn = turn[first:] + turn[:first]
+    order = sorted(having)
+    first = batch % len(order)
+    order = order[first:] + order[:first]
     found: list[Cover] = []
     for _ in range(streams):
         work = Counter(table[group] for cover in found for group in cover)
         uses = Counter(slot for cover in found for slot in {table[group] for group in cover})
-        found.append(_cover(having, slices, turn, uses, work))
+        found.append(_cover(having, slices, order, uses, work))
     return tuple(found)
 
 
 def _cover(
     having: Mapping[int, Mapping[int, int]],
     slices: int,
-    turn: Sequence[int],
+    order: Sequence[int],
     uses: Counter[int],
     work: Counter[int],
 ) -> Cover:
@@ -62,13 +62,13 @@ def _cover(
     chosen yet; of equals, the one with the least work.
     """
     chosen: dict[int, int] = {}
-    best = min(turn, key=uses.__getitem__)
+    best = min(order, key=uses.__getitem__)
     while True:
         chosen = {**having[best], **chosen}
         if len(chosen) == slices:
             return tuple(chosen[one] for one in range(slices))
-        gains = {slot: len(having[slot].keys() - chosen.keys()) for slot in turn}
-        best = min(turn, key=lambda slot: (-gains[slot], work[slot]))
+        gains = {slot: len(having[slot].keys() - chosen.keys()) for slot in order}
+        best = min(order, key=lambda slot: (-gains[slot], work[slot]))
 
 
 def visited(

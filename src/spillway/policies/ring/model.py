@@ -20,7 +20,6 @@ there is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -110,11 +109,6 @@ def overhead(source: Source, costs: HopCosts, slots: int) -> float:
     return costs.send_s * slots * source.passed / source.probing_s
 
 
-def service_rate(source: Source, costs: HopCosts, slots: int) -> float:
-    """Equation 3, μ: rows per second of a ring that holds one row at a time."""
-    return 1.0 / ring_s(source, costs, slots)
-
-
 def output_rate(source: Source, costs: HopCosts, slots: int, alone: float = 1.0) -> float:
     """Equation 4: results per second of a ring that is always busy; one slot alone has `alone`."""
     return alone * slots / (1.0 + overhead(source, costs, slots))
@@ -135,20 +129,6 @@ def response_s(source: Source, costs: HopCosts, lengths: int | Mapping[str, int]
 
 def _length(lengths: int | Mapping[str, int], stream: str) -> int:
     return lengths if isinstance(lengths, int) else lengths[stream]
-
-
-def turning_lengths(source: Source, costs: HopCosts) -> tuple[float, float]:
-    """Returns N_1 and N_2 of 5.2: where hops take as long as work, and where waiting for them does.
-
-    The paper's best length is the smaller of the two. N_1 solves L_C/N + T_s passed = M N T_n, and
-    N_2 (N - 1) T_n / 2 = L_C/N; each is the root of a parabola.
-    """
-    streams, sent_s = len(source.steps) + 1, costs.send_s * source.passed
-    work_s, hop_s = source.probing_s, costs.hop_s
-    if hop_s <= 0:
-        return math.inf, math.inf
-    first = (sent_s + math.sqrt(sent_s**2 + 4 * streams * hop_s * work_s)) / (2 * streams * hop_s)
-    return first, (1 + math.sqrt(1 + 8 * work_s / hop_s)) / 2
 
 
 def over_sources(sources: Sequence[Source], of: Callable[[Source], float]) -> float:
@@ -324,16 +304,4 @@ def _slower(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
     return tuple(
         replace(one, steps=tuple(replace(step, pair_s=step.pair_s * times) for step in one.steps))
         for one in sources
-    )
-
-
-def at_rate(sources: Sequence[Source], times: float) -> tuple[Source, ...]:
-    """Returns the same join at `times` times the rate: more rows come, and each meets more."""
-    return tuple(
-        replace(
-            source,
-            rate=source.rate * times,
-            steps=tuple(replace(step, rows=step.rows * times) for step in source.steps),
-        )
-        for source in sources
     )

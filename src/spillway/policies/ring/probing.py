@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spillway.operators.predicates.predicate import Predicate as Asked
+from spillway.operators.predicates.predicate import Predicate
 from spillway.operators.predicates.probing import PAIRED_US, Measured
 from spillway.policies.ring.model import ProbeStep, Source
 
@@ -27,7 +27,7 @@ _CROSS_S = PAIRED_US * 1e-6
 
 
 @dataclass(frozen=True)
-class Stream:
+class MeasuredStream:
     """Measurements of a stream."""
 
     name: str
@@ -36,14 +36,14 @@ class Stream:
     rows: float
 
     @classmethod
-    def sampled(cls, name: str, rows: int, span_us: int, window_us: int) -> Stream:
+    def sampled(cls, name: str, rows: int, span_us: int, window_us: int) -> MeasuredStream:
         """Returns a stream from sampled rows, and the time between the first and the last.
 
         Rows of a single time tell no rate; they count as the rows of one window.
 
         Example:
-            >>> Stream.sampled("a", rows=11, span_us=5_000_000, window_us=60_000_000)
-            Stream(name='a', rate=2.0, rows=120.0)
+            >>> MeasuredStream.sampled("a", rows=11, span_us=5_000_000, window_us=60_000_000)
+            MeasuredStream(name='a', rate=2.0, rows=120.0)
         """
         window_s = window_us / 1e6
         rate = (rows - 1) / (span_us / 1e6) if span_us else rows / window_s
@@ -51,7 +51,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Predicate:
+class MeasuredPredicate:
     """Measurements of a predicate between two or more streams."""
 
     left: str
@@ -72,13 +72,16 @@ class Predicate:
 
 
 def next_step(
-    streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str], name: str
+    streams: Sequence[MeasuredStream],
+    predicates: Sequence[MeasuredPredicate],
+    there: frozenset[str],
+    name: str,
 ) -> ProbeStep:
     """Returns the step from some streams to the next one.
 
     Example:
-        >>> a, b = Stream("a", 1, 10), Stream("b", 1, 10)
-        >>> cheap, dear = Predicate("a", "b", 0.5, 1.0), Predicate("a", "b", 0.5, 3.0)
+        >>> a, b = MeasuredStream("a", 1, 10), MeasuredStream("b", 1, 10)
+        >>> cheap, dear = MeasuredPredicate("a", "b", 0.5, 1.0), MeasuredPredicate("a", "b", 0.5, 3.0)
         >>> found = next_step([a, b], [dear, cheap], frozenset("a"), "b")
         >>> found.selectivity, found.pair_s
         (0.25, 2.5)
@@ -92,18 +95,20 @@ def next_step(
     return ProbeStep(name, stream.rows, passed, pair_s if between else _CROSS_S)
 
 
-def probe_orders(streams: Sequence[Stream], predicates: Sequence[Predicate]) -> tuple[Source, ...]:
+def probe_orders(
+    streams: Sequence[MeasuredStream], predicates: Sequence[MeasuredPredicate]
+) -> tuple[Source, ...]:
     """Returns the cheapest order for each stream's rows, as sources of the cost model."""
     find = _cheapest if len(streams) <= MOST_STREAMS else _by_rank
     return tuple(Source(one.name, one.rate, find(streams, predicates, one.name)) for one in streams)
 
 
 def sources_of(
-    streams: Sequence[Stream], asked: Sequence[Asked], measured: Measured
+    streams: Sequence[MeasuredStream], asked: Sequence[Predicate], measured: Measured
 ) -> tuple[Source, ...]:
     """Returns the cheapest orders of a running join, from its predicate measurements."""
     known = [
-        Predicate(
+        MeasuredPredicate(
             one.streams[0],
             one.streams[1],
             measured.selectivity(one),
@@ -119,8 +124,8 @@ def orders_of(sources: Sequence[Source]) -> tuple[tuple[int, ...], ...]:
     """Returns only the orders, with streams as numbers.
 
     Example:
-        >>> a, b, c = (Stream(name, 1.0, 10.0) for name in "abc")
-        >>> orders_of(probe_orders([a, b, c], [Predicate("a", "c", 0.1, 1e-6)]))
+        >>> a, b, c = (MeasuredStream(name, 1.0, 10.0) for name in "abc")
+        >>> orders_of(probe_orders([a, b, c], [MeasuredPredicate("a", "c", 0.1, 1e-6)]))
         ((2, 1), (0, 2), (0, 1))
     """
     number = {source.name: at for at, source in enumerate(sources)}
@@ -128,7 +133,9 @@ def orders_of(sources: Sequence[Source]) -> tuple[tuple[int, ...], ...]:
 
 
 def _nexts(
-    streams: Sequence[Stream], predicates: Sequence[Predicate], there: frozenset[str]
+    streams: Sequence[MeasuredStream],
+    predicates: Sequence[MeasuredPredicate],
+    there: frozenset[str],
 ) -> list[str]:
     """Returns the streams that may come next: connected ones, or any if there are none."""
     others = [one.name for one in streams if one.name not in there]
@@ -137,7 +144,7 @@ def _nexts(
 
 
 def _cheapest(
-    streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
+    streams: Sequence[MeasuredStream], predicates: Sequence[MeasuredPredicate], source: str
 ) -> tuple[ProbeStep, ...]:
     """Runs dynamic programming over the sets that contain the source, by size."""
     #: Per set: the least work to reach it, the combinations there, and the steps taken.
@@ -157,7 +164,7 @@ def _cheapest(
 
 
 def _by_rank(
-    streams: Sequence[Stream], predicates: Sequence[Predicate], source: str
+    streams: Sequence[MeasuredStream], predicates: Sequence[MeasuredPredicate], source: str
 ) -> tuple[ProbeStep, ...]:
     """Takes the step with the lowest rank, repeatedly."""
     there, steps = frozenset([source]), []

@@ -37,7 +37,7 @@ _SLACK = 0.5
 
 
 @dataclass(frozen=True)
-class Reroute:
+class SliceRoutes:
     """Groups without rows that will be built in other slots."""
 
     to: Mapping[int, int]
@@ -52,7 +52,7 @@ def smoothed(
     slots: int,
     behind: Sequence[int] = (),
     slowness: Sequence[float] | None = None,
-) -> Reroute | None:
+) -> SliceRoutes | None:
     """Routes future slices to the slots with the least work; None if no change is needed.
 
     Args:
@@ -91,7 +91,7 @@ def smoothed(
     if not to:
         return None
     spread = f"slots will have {min(work):.3g} to {max(work):.3g} work each"
-    return Reroute(to, f"{len(to)} future slices, {expected:.3g} rows each: {spread}")
+    return SliceRoutes(to, f"{len(to)} future slices, {expected:.3g} rows each: {spread}")
 
 
 def emptied(table: Sequence[int], slots: int) -> bool:
@@ -163,11 +163,10 @@ def _enough(sources: Sequence[Source], costs: HopCosts, rules: RingRules) -> int
 def _saves(
     sources: Sequence[Source], costs: HopCosts, slots: int, wanted: int, rules: RingRules
 ) -> bool:
-    now, then = (
-        over_sources(sources, lambda source, n=n: response_s(source, costs, n))  # type: ignore[misc]
-        for n in (slots, wanted)
-    )
-    return then < now * (1 - rules.margin)
+    def response(length: int) -> float:
+        return over_sources(sources, lambda source: response_s(source, costs, length))
+
+    return response(wanted) < response(slots) * (1 - rules.margin)
 
 
 PSP, ATR, CTR = "psp", "atr", "ctr"
@@ -199,7 +198,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Terms:
+class DistributionTerms:
     """The conditions for each way to distribute a join."""
 
     #: Whether a row visits all slots of PSP at once, one hop per step, and not one after the other.
@@ -217,7 +216,7 @@ def offers(
     costs: HopCosts,
     slots: int,
     window_s: float,
-    terms: Terms = Terms(),  # noqa: B008 - frozen
+    terms: DistributionTerms = DistributionTerms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, ...]:
     """Returns what the model says about PSP, ATR and CTR."""
     copies = terms.copies
@@ -233,7 +232,7 @@ def distribution(
     costs: HopCosts,
     slots: int,
     window_s: float,
-    terms: Terms = Terms(),  # noqa: B008 - frozen
+    terms: DistributionTerms = DistributionTerms(),  # noqa: B008 - frozen
 ) -> tuple[Offer, str]:
     """`distribute="auto"`: returns the chosen way, and the reason.
 
@@ -276,7 +275,11 @@ def _psp_at_once(sources: Sequence[Source], costs: HopCosts, slots: int) -> Offe
 
 
 def _atr(
-    sources: Sequence[Source], costs: HopCosts, slots: int, window_s: float, terms: Terms
+    sources: Sequence[Source],
+    costs: HopCosts,
+    slots: int,
+    window_s: float,
+    terms: DistributionTerms,
 ) -> Offer:
     """Models ATR: one slot has all rows of a segment; work beyond that time waits."""
     work_s = over_sources(sources, lambda source: central_s(source, costs))

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from spillway.errors import QueryError
@@ -224,13 +225,16 @@ class Estimate:
             met, coming = source, self.flow(source, source)
             others = [child for child in children if child != source]
             # Fewest partners first, as the operator probes.
-            others.sort(key=lambda other, source=source: self.flow(source | other, source))  # type: ignore[misc]
+            others.sort(key=partial(self._partners, source))
             for other in others:
                 met |= other
                 found = self.flow(met, source)
                 work += coming * self.costs.probe + found * self.costs.pair
                 coming = found
         return work
+
+    def _partners(self, source: int, other: int) -> float:
+        return self.flow(source | other, source)
 
     def storing(self, some: int, raised: float = 1.0) -> float:
         """Returns the work of keeping a set's combinations, with memory `raised` times as dear."""

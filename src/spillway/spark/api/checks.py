@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from spillway.duration import Duration, duration_us
 from spillway.errors import PlanError
 from spillway.plan.join import WindowPlan
-from spillway.spark.runtime.lanes import check_arrow
+from spillway.spark.runtime.exchange.lanes import check_arrow
 
 #: The collation that compares bytes.
 _BINARY = "UTF8_BINARY"

@@ -12,7 +12,7 @@ from spillway.plan.dedup import DedupPlan
 from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.result import Planned, Result
-from spillway.spark.runtime.lanes import assign_lanes, nullable
+from spillway.spark.runtime.exchange.lanes import assign_lanes, nullable
 
 #: Hint for parallel tracks, which cannot move a dedup with `within`.
 EVERY_INSTEAD = (
@@ -46,7 +46,7 @@ class Dedup(Result):
         assert isinstance(whole, StructType)
         return whole
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked dedup."""
         [(name, frame)] = self.frames.items()
         types = [nullable(frame.schema[key].dataType) for key in self.keys]

@@ -9,7 +9,7 @@ from spillway.errors import StateError
 from spillway.inspect.explanation import plan_line, shape_report
 from spillway.plan.join import Plan, StreamPlan
 from spillway.plan.sliced import SlicedPlan
-from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.home import LocalFolders
 from spillway.spark.runtime.stage import Stage
 
 
@@ -48,7 +48,7 @@ def _unkeyed(plan: Plan) -> str:
 def _places(stage: Stage) -> Iterator[str]:
     """Slots, and where they keep state."""
     spec, routing = stage.spec, stage.state.routing
-    places = Places.of(spec.query_id, spec.adapt)
+    places = LocalFolders.of(spec.query_id, spec.adapt)
     limits = ", ".join(
         "no limit" if one is None else f"{one} bytes a slot"
         for one in sorted(set(stage.conductor.ahead.memory.values()), key=str)

@@ -17,9 +17,9 @@ from spillway.plan.join import StreamPlan, WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.aggregations import Aggregation
 from spillway.spark.api.checks import find_column
+from spillway.spark.api.expressions.rowwise import column_text
 from spillway.spark.api.result import Planned, Result
-from spillway.spark.api.rowwise import column_text
-from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.runtime.exchange.lanes import arrow_type, assign_lanes, nullable, quoted
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GroupBy(Result):
         assert isinstance(whole, StructType)
         return whole
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked group-by."""
         rows = self._travelling()
         types = [nullable(rows.schema[key].dataType) for key in self._names]

@@ -24,12 +24,12 @@ from spillway.spark.api.checks import (
     find_time,
     window_of,
 )
+from spillway.spark.api.expressions.meaning import check_meaning
+from spillway.spark.api.expressions.reading import fields_read
 from spillway.spark.api.matching import Conditions, Test, planned_matching, predicates_of
-from spillway.spark.api.meaning import check_meaning
-from spillway.spark.api.reading import fields_read
 from spillway.spark.api.result import Planned, Result
 from spillway.spark.api.stream import Grouped, results_of
-from spillway.spark.runtime.lanes import assign_lanes, common_type, result_schema
+from spillway.spark.runtime.exchange.lanes import assign_lanes, common_type, result_schema
 
 
 def join(**streams: DataFrame) -> Join:
@@ -193,7 +193,7 @@ class Join(Result):
 
     def _read(self) -> Mapping[str, tuple[str, ...]]:
         """The columns that the query reads of streams that it does not read whole; at least one each."""
-        if not any(verb == "select" for verb, _ in self.steps):
+        if not any(verb == "select" for verb, _ in self.verbs):
             return {}
         empty = self.spark.createDataFrame([], self.whole_schema)
         found = fields_read(self.shaped(empty)) or {}
@@ -203,7 +203,7 @@ class Join(Result):
             for name, some in found.items()
         }
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:  # noqa: ARG002
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked join."""
         if self.conditions and self.shaping is not None:
             raise PlanError(

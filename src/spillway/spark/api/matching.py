@@ -6,7 +6,7 @@
                              "atr", the n-way join on segments of time, to which rows are copied
 
 All give the same rows. Section 7 of PSP compares them. "psp" is the default. "auto" uses it until it has
-seen the first rows (spark/api/distribution.py).
+seen the first rows (spark/api/start/distribution.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spillway.routing.intervals import MOST_COPIES, Intervals
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
 from spillway.spark.api.result import Planned
-from spillway.spark.runtime.lanes import arrow_type, assign_lanes, micros, quoted
+from spillway.spark.runtime.exchange.lanes import arrow_type, assign_lanes, micros, quoted
 
 #: What `match` accepts as a condition.
 Test = Callable[..., Any] | str | Condition

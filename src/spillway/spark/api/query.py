@@ -87,7 +87,7 @@ class Query:
         """Waits for the query to end; raises the error that ended it, if any."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
-            ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]
+            ended = self._streaming.awaitTermination(timeout)  # type: ignore[arg-type]  # Spark takes floats
         except StreamingQueryException as problem:
             self._watcher.join(_TIDY_S)
             self._raise(problem)

@@ -16,9 +16,9 @@ from spillway.operators.operator import Operator
 from spillway.plan.join import Plan
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
-from spillway.spark.api.rowwise import check_by_row, meaning_of, text_of
+from spillway.spark.api.expressions.rowwise import check_by_row, meaning_of, text_of
 from spillway.spark.api.writer import StreamWriter
-from spillway.spark.runtime.lanes import Lanes
+from spillway.spark.runtime.exchange.lanes import Lanes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,7 +65,9 @@ class Result:
     #: Settings of this query alone, if it is one of several in a row.
     own_settings: Mapping[str, object] = field(default_factory=dict, kw_only=True)
     #: where and select, in the user's order.
-    steps: tuple[tuple[str, tuple[Any, ...]], ...] = field(default=(), kw_only=True)
+    verbs: tuple[tuple[str, tuple[Any, ...]], ...] = field(default=(), kw_only=True)
+    #: One of MODES; the writer sets it.
+    mode: str = field(default="append", kw_only=True)
 
     @property
     def spark(self) -> SparkSession:
@@ -74,7 +76,7 @@ class Result:
 
     def where(self, condition: str | Column) -> Self:
         """Keeps the results that meet a condition on single rows: Spark SQL text or a Column."""
-        return self._with_step("where", (condition,))
+        return self._with_verb("where", (condition,))
 
     def filter(self, condition: str | Column) -> Self:
         """The same as `where`."""
@@ -84,9 +86,10 @@ class Result:
         """The columns of the result: Spark SQL text ("bank1.price * 2 AS double") or Columns.
 
         A value follows from its row: there are no aggregates, window functions or random values
-        (spark/api/rowwise.py). The current time is that of the batch, and later in a repeated batch.
+        (spark/api/expressions/rowwise.py). The current time is that of the batch, and later in a
+        repeated batch.
         """
-        return self._with_step("select", columns)
+        return self._with_verb("select", columns)
 
     def adapt(self, **settings: object) -> Self:
         """Sets slots, groups, memory and directories of this operator; see `spillway.settings.Adapt`."""
@@ -114,10 +117,10 @@ class Result:
         return self.empty.schema
 
     @property
-    def described_steps(self) -> dict[str, list[str]]:
+    def described_verbs(self) -> dict[str, list[str]]:
         """The where and select of the query: the user's text, and what it means."""
         return {
-            "text": [text_of(*step) for step in self.steps],
+            "text": [text_of(*verb) for verb in self.verbs],
             "meaning": meaning_of(self.empty),
         }
 
@@ -128,7 +131,7 @@ class Result:
 
     def shaped(self, rows: DataFrame) -> DataFrame:
         """Applies the where and select of the query to the operator's rows."""
-        for verb, arguments in self.steps:
+        for verb, arguments in self.verbs:
             if verb == "where":
                 rows = rows.where(arguments[0])
             else:
@@ -140,16 +143,16 @@ class Result:
         """Sets where the results go; `start()` completes it."""
         return StreamWriter(self)
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:
-        """The checked query; `mode` is one of MODES."""
+    def planned(self, adapt: Adapt) -> Planned:
+        """The checked query."""
         raise NotImplementedError
 
     def _columns_to_name(self) -> str:
         """The columns that where and select may use, as text."""
         return ", ".join(self.whole_schema.names)
 
-    def _with_step(self, verb: str, arguments: tuple[Any, ...]) -> Self:
-        changed = replace(self, steps=(*self.steps, (verb, arguments)))
+    def _with_verb(self, verb: str, arguments: tuple[Any, ...]) -> Self:
+        changed = replace(self, verbs=(*self.verbs, (verb, arguments)))
         try:
             shaped = changed.empty
         except (AnalysisException, ParseException) as problem:

@@ -14,24 +14,13 @@ from pyspark.sql import SparkSession
 
 from spillway.doctor import require_java
 from spillway.errors import EnvironmentMissing
+from spillway.spark.runtime.session import ANCHORING, is_local_master
 
 _CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _FILE_SYSTEM_BASED = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
-
-#: Settings that anchors need. Spark reads them when a context starts, so they cannot change later.
-ANCHORING = {
-    # Otherwise Spark prefers the hosts of a slot's rows to the executor of its anchor.
-    "spark.shuffle.reduceLocality.enabled": "false",
-    # How long a slot waits for its executor before it goes to another one, which must fetch its state.
-    # The default of 3 s is less than the first batch takes on a new executor.
-    "spark.locality.wait.process": "30s",
-}
-
-#: The exchange must make exactly one partition per slot, so Spark must not change the plan.
-PLANNED_EXACTLY = {"spark.sql.adaptive.enabled": "false"}
 
 #: With the parallel collector, tasks that pass rows through run a fifth faster than with the default
 #: one, which aims at short pauses: 0.33 s instead of 0.41 for a batch of 400,000 rows.
@@ -74,7 +63,7 @@ def local_session(
 
 def _cluster_conf(master: str) -> dict[str, str]:
     """What a session with its own executors needs beyond the defaults."""
-    if _is_local(master):
+    if is_local_master(master):
         return {}
     found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
     if found is None:
@@ -86,15 +75,6 @@ def _cluster_conf(master: str) -> dict[str, str]:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     }
     return ANCHORING | ready
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Whether all tasks run in this process tree, so that slots need no anchors."""
-    return _is_local(str(spark.sparkContext.master))
-
-
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
 
 
 def default_slots(spark: SparkSession) -> int:
@@ -123,14 +103,6 @@ def quick_local_checkpoints(spark: SparkSession, location: str) -> Iterator[None
         yield
     finally:
         spark.conf.unset(_CHECKPOINT_MANAGER)
-
-
-def cloned(spark: SparkSession) -> SparkSession:
-    """A copy of the session, with the user's views and functions, whose settings Spillway may change."""
-    clone = spark._jsparkSession.cloneSession()
-    for key, value in PLANNED_EXACTLY.items():
-        clone.conf().set(key, value)
-    return SparkSession(spark.sparkContext, clone)
 
 
 def qualified(spark: SparkSession, location: str) -> str:

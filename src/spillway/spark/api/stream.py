@@ -24,11 +24,11 @@ from spillway.spark.api.checks import (
     window_of,
 )
 from spillway.spark.api.dedup import Dedup
+from spillway.spark.api.expressions.rowwise import check_timeless
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Result
-from spillway.spark.api.rowwise import check_timeless
 from spillway.spark.api.windowed import WindowedGroupBy
-from spillway.spark.runtime.lanes import quoted
+from spillway.spark.runtime.exchange.lanes import quoted
 
 
 def stream(frame: DataFrame, name: str = "stream") -> Stream:

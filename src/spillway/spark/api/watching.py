@@ -26,10 +26,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.errors import without_secrets
-from spillway.spark.api.session import is_local
 from spillway.spark.runtime.cleanup import clean_up, show_bar
-from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.home import LocalFolders
 from spillway.spark.runtime.loop import BatchLoop, named_failure
+from spillway.spark.runtime.session import is_local
 from spillway.spark.runtime.stage import Stage
 from spillway.state.runs.reaping import release
 
@@ -88,7 +88,7 @@ class Watcher:
 
     def _follow(self) -> None:
         """Returns when the query has ended; raises Spark's error if a batch failed."""
-        while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+        while not self._streaming.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # floats too
             waiting = self._loop.stuck and self._loop.idle_s > _PATIENCE_S
             if waiting and not self._succeeds(self._loop.advance):
                 self._streaming.stop()
@@ -141,7 +141,7 @@ class Watcher:
         if not stage.checkpoint.log.is_owner:
             return
         query_id, adapt = stage.spec.query_id, stage.spec.adapt
-        _remove(Places.roots(query_id, adapt))
+        _remove(LocalFolders.roots(query_id, adapt))
         context = self._spark.sparkContext
         # A stopped context has no executors and no Java context.
         if is_local(self._spark) or context._jsc is None:
@@ -150,7 +150,7 @@ class Watcher:
             # Best effort: a few tasks per core reach every executor that is up.
             count = 4 * context.defaultParallelism
             context.parallelize(range(count), count).foreachPartition(
-                lambda _: _remove(Places.roots(query_id, adapt))
+                lambda _: _remove(LocalFolders.roots(query_id, adapt))
             )
         except (Py4JError, PySparkException, ConnectionError) as problem:
             # Executors die, and the context may stop meanwhile. They only have scratch files.

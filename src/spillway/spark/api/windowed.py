@@ -16,7 +16,7 @@ from spillway.plan.join import WindowPlan
 from spillway.settings import Adapt
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Planned
-from spillway.spark.runtime.lanes import arrow_type, assign_lanes, nullable, quoted
+from spillway.spark.runtime.exchange.lanes import arrow_type, assign_lanes, nullable, quoted
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class WindowedGroupBy(GroupBy):
             fields.insert(len(self.keys), StructField(self._ordered, nullable(kind)))
         return StructType(fields)
 
-    def planned(self, adapt: Adapt, mode: str) -> Planned:
+    def planned(self, adapt: Adapt) -> Planned:
         """The checked group-by."""
         rows = self._travelling()
         types = [nullable(rows.schema[key].dataType) for key in self._names]
@@ -64,7 +64,7 @@ class WindowedGroupBy(GroupBy):
             [(name, rows.columns.index(name)) for name in shown],
             self._windowed_aggregates(rows),
             Within() if self.last is None else LastRows(self.last, order),
-            per_row=mode == "append",
+            per_row=self.mode == "append",
             block_rows=adapt.block_rows,
         )
         return Planned(plan, lanes, frames, operator, self._columns)

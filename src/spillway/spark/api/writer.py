@@ -17,11 +17,17 @@ from spillway.errors import PlanError, QueryError, SettingsError, keeping_secret
 from spillway.faults import Faults
 from spillway.redaction import learn_options
 from spillway.settings import Adapt
-from spillway.spark.api.distribution import OF_RINGS, check_spread, settled
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import qualified, quick_local_checkpoints
-from spillway.spark.api.starting import Part, acquired, checked_parts, opened, stage_of
-from spillway.spark.runtime.lanes import lanes_schema
+from spillway.spark.api.start.distribution import OF_RINGS, check_spread, settle
+from spillway.spark.api.start.stages import (
+    PlannedStage,
+    acquire_all,
+    open_metadata,
+    plan_stages,
+    stage_of,
+)
+from spillway.spark.runtime.exchange.lanes import lanes_schema
 from spillway.spark.runtime.loop import BatchLoop
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.sinks import SinkSpec, make_sink
@@ -147,10 +153,10 @@ class StreamWriter:
         """Checks everything that it can before the first row, and starts the query."""
         learn_options(self._options)
         with keeping_secrets():
-            return self._started(path)
+            return self._start(path)
 
-    def _started(self, path: str | None) -> Query:
-        parts = checked_parts(self._result, self._adapt, self._mode)
+    def _start(self, path: str | None) -> Query:
+        planned = plan_stages(self._result, self._adapt, self._mode)
         self._check_name()
         # `held` is released when the query ends, or here if the start fails. `undone` only matters
         # then: it takes back what outlives a query.
@@ -158,12 +164,14 @@ class StreamWriter:
             location, scratch = self._location(held)
             if scratch:
                 # Nobody reads a temporary checkpoint after a crash of the machine.
-                parts = [replace(part, adapt=part.adapt.changed(fsync=False)) for part in parts]
-            checkpoints = acquired(parts, location, held)
-            parts[0] = self._settled(parts[0], checkpoints[0], location)
-            loop = self._batch_loop(parts, checkpoints, path, undone)
+                planned = [
+                    replace(stage, adapt=stage.adapt.changed(fsync=False)) for stage in planned
+                ]
+            checkpoints = acquire_all(planned, location, held)
+            planned[0] = self._settle(planned[0], checkpoints[0], location)
+            loop = self._batch_loop(planned, checkpoints, path, undone)
             held.callback(loop.close)
-            streaming = self._stream(parts[0].planned, loop, location)
+            streaming = self._stream(planned[0].planned, loop, location)
             undone.callback(streaming.stop)
             query = Query(self._result.spark, streaming, loop, held, finite=self._finite)
             undone.pop_all()
@@ -178,28 +186,30 @@ class StreamWriter:
                 hint="stop it first, or use another queryName(...)",
             )
 
-    def _settled(self, part: Part, checkpoint: Checkpoint, location: str) -> Part:
-        """The first part, with distribute="auto" resolved."""
-        chosen = settled(part.planned, part.adapt, checkpoint, location, finite=self._finite)
+    def _settle(self, stage: PlannedStage, checkpoint: Checkpoint, location: str) -> PlannedStage:
+        """Resolves distribute="auto" of the first stage."""
+        chosen = settle(stage.planned, stage.adapt, checkpoint, location, finite=self._finite)
         if chosen is None:
-            return part
-        again = part.result.planned(chosen.adapt, self._mode)
+            return stage
+        again = stage.result.planned(chosen.adapt)
         check_spread([again], chosen.adapt, OF_RINGS)
-        return replace(part, adapt=chosen.adapt, planned=replace(again, distribution=chosen.reason))
+        return replace(
+            stage, adapt=chosen.adapt, planned=replace(again, distribution=chosen.reason)
+        )
 
     def _batch_loop(
         self,
-        parts: Sequence[Part],
+        planned: Sequence[PlannedStage],
         checkpoints: Sequence[Checkpoint],
         path: str | None,
         undone: ExitStack,
     ) -> BatchLoop:
         """The stages as their checkpoints left them, and the open sink."""
         spark = self._result.spark
-        ids = [metadata["query_id"] for metadata in opened(parts, checkpoints, VERSION)]
+        ids = [metadata["query_id"] for metadata in open_metadata(planned, checkpoints, VERSION)]
         check_owner = checkpoints[-1].log.check_owner
         sink = make_sink(replace(self._sink_spec(path, ids[-1]), check_owner=check_owner), spark)
-        specs = [self._spec(part, query_id) for part, query_id in zip(parts, ids, strict=True)]
+        specs = [self._spec(stage, query_id) for stage, query_id in zip(planned, ids, strict=True)]
         if isinstance(sink, MemoryTableSink):
             undone.callback(sink.undo())
         sink.open(specs[-1].schema if self._identity else self._result.schema)
@@ -229,8 +239,8 @@ class StreamWriter:
         """Whether the query ends after the available input."""
         return bool(self._trigger.get("availableNow") or self._trigger.get("once"))
 
-    def _spec(self, part: Part, query_id: str) -> QuerySpec:
-        planned, result, identity = part.planned, part.result, self._identity
+    def _spec(self, stage: PlannedStage, query_id: str) -> QuerySpec:
+        planned, result, identity = stage.planned, stage.result, self._identity
         return QuerySpec(
             planned.plan,
             planned.lanes,
@@ -238,7 +248,7 @@ class StreamWriter:
             lanes_schema(planned.lanes) if identity else result.made_schema,
             (lambda df: df) if identity else result.shaped,
             planned.feed,
-            part.adapt,
+            stage.adapt,
             query_id,
             identity,
             self._faults,

@@ -14,10 +14,8 @@ import gc
 import pandas  # noqa: F401 - Spark's workers import it with their first Arrow batch
 from pyspark import daemon, worker  # noqa: F401 - the daemon imports a worker's module by its name
 
-from spillway.spark.runtime import (
-    mover,  # noqa: F401 - what workers run
-    task,  # noqa: F401 - what workers run
-)
+from spillway.spark.runtime import task  # noqa: F401 - what workers run
+from spillway.spark.runtime.moves import mover  # noqa: F401 - what workers run
 
 if __name__ == "__main__":
     # Objects of modules live as long as the worker. Garbage collections, one after every task, skip

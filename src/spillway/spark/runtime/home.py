@@ -30,14 +30,14 @@ _KEEP_QUERIES = 8
 
 
 @dataclass(frozen=True)
-class Places:
+class LocalFolders:
     """The local directories of one query on one host."""
 
     memory: Path
     disk: Path
 
     @classmethod
-    def of(cls, query_id: str, adapt: Adapt) -> Places:
+    def of(cls, query_id: str, adapt: Adapt) -> LocalFolders:
         """The directories that follow from the settings and the machine."""
         memory, disk = cls.roots(query_id, adapt)
         part = "" if adapt.share == "host" else f"executor-{executor_pid()}"
@@ -83,19 +83,19 @@ class Home:
     def store(self, batch: int, slot: int) -> Store:
         """The tiers, as a task of a slot on this host sees them."""
         learn_location(self.durable)
-        places = Places.of(self.query_id, self.adapt)
-        for root in Places.roots(self.query_id, self.adapt):
+        places = LocalFolders.of(self.query_id, self.adapt)
+        for root in LocalFolders.roots(self.query_id, self.adapt):
             make_private(root)
             part = root if self.adapt.share == "host" else root / f"executor-{executor_pid()}"
             make_private(part)
             hold(part)
         memory, disk = LocalTier("memory", places.memory), LocalTier("disk", places.disk)
         durable = open_durable(self.durable, fsync=self.adapt.fsync)
-        return Store(memory, disk, durable, self._opened(), batch, slot)
+        return Store(memory, disk, durable, self._open_runs(), batch, slot)
 
     def reap(self) -> None:
         """Removes the directories of queries and executors on this host that have ended."""
-        roots, now_s = Places.roots(self.query_id, self.adapt), time.time()
+        roots, now_s = LocalFolders.roots(self.query_id, self.adapt), time.time()
         for gone in abandoned([root.parent for root in roots], now_s, ABANDONED_AFTER_S):
             reap(gone)
         for root in roots:
@@ -106,7 +106,7 @@ class Home:
         """A name for the files of one attempt."""
         return new_attempt(self.epoch)
 
-    def _opened(self) -> OpenRuns:
+    def _open_runs(self) -> OpenRuns:
         epoch, opened = _OPENED.pop(self.query_id, (0, OpenRuns()))
         if epoch != self.epoch:
             opened = OpenRuns()

@@ -13,8 +13,8 @@ from spillway.coordinator.effects import SendGroups, StepReached
 from spillway.faults import Faults
 from spillway.metrics.record import SlotRecord
 from spillway.protocols.messages import Message
-from spillway.spark.runtime.mover import Mover
-from spillway.spark.runtime.placement import Placement
+from spillway.spark.runtime.exchange.placement import Placement
+from spillway.spark.runtime.moves.mover import Mover
 
 
 class SparkHost(CheckpointHost):

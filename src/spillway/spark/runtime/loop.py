@@ -30,11 +30,11 @@ from spillway.errors import QueryError, StateError, from_wire, without_secrets
 from spillway.metrics.events import Event
 from spillway.metrics.progress import Phases, progress
 from spillway.redaction import hidden
-from spillway.spark.api.session import PLANNED_EXACTLY
-from spillway.spark.runtime.arrow import ArrowBatches
+from spillway.spark.runtime.exchange.arrow import ArrowBatches
 from spillway.spark.runtime.failure import shortened, text_of
+from spillway.spark.runtime.session import PLANNED_EXACTLY
 from spillway.spark.runtime.stage import Stage
-from spillway.spark.sinks import Sink
+from spillway.spark.sinks import Sink, SinkBatch
 
 #: How many entries recentProgress keeps, as in Spark, and how many events.
 KEEP_PROGRESS = 100
@@ -72,10 +72,12 @@ class StageEngine:
     def write(self, results: DataFrame, sink_id: int, *, replay: bool) -> None:
         """Writes the results of the last stage to the sink."""
         self.last_result = self._stages[-1].spec.shape(results)
-        self._sink.write(self.last_result, sink_id, replay=replay)
+        self._sink.write(SinkBatch(self.last_result, sink_id, replay))
 
-    def answers(self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of the slots of a stage, at least one each."""
+    def collect_answers(
+        self, at: int, results: DataFrame, plan: BatchPlan, *, replay: bool
+    ) -> Answers:
+        """Collects the records of the slots of a stage, at least one each; may run a job for them."""
         may_skip = replay or at < len(self._stages) - 1
         return self._stages[at].collect_answers(results, plan, may_skip=may_skip)
 
@@ -97,7 +99,7 @@ class BatchLoop:
         self._arrow = ArrowBatches([kind for s in stages for kind in s.spec.lanes.types])
         self._planned_exactly = False
         #: Held while a batch or a round runs.
-        self._turn = threading.Lock()
+        self._running = threading.Lock()
         #: When the last batch or round ended.
         self._ended_at = time.monotonic()
         self._closed = False
@@ -120,11 +122,11 @@ class BatchLoop:
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Runs one micro-batch, exactly once."""
         try:
-            with self._turn, self._paced():
+            with self._running, self._paced():
                 self._prepare(rows)
                 self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s))
         except BaseException as problem:
-            raise self._failed(problem) from None
+            raise self._fail(problem) from None
 
     def _prepare(self, rows: DataFrame) -> None:
         if not self._planned_exactly:
@@ -135,7 +137,7 @@ class BatchLoop:
 
     def run_round(self, at: int = 0, among: Collection[int] = ()) -> tuple[int, ...]:
         """Cleans up some of the given groups of a stage that miss results; returns which."""
-        with self._turn:
+        with self._running:
             if self._closed:
                 raise QueryError(
                     "the query has ended, so it cannot clean up",
@@ -182,11 +184,11 @@ class BatchLoop:
     @property
     def idle_s(self) -> float:
         """Seconds since the last batch or round ended; 0 while one runs."""
-        return 0.0 if self._turn.locked() else time.monotonic() - self._ended_at
+        return 0.0 if self._running.locked() else time.monotonic() - self._ended_at
 
     def close(self) -> None:
         """Ends the work between the batches, after the current round."""
-        with self._turn:
+        with self._running:
             self._closed = True
         for stage in self.stages:
             stage.close()
@@ -225,8 +227,8 @@ class BatchLoop:
             self.events.extend(stage.state.events)
         return entries
 
-    def _failed(self, problem: BaseException) -> RuntimeError:
-        """The failure that Spark sees; the loop keeps the real one for the user.
+    def _fail(self, problem: BaseException) -> RuntimeError:
+        """Keeps the failure for the user; returns the one that Spark sees.
 
         Spark searches the text for an interruption, with a pattern that recurs once per character. A
         long text overflows the stack, so this one is short and never begins such a match by chance.

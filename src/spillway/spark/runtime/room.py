@@ -21,8 +21,8 @@ from spillway.capacity import Free, free_memory
 from spillway.faults import executor_pid
 from spillway.policies.local.spare import Room
 from spillway.settings import Adapt
-from spillway.spark.api.session import is_local
-from spillway.spark.runtime.home import Places
+from spillway.spark.runtime.home import LocalFolders
+from spillway.spark.runtime.session import is_local
 
 Asked = tuple[str, int, tuple[Free, ...]]
 
@@ -30,7 +30,8 @@ Asked = tuple[str, int, tuple[Free, ...]]
 def rooms(spark: SparkSession, query_id: str, adapt: Adapt) -> list[Room]:
     """The hosts of the query, with what is free there."""
     if is_local(spark):
-        runtime: Any = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        jvm: Any = spark.sparkContext._jvm
+        runtime = jvm.java.lang.Runtime.getRuntime()
         growing = int(runtime.maxMemory()) - int(runtime.totalMemory())
         return [Room(_free(query_id, adapt), growing)]
     return _of_executors(_ask(spark, query_id, adapt), _heap_bytes(spark))
@@ -68,4 +69,4 @@ def _heap_bytes(spark: SparkSession) -> int:
 
 
 def _free(query_id: str, adapt: Adapt) -> tuple[Free, ...]:
-    return free_memory(Path(Places.of(query_id, adapt).memory))
+    return free_memory(Path(LocalFolders.of(query_id, adapt).memory))

@@ -16,7 +16,7 @@ from spillway.plan.join import Plan
 from spillway.policies.local.spare import Spare
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
-from spillway.spark.runtime.lanes import Lanes
+from spillway.spark.runtime.exchange.lanes import Lanes
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,14 @@ from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Operator
 from spillway.policies.cluster.restless import Restless
 from spillway.slot.visits import answered
-from spillway.spark.api.session import cloned
-from spillway.spark.runtime.anchors import slot_expression
+from spillway.spark.runtime.exchange.anchors import slot_expression
+from spillway.spark.runtime.exchange.lanes import lanes_schema, with_copies, with_markers
+from spillway.spark.runtime.exchange.placement import Placement
 from spillway.spark.runtime.home import Home
 from spillway.spark.runtime.host import SparkHost
-from spillway.spark.runtime.lanes import lanes_schema, with_copies, with_markers
-from spillway.spark.runtime.mover import Mover
-from spillway.spark.runtime.pace import Pace
-from spillway.spark.runtime.placement import Placement
+from spillway.spark.runtime.moves.mover import Mover
+from spillway.spark.runtime.moves.pace import Pace
+from spillway.spark.runtime.session import cloned
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.task import Records, SlotTask
 from spillway.spark.runtime.visits import VisitTask, in_visits
@@ -198,4 +198,4 @@ def _faulty(coordinator: Coordinator, faults: Faults) -> Coordinator:
     rules = coordinator.rules
     if faults.always_move:
         rules = replace(rules, strategy=Restless(), interval_batches=1)
-    return replace(coordinator, rules=rules, always_sends=faults.always_send)
+    return replace(coordinator, rules=replace(rules, always_sends=faults.always_send))

@@ -29,8 +29,8 @@ from spillway.routing.groups import group_of
 from spillway.slot.job import SlotJob
 from spillway.slot.run import Attempt, run_slot
 from spillway.slot.visits import VisitRecord
+from spillway.spark.runtime.exchange.lanes import COPY, stored_as
 from spillway.spark.runtime.home import Home
-from spillway.spark.runtime.lanes import COPY, stored_as
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.durable import DurableStore
@@ -126,7 +126,8 @@ class SlotTask:
     ) -> tuple[SlotId | None, Iterable[pa.RecordBatch]]:
         """The slot of the rows, from any of them, and the rows without markers.
 
-        Every slot has at least its marker (spark/runtime/lanes.py); without rows there is no slot.
+        Every slot has at least its marker (spark/runtime/exchange/lanes.py); without rows there is
+        no slot.
         """
         rows = iter(rows)
         first = next((batch for batch in rows if batch.num_rows), None)

@@ -32,8 +32,8 @@ from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.slices import Slicing
 from spillway.slot.run import Attempt
 from spillway.slot.visits import LaterVisit, VisitRecord, first_visit
-from spillway.spark.runtime.anchors import slot_expression
-from spillway.spark.runtime.lanes import HASH, STREAM, micros
+from spillway.spark.runtime.exchange.anchors import slot_expression
+from spillway.spark.runtime.exchange.lanes import HASH, STREAM, micros
 from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
 from spillway.state.runs.run import as_numpy
 

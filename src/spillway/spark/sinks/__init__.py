@@ -14,6 +14,6 @@ After a restart, a replayed batch is written like this:
 """
 
 from spillway.spark.sinks.choice import make_sink
-from spillway.spark.sinks.spec import Sink, SinkSpec
+from spillway.spark.sinks.spec import Sink, SinkBatch, SinkSpec
 
-__all__ = ["Sink", "SinkSpec", "make_sink"]
+__all__ = ["Sink", "SinkBatch", "SinkSpec", "make_sink"]

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
 from spillway.spark.sinks.refusal import any_failure, refusals
-from spillway.spark.sinks.spec import SinkSpec
+from spillway.spark.sinks.spec import SinkBatch, SinkSpec
 
 #: By format, the options that it cannot do without, each with an example.
 _NEEDED: Mapping[str, Mapping[str, str]] = {
@@ -45,10 +45,10 @@ class AppendSink:
         ):
             self._append(self._spark.createDataFrame([], schema))
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+    def write(self, batch: SinkBatch) -> None:
         """Appends the batch."""
-        with refusals(f"the sink {self._format!r} rejected batch {batch_id}", hint=self._hint):
-            self._append(df)
+        with refusals(f"the sink {self._format!r} rejected batch {batch.number}", hint=self._hint):
+            self._append(batch.rows)
 
     def _append(self, df: DataFrame) -> None:
         df.write.format(self._format).options(**self._options).mode("append").save(self._path)

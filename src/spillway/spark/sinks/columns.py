@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from spillway.errors import PlanError
-from spillway.spark.sinks.formats import Format
+from spillway.spark.sinks.formats import SinkFormat
 
 Fold = Callable[[str], str]
 
 
 def check_columns(
-    schema: StructType, kind: Format, partition_by: tuple[str, ...], spark: SparkSession
+    schema: StructType, kind: SinkFormat, partition_by: tuple[str, ...], spark: SparkSession
 ) -> None:
     """Raises a `PlanError` that names the first column that the format cannot hold."""
     fold = _fold(spark)

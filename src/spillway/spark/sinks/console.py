@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spillway.errors import SettingsError
-from spillway.spark.sinks.spec import SinkSpec
+from spillway.spark.sinks.spec import SinkBatch, SinkSpec
 
 _RULE = "-" * 43
 
@@ -25,10 +25,10 @@ class ConsoleSink:
     def open(self, schema: StructType) -> None:
         """Does nothing: any schema works."""
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+    def write(self, batch: SinkBatch) -> None:
         """Prints the batch. `show` alone would read only its first partitions."""
-        print(f"{_RULE}\nBatch: {batch_id}\n{_RULE}", flush=True)
-        first = df.where(_number_in_partition() <= self._rows).cache()
+        print(f"{_RULE}\nBatch: {batch.number}\n{_RULE}", flush=True)
+        first = batch.rows.where(_number_in_partition() <= self._rows).cache()
         try:
             first.count()
             first.show(self._rows, self._truncate)

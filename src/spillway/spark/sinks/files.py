@@ -34,10 +34,10 @@ from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
 from spillway.spark.sinks.columns import check_columns
-from spillway.spark.sinks.formats import Format
+from spillway.spark.sinks.formats import SinkFormat
 from spillway.spark.sinks.hadoop import FileName, HadoopDirectory, escape_glob
 from spillway.spark.sinks.refusal import any_failure, refusals
-from spillway.spark.sinks.spec import SinkSpec
+from spillway.spark.sinks.spec import SinkBatch, SinkSpec
 
 _STAGING = "_spillway"
 _HIDDEN = ("_", ".")
@@ -46,7 +46,7 @@ _HIDDEN = ("_", ".")
 class FileSink:
     """Writes each batch as files of one format below one directory."""
 
-    def __init__(self, spec: SinkSpec, kind: Format, spark: SparkSession) -> None:
+    def __init__(self, spec: SinkSpec, kind: SinkFormat, spark: SparkSession) -> None:
         self._kind = kind
         self._spark = spark
         self._partition_by = spec.partition_by
@@ -74,19 +74,19 @@ class FileSink:
             self._directory.delete(staged)
         self._empty_bytes = max((f.length_bytes for f in files if _is_data(f)), default=0)
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
+    def write(self, batch: SinkBatch) -> None:
         """Writes the batch; a replay replaces what the batch wrote before."""
-        if replay:
+        if batch.replay:
             self._directory.delete(self._staging)
         with refusals(
-            f"the query cannot write batch {batch_id} as {self._kind.name} to {self._directory}",
+            f"the query cannot write batch {batch.number} as {self._kind.name} to {self._directory}",
             hint="check the columns of the result and the options of the writer",
         ):
-            staged = self._stage(df, str(batch_id))
+            staged = self._stage(batch.rows, str(batch.number))
         self._check_owner()
-        if replay:
-            self._withdraw(batch_id)
-        self._publish(staged, batch_id, df.schema)
+        if batch.replay:
+            self._withdraw(batch.number)
+        self._publish(staged, batch.number, batch.rows.schema)
         self._directory.delete(staged)
 
     def _stage(self, df: DataFrame, label: str) -> str:
@@ -128,7 +128,7 @@ def _is_data(file: FileName) -> bool:
 
 
 def _target(
-    spec: SinkSpec, kind: Format, spark: SparkSession, options: dict[str, str]
+    spec: SinkSpec, kind: SinkFormat, spark: SparkSession, options: dict[str, str]
 ) -> HadoopDirectory:
     path = spec.path or spec.option("path")
     if not path:

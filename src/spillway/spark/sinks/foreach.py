@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
+from spillway.spark.sinks.spec import SinkBatch
 
 
 class ForeachBatchSink:
@@ -21,9 +22,9 @@ class ForeachBatchSink:
     def open(self, schema: StructType) -> None:
         """Does nothing: any schema works."""
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+    def write(self, batch: SinkBatch) -> None:
         """Passes the batch to the function."""
-        self._function(df, batch_id)
+        self._function(batch.rows, batch.number)
 
 
 def _check(function: object) -> None:

@@ -20,7 +20,7 @@ _SOURCES_ONLY = ("rate", "rate-micro-batch", "socket", "binaryfile")
 
 
 @dataclass(frozen=True)
-class Format:
+class SinkFormat:
     """A data source of Spark."""
 
     name: str
@@ -42,7 +42,7 @@ class Format:
         return bool(self._file_format.supportDataType(java_type))
 
 
-def find_format(spark: SparkSession, name: str) -> Format:
+def find_format(spark: SparkSession, name: str) -> SinkFormat:
     """The data source of that name; raises `PlanError` if queries cannot write to it.
 
     Example:
@@ -64,7 +64,7 @@ def find_format(spark: SparkSession, name: str) -> Format:
     ):
         conf = spark._jsparkSession.sessionState().conf()
         source = getattr(jvm, f"{_DATASOURCES}.DataSource").lookupDataSource(name, conf)
-    return Format(name, _file_format_of(spark, source))
+    return SinkFormat(name, _file_format_of(spark, source))
 
 
 def _file_format_of(spark: SparkSession, source: Any) -> Any:

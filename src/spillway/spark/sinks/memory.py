@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spillway.errors import EnvironmentMissing, PlanError
 from spillway.spark.sinks.refusal import any_failure
+from spillway.spark.sinks.spec import SinkBatch
 
 # Spark moves internal classes between releases; these are the known places.
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -59,12 +60,12 @@ class MemoryTableSink:
 
         return restore
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+    def write(self, batch: SinkBatch) -> None:
         """Adds the batch to the table."""
         if not self._open:
-            self.open(df.schema)
-        batch: Any = df
-        self._rows.write(batch_id, False, batch._jdf.collect())
+            self.open(batch.rows.schema)
+        rows: Any = batch.rows
+        self._rows.write(batch.number, False, rows._jdf.collect())
 
 
 def find_class(spark: SparkSession, names: Iterable[str]) -> Any:

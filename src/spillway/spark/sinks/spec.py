@@ -1,4 +1,4 @@
-"""What the user asked for (`SinkSpec`), and what every sink can do (`Sink`)."""
+"""What the user asked for (`SinkSpec`), and what every sink does with a batch (`Sink`, `SinkBatch`)."""
 
 from __future__ import annotations
 
@@ -47,6 +47,18 @@ class SinkSpec:
         return {k: v for k, v in self.options.items() if k.lower() not in dropped}
 
 
+@dataclass(frozen=True)
+class SinkBatch:
+    """The results of one batch or round, for a sink."""
+
+    #: The sink may evaluate them any number of times.
+    rows: DataFrame
+    #: Grows by one with every batch and round; the same in a replay.
+    number: int
+    #: Whether it is the first one after a start: an earlier run may have written all or part of it.
+    replay: bool = False
+
+
 class Sink(Protocol):
     """Where the rows of each batch go."""
 
@@ -56,9 +68,5 @@ class Sink(Protocol):
         The query calls it once, before the stream starts. A sink that cannot hold the schema raises.
         """
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
-        """Writes the rows of one batch.
-
-        `replay` is True for the first batch after a start or restart: an earlier run may have written
-        all or part of it. The sink may evaluate `df` any number of times.
-        """
+    def write(self, batch: SinkBatch) -> None:
+        """Writes the rows of one batch."""

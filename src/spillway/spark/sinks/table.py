@@ -9,12 +9,12 @@ Known limitation: at least once around a crash, like any append; see `append`.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
 from spillway.spark.sinks.refusal import refusals
-from spillway.spark.sinks.spec import SinkSpec
+from spillway.spark.sinks.spec import SinkBatch, SinkSpec
 
 _VIEWS = ("VIEW", "TEMPORARY", "METRIC_VIEW")
 
@@ -38,13 +38,13 @@ class TableSink:
             self._create(schema)
         self._columns = self._spark.table(self._table).columns
 
-    def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:  # noqa: ARG002
+    def write(self, batch: SinkBatch) -> None:
         """Appends the batch."""
         if self._columns is None:
-            self.open(df.schema)
-        ordered = df.select([f"`{name}`" for name in self._columns or ()])
+            self.open(batch.rows.schema)
+        ordered = batch.rows.select([f"`{name}`" for name in self._columns or ()])
         with refusals(
-            f"table {self._table} rejected batch {batch_id}",
+            f"table {self._table} rejected batch {batch.number}",
             hint="select(...) columns with the types of the table, or name a new table",
         ):
             ordered.write.mode("append").insertInto(self._table)

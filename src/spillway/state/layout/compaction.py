@@ -11,9 +11,9 @@ Effort: a merge rewrites a row once per level, and there are log_FAN(state / bat
     batch's rows per merge and batch are enough; each gets a quarter more, and ends early.
 
 Runs: a step writes one run. If every merge took its small step in every batch, state of 10,000 batches
-    would be thousands of runs. So a merge of level L takes its turn once in 2**L batches, and then a
+    would be thousands of runs. So a merge of level L is due once in 2**L batches, and then a
     step of as many times the rows, up to `rows.bounds.STEP_BYTES`. In one batch, at most one of the
-    higher levels has its turn, as on a ruler; slots and streams begin at different marks. A layer of
+    higher levels is due, as on a ruler; slots and streams begin at different marks. A layer of
     8**L batches then has about 4**L runs, or one for every 32 to 64 MiB.
 
 With a window, compaction merges layers only while their time span stays a small part of it: such
@@ -30,7 +30,7 @@ however many there are; the target then has several runs with that hash.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from spillway.rows import bounds
@@ -61,11 +61,11 @@ def fuel_rows(delta_rows: int, *, combining: bool = False) -> int:
     return max(LEAST_FUEL_ROWS, int(2 * fuel if combining else fuel))
 
 
-def turn_rows(merge: Merge, layers: Sequence[Layer], fuel: int, turn: int) -> int:
-    """Returns the rows that a merge may take in this batch; 0 if it is not its turn.
+def due_rows(merge: Merge, layers: Sequence[Layer], fuel: int, batches: int) -> int:
+    """Returns the rows that a merge may take in this batch; 0 if it is not due.
 
-    `turn` counts batches. A merge that is bound to fall behind, because batches with few rows meet its
-    turns, gets its share of all its rows instead.
+    `batches` counts them. A merge that is bound to fall behind, because it is due in batches with few
+    rows, gets its share of all its rows instead.
     """
     if merge.level == 0:
         return fuel
@@ -75,9 +75,9 @@ def turn_rows(merge: Merge, layers: Sequence[Layer], fuel: int, turn: int) -> in
     step_bytes = max(1, fuel * size // max(rows, 1))
     most = max(1, bounds.STEP_BYTES // step_bytes)
     period = 1 << min(merge.level, most.bit_length() - 1)
-    # Levels with the same bounded period have their turns in different batches.
+    # Levels with the same bounded period are due in different batches.
     beyond = merge.level - (period.bit_length() - 1)
-    return period * fuel if (turn + beyond) % period == period // 2 else 0
+    return period * fuel if (batches + beyond) % period == period // 2 else 0
 
 
 def begin_merges(
@@ -135,8 +135,8 @@ def _rows(layer: Layer) -> int:
     return sum(piece.run.rows for piece in layer.slices)
 
 
-def _span(layers: object) -> int:
-    runs = [piece.run for layer in layers for piece in layer.slices]  # type: ignore[attr-defined]
+def _span(layers: Iterable[Layer]) -> int:
+    runs = [piece.run for layer in layers for piece in layer.slices]
     least = min((run.min_time for run in runs if run.min_time is not None), default=0)
     return max((run.max_time for run in runs if run.max_time is not None), default=0) - least
 

@@ -21,10 +21,10 @@ from spillway.rows.joining import conserve
 from spillway.state.layout.compaction import (
     Merge,
     begin_merges,
+    due_rows,
     finish_merges,
     fuel_rows,
     merges,
-    turn_rows,
 )
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf
@@ -56,9 +56,9 @@ class Compactor:
         window = None if layout.made else layout.window_us
         self.layers = begin_merges(self.layers, window, combining=combining)
         fuel = fuel_rows(delta_rows, combining=combining)
-        turn = self.shelf.turn + self.stream
+        batches = self.shelf.batches + self.stream
         for merge in merges(self.layers):
-            rows = turn_rows(merge, self.layers, fuel, turn)
+            rows = due_rows(merge, self.layers, fuel, batches)
             self.merged_rows += self._advance(merge, rows, delta_rows)
         self.layers = finish_merges(self.layers)
 
@@ -68,13 +68,13 @@ class Compactor:
         # A step takes most of the remaining fuel; the last quarter would make a tiny file. More
         # rows than the batch brought are for tiny files too, so one step of wide rows is enough.
         while fuel - taken > fuel // 4 and (taken < delta_rows or size < bounds.STEP_BYTES):
-            step = self._step(merge.sources, merge.target, fuel - taken)
+            step = self._merge_lowest(merge.sources, merge.target, fuel - taken)
             if step == (0, 0):
                 break
             taken, size = taken + step[0], size + step[1]
         return taken
 
-    def _step(self, sources: Sequence[int], target: int, fuel: int) -> tuple[int, int]:
+    def _merge_lowest(self, sources: Sequence[int], target: int, fuel: int) -> tuple[int, int]:
         """Moves the lowest hashes of the sources, about `fuel` rows, into the target.
 
         Returns their rows and bytes.
@@ -95,7 +95,7 @@ class Compactor:
             for begin, end in [below(s, cut)]
             if begin < end
         ]
-        written = self._merged(taken, low)
+        written = self._merge(taken, low)
         layers[target] = replace(layers[target], slices=(*layers[target].slices, *written))
         rest = HashRange(cut, HASH_END)
         for at in sources:
@@ -104,7 +104,7 @@ class Compactor:
         self.layers = tuple(layers)
         return sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
 
-    def _merged(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
+    def _merge(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
         """Writes the merged rows that still count."""
         before = self.expired_rows
         merged = self.shelf.merged(self.stream, taken, self.waiting)

@@ -3,7 +3,7 @@
 While groups move, their rows are in two parts of the state that no batch touches. The sender's
 manifest has them as a *departure*, removed from everything that the slot probes, merges or expires.
 The receiver's manifest has the rows that arrive meanwhile as *parked*, unprocessed. Manifests name
-both, so they survive any failure, and a move can be repeated or cancelled until it ends.
+both, so they survive any failure, and a move can be repeated or given up until it ends.
 """
 
 from __future__ import annotations

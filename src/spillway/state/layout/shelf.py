@@ -34,7 +34,7 @@ from spillway.state.runs.merging import (
     hashes,
     merged,
 )
-from spillway.state.runs.portions import in_turns
+from spillway.state.runs.portions import in_portions
 from spillway.state.runs.run import RunData, Slice
 from spillway.state.runs.store import Store
 
@@ -154,7 +154,7 @@ class Shelf:
         self._counted: dict[int, _Contents] = {}
 
     @property
-    def turn(self) -> int:
+    def batches(self) -> int:
         """Counts the batches of the slot; two slots differ, so that they do not do all work together."""
         return self._version + self._slot
 
@@ -338,14 +338,14 @@ class Shelf:
         ordered = sorted(chosen)
         sizes = self.sizes(stream, layers)[1][ordered].tolist()
         written: list[Slice] = []
-        for few, _ in in_turns(ordered, sizes, MOVE_BYTES):
+        for few, _ in in_portions(ordered, sizes, MOVE_BYTES):
             ranges = group_ranges(few, self.groups)
             found = self.open(stream, cut_layers(layers, ranges))
             whole = HashRange(ranges[0].lo, ranges[-1].hi)
-            written += self._rewritten(stream, found, whole, tier, waiting)
+            written += self._rewrite(stream, found, whole, tier, waiting)
         return (Layer(0, tuple(written)),) if written else ()
 
-    def _rewritten(
+    def _rewrite(
         self,
         stream: int,
         found: Sequence[Segment],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spillway.codec import stored_within
+from spillway.codec import store_within
 from spillway.routing.routing import HashRange
 from spillway.state.runs.run import Run, Slice
 
@@ -37,4 +37,4 @@ def _read(found: tuple[int, int, int], runs: Sequence[Run]) -> Slice:
     return Slice(runs[number], HashRange(lo, hi))
 
 
-stored_within(Slice, tuple[int, int, int], _written, _read)
+store_within(Slice, tuple[int, int, int], _written, _read)

@@ -146,7 +146,7 @@ def below(segment: Segment, cut: int) -> tuple[int, int]:
     return segment.begin, min(segment.end, max(segment.begin, end))
 
 
-def steps(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:
+def ranges_in_order(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:
     """Yields all rows, one hash range after the other, each in bounded bytes or of one hash."""
     pieces = [piece for piece in pieces if piece.rows]
     while pieces:
@@ -233,6 +233,6 @@ def inside(segment: Segment, ranges: Sequence[HashRange]) -> Segment:
         first = int(begin[0]) if count else segment.begin
         return Segment(segment.data.part(first, first + count), 0, count)
     lengths = end - begin
-    steps = np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
-    rows = segment.data.batch.take(pa.array(steps + np.arange(count)))
+    offsets = np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
+    rows = segment.data.batch.take(pa.array(offsets + np.arange(count)))
     return Segment(RunData(rows, segment.data.time_column), 0, count)

@@ -1,17 +1,17 @@
-"""Splits work into turns of bounded size."""
+"""Splits work into portions of bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 
-def in_turns(
+def in_portions(
     items: Iterable[int], sizes: Iterable[int], bound: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Yields items in turns, at least one each, with the size of the turn.
+    """Yields items in portions, at least one each, with the size of the portion.
 
     Example:
-        >>> list(in_turns([7, 8, 9], [5, 5, 5], 10))
+        >>> list(in_portions([7, 8, 9], [5, 5, 5], 10))
         [([7, 8], 10), ([9], 5)]
     """
     held: list[int] = []

@@ -28,7 +28,14 @@ from spillway.ids import HASH_END
 from spillway.routing.groups import group_bounds
 from spillway.rows.joining import fit
 from spillway.state.layout.shelf import Shelf
-from spillway.state.runs.merging import WHOLE, Segment, below, cut_for, sorted_whole, steps
+from spillway.state.runs.merging import (
+    WHOLE,
+    Segment,
+    below,
+    cut_for,
+    ranges_in_order,
+    sorted_whole,
+)
 from spillway.state.runs.run import RunData, Slice
 
 #: Bytes of staged rows that stay in the process.
@@ -59,8 +66,8 @@ class Staging:
     def add_segments(self, stream: int, segments: Sequence[Segment]) -> None:
         """Takes the rows of segments."""
         time_column = self._shelf.layouts[stream].time_column
-        for step in steps(segments):
-            rows = [segment.batch() for segment in step]
+        for some in ranges_in_order(segments):
+            rows = [segment.batch() for segment in some]
             for batch in self._shelf.merged(stream, rows, self._everything):
                 self.add(stream, RunData(batch, time_column))
 

@@ -153,11 +153,11 @@ class SlotState:
         self.tracker.demote()
         known = {part.move for part in self.manifest.departures}
         self._departures = tuple(
-            part if part.move in known else self._demoted(part, waiting)
+            part if part.move in known else self._demote_departure(part, waiting)
             for part in self._departures
         )
 
-    def _demoted(self, part: Departure, waiting: NDArray[np.bool_]) -> Departure:
+    def _demote_departure(self, part: Departure, waiting: NDArray[np.bool_]) -> Departure:
         streams = tuple(
             self._shelf.rewrite(stream, layers, part.groups, tier="disk", waiting=waiting)
             for stream, layers in enumerate(part.streams)
@@ -228,7 +228,7 @@ class SlotState:
         # Keep all rows of groups that miss results or have waiting rows.
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
 
-        def merged(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
+        def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(new_rows)
@@ -237,8 +237,8 @@ class SlotState:
             return merging.layers
 
         for stream, layers in enumerate(self.memory.layers):
-            self.memory.layers[stream] = merged(stream, layers, self.delta_rows[stream])
-        self.tracker.compact(merged)
+            self.memory.layers[stream] = merge(stream, layers, self.delta_rows[stream])
+        self.tracker.compact(merge)
 
     # Moves
 

@@ -36,7 +36,7 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 
 #: Does the merging work of a batch: takes a stream, its layers, and the number of its new rows.
-Merge = Callable[[int, tuple[Layer, ...], int], tuple[Layer, ...]]
+MergeLayers = Callable[[int, tuple[Layer, ...], int], tuple[Layer, ...]]
 
 
 class Tracker:
@@ -99,10 +99,10 @@ class Tracker:
         if self.track is not None:
             self._put(stream, left(self.track.streams[stream]))
 
-    def compact(self, merged: Merge) -> None:
+    def compact(self, merge: MergeLayers) -> None:
         """Does the merging work of this batch."""
         for stream, layers in enumerate(self.track.streams if self.track else ()):
-            self._put(stream, merged(stream, layers, self._new_rows[stream]))
+            self._put(stream, merge(stream, layers, self._new_rows[stream]))
 
     def _put(self, stream: int, layers: tuple[Layer, ...]) -> None:
         assert self.track is not None

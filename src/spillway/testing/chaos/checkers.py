@@ -16,7 +16,7 @@ from spillway.kernels.checksum import checksum
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.run import Run
 from spillway.testing.chaos.driver import Machines
-from spillway.testing.chaos.ledger import Given, Step, described
+from spillway.testing.chaos.ledger import Entry, StageHistory, described
 from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.store import Medium, checkpoint_on
 from spillway.testing.simulated.rows import Row, Subject, matches_nothing
@@ -58,7 +58,9 @@ def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[
         known = [step for step in steps if step is not None]
         given = _given_rows(subject, known, batches if at == 0 else None, machines)
         found += _counts(at, machines, given)
-        found += _compared(at, subject, Given(given.accepted, _said(at, known, machines)), machines)
+        found += _compared(
+            at, subject, StageHistory(given.accepted, _said(at, known, machines)), machines
+        )
         if at:
             found += _conserved(at, known, machines)
     return found + _owners(machines)
@@ -74,7 +76,7 @@ class _Rows:
 
 def _given_rows(
     subject: Subject,
-    steps: Sequence[Step],
+    steps: Sequence[Entry],
     batches: Sequence[Sequence[Row]] | None,
     machines: Machines,
 ) -> _Rows:
@@ -106,7 +108,7 @@ def _given_rows(
     return found
 
 
-def _batches_of(steps: Sequence[Step]) -> list[Sequence[Row]]:
+def _batches_of(steps: Sequence[Entry]) -> list[Sequence[Row]]:
     """The rows of each batch of a later stage; rounds have none."""
     found: dict[int, Sequence[Row]] = {}
     for step in steps:
@@ -114,7 +116,7 @@ def _batches_of(steps: Sequence[Step]) -> list[Sequence[Row]]:
     return [found[number] for number in sorted(found)]
 
 
-def _said(at: int, steps: Sequence[Step], machines: Machines) -> list[tuple[int, Counter[object]]]:
+def _said(at: int, steps: Sequence[Entry], machines: Machines) -> list[tuple[int, Counter[object]]]:
     """What a stage gave; for the last one, what the sink has."""
     ledger = machines.ledger
     if at < ledger.stages - 1:
@@ -139,7 +141,7 @@ def _counts(at: int, machines: Machines, given: _Rows) -> list[str]:
     ]
 
 
-def _compared(at: int, subject: Subject, given: Given, machines: Machines) -> list[str]:
+def _compared(at: int, subject: Subject, given: StageHistory, machines: Machines) -> list[str]:
     machines.ledger.compared += sum(given.results.values())
     try:
         subject.check(given)
@@ -149,7 +151,7 @@ def _compared(at: int, subject: Subject, given: Given, machines: Machines) -> li
     return []
 
 
-def _conserved(at: int, steps: Sequence[Step], machines: Machines) -> list[str]:
+def _conserved(at: int, steps: Sequence[Entry], machines: Machines) -> list[str]:
     """A batch of a later stage has the results of one step of the stage before it."""
     row_of = rows_of(machines.schedule.query)[at]
     assert row_of is not None

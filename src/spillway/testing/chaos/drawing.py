@@ -12,9 +12,9 @@ from spillway.testing.chaos.schedule import (
     AT_CALLS,
     AT_SINKS,
     AT_TASKS,
-    Event,
-    Query,
     Schedule,
+    ScheduledEvent,
+    ScheduledQuery,
     Settings,
     Strike,
 )
@@ -53,14 +53,14 @@ def draw(seed: int) -> Schedule:
 # Queries
 
 
-def _query(chance: Random) -> Query:
+def _query(chance: Random) -> ScheduledQuery:
     kind = chance.choice(_QUERIES)
     windows, options = _OPTIONS[kind](chance)
     follows = kind in ("join", "tree", "match", "dedup") and len(windows) < 4
     then: tuple[str, ...] = ()
     if follows and chance.random() < 0.4:
         then = chance.choice((("group-by",), ("dedup",), ("dedup", "group-by")))
-    return Query(kind, windows, chance.randint(0, 5), options, then)
+    return ScheduledQuery(kind, windows, chance.randint(0, 5), options, then)
 
 
 def _windows(chance: Random, streams: int, *, always: bool = False) -> tuple[int | None, ...]:
@@ -134,7 +134,7 @@ _OPTIONS = {
 # Settings
 
 
-def _settings(chance: Random, query: Query) -> Settings:
+def _settings(chance: Random, query: ScheduledQuery) -> Settings:
     told, slots = chance.random() < 0.5, chance.randint(1, 5)
     adapt: dict[str, Any] = {
         "memory": chance.choice(_MEMORIES),
@@ -166,7 +166,7 @@ def _settings(chance: Random, query: Query) -> Settings:
     return Settings(slots, told, adapt)
 
 
-def _moves(chance: Random, query: Query) -> str:
+def _moves(chance: Random, query: ScheduledQuery) -> str:
     """Parallel tracks need a window in every stage."""
     untracked = any(subject.operator(7).untracked for subject in subjects(query))
     return "mslb" if untracked else chance.choice(("mslb", "ptlb", "auto"))
@@ -175,7 +175,7 @@ def _moves(chance: Random, query: Query) -> str:
 # Events
 
 
-def _events(chance: Random, query: Query) -> list[Event]:
+def _events(chance: Random, query: ScheduledQuery) -> list[ScheduledEvent]:
     clock, value, found = 0, 0, []
     calm = chance.random() < 0.2
     for _ in range(chance.randint(4, 14)):
@@ -184,13 +184,13 @@ def _events(chance: Random, query: Query) -> list[Event]:
         rows = _rows(chance, query, clock, value, count)
         value += count
         strikes = () if calm else _strikes(chance)
-        found.append(Event("batch", rows, _how(chance, query), strikes))
+        found.append(ScheduledEvent("batch", rows, _how(chance, query), strikes))
         for _ in range(chance.choice((0, 0, 1, 2))):
             found.append(_between(chance, query, calm=calm))
     return found
 
 
-def _how(chance: Random, query: Query) -> tuple[int, ...]:
+def _how(chance: Random, query: ScheduledQuery) -> tuple[int, ...]:
     """The slow slot of a batch, and the budget of slots."""
     slow = chance.choice((-1, -1, 0, 1))
     if query.kind == "sliced" or chance.random() < 0.7:
@@ -198,7 +198,9 @@ def _how(chance: Random, query: Query) -> tuple[int, ...]:
     return (slow, chance.choice((0, 1, 3, 8)), chance.choice((1, 300, 1 << 20)))
 
 
-def _rows(chance: Random, query: Query, clock: int, value: int, count: int) -> tuple[Row, ...]:
+def _rows(
+    chance: Random, query: ScheduledQuery, clock: int, value: int, count: int
+) -> tuple[Row, ...]:
     first = subjects(query)[0]
     streams, keys = first.streams, chance.choice((2, 5, 12))
     timed = streams[0].time is not None and query.kind != "atr"
@@ -244,12 +246,12 @@ def _sink_arg(chance: Random, kind: str) -> int:
     return chance.randint(2, 5) if kind == "coalesce" else chance.randrange(2)
 
 
-def _between(chance: Random, query: Query, *, calm: bool) -> Event:
+def _between(chance: Random, query: ScheduledQuery, *, calm: bool) -> ScheduledEvent:
     kind = chance.choice(_BETWEEN)
     if kind == "reshape" and not shapes(query):
         kind = "move"
     strikes = _strikes(chance) if kind in ("round", "send") and not calm else ()
-    return Event(kind, (), _args(chance, kind), strikes)
+    return ScheduledEvent(kind, (), _args(chance, kind), strikes)
 
 
 def _args(chance: Random, kind: str) -> tuple[int, ...]:

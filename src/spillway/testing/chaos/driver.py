@@ -20,11 +20,11 @@ from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.schedule import Schedule, Settings
 from spillway.testing.chaos.spark import ChaosEngine, ChaosSink, ChaosTasks
 from spillway.testing.chaos.store import Medium, SimulatedStore, checkpoint_on
-from spillway.testing.simulated.engine import Rows
-from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.engine import LazyRows
+from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import GROUPS, Row
 from spillway.testing.simulated.sliced import Sliced
-from spillway.testing.simulated.stages import Stage
+from spillway.testing.simulated.stages import SimulatedStage
 from spillway.testing.simulated.told import ToldSkew, told_rules
 from spillway.testing.simulated.visits import VisitedStage
 
@@ -38,7 +38,7 @@ class Machines:
 
     schedule: Schedule
     media: Sequence[Medium]
-    hosts: Sequence[Sequence[SimulatedHost]]
+    hosts: Sequence[Sequence[Machine]]
     ledger: Ledger
     disasters: Disasters
     clock: Iterator[float]
@@ -65,7 +65,7 @@ class Driver:
         self.engine.look = lambda at: checkpoint_on(machines.media[at])
         self._open()
         conductors = [self._conductor(stage) for stage in self.stages]
-        self.chain: Chain[Rows] = Chain(conductors, self.engine, lambda: next(machines.clock))
+        self.chain: Chain[LazyRows] = Chain(conductors, self.engine, lambda: next(machines.clock))
 
     # A start
 
@@ -83,10 +83,10 @@ class Driver:
             self._machines.media[at], self.gate, f"simulated://stage{at}", self.number
         )
 
-    def _stage(self, at: int) -> Stage:
+    def _stage(self, at: int) -> SimulatedStage:
         machines, client = self._machines, self._client(at)
         subject = subjects(machines.schedule.query)[at]
-        kind = VisitedStage if isinstance(subject, Sliced) else Stage
+        kind = VisitedStage if isinstance(subject, Sliced) else SimulatedStage
         checkpoint = Checkpoint(client.location, durable=client)
         stage = kind(subject, checkpoint, machines.hosts[at], machines.attempts)
         stage.task_durable = lambda: self._client(at)
@@ -94,7 +94,7 @@ class Driver:
         stage.shift = machines.shift
         return stage
 
-    def _conductor(self, stage: Stage) -> Conductor:
+    def _conductor(self, stage: SimulatedStage) -> Conductor:
         coordinator = stage.coordinator_at_start(
             self.settings.slots, self._machines.schedule.query.lateness
         )
@@ -104,7 +104,7 @@ class Driver:
             if skew is None and not isinstance(stage.subject, Sliced):
                 skew = ToldSkew(0, script=stage.script)
             coordinator = replace(coordinator, rules=rules, skew=skew)
-        stage.conductor = Conductor(coordinator, stage.new_carrier())
+        stage.conductor = Conductor(coordinator, stage.new_host())
         return stage.conductor
 
     # Work
@@ -115,7 +115,7 @@ class Driver:
         for stage in self.stages:
             stage.row_s = {} if slow < 0 else {slow: 1.0}
             stage.script.budget = None if most < 0 else Budget(most, buffer)
-        self.chain.batch(Rows(list(rows)), number)
+        self.chain.batch(LazyRows(list(rows)), number)
         for stage in self.stages:
             stage.script.impatient = False
 
@@ -128,7 +128,7 @@ class Driver:
     def send(self, *, fails: bool) -> None:
         """Everything that has departed is received, or sending it fails."""
         for stage in self.stages:
-            stage.carrier.arrive(fails=fails)
+            stage.host.arrive(fails=fails)
 
     def end_input(self) -> None:
         """No row comes any more."""

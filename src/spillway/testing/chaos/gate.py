@@ -95,7 +95,7 @@ class DriverGate:
         self.past = False
         self._after: Strike | None = None
 
-    def before(self, call: str, name: str) -> None:  # noqa: ARG002
+    def before(self, call: str) -> None:
         """A call is made: the place of most disasters."""
         if self.past:
             assert self.baton is not None
@@ -108,7 +108,7 @@ class DriverGate:
             else:
                 self._happen(strike)
 
-    def after(self, call: str, name: str) -> None:  # noqa: ARG002
+    def after(self, call: str) -> None:
         """The effect has happened; the answer may get lost."""
         strike, self._after = self._after, None
         if strike is not None:

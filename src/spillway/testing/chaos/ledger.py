@@ -14,7 +14,7 @@ from spillway.testing.simulated.rows import Row
 
 
 @dataclass(frozen=True)
-class Step:
+class Entry:
     """One batch or round of a stage."""
 
     batch: int
@@ -27,7 +27,7 @@ class Ledger:
     """All steps, by stage and number."""
 
     stages: int
-    steps: dict[tuple[int, int], Step] = field(default_factory=dict)
+    steps: dict[tuple[int, int], Entry] = field(default_factory=dict)
     #: What the sink has, by number.
     sink: dict[int, Counter[Hashable]] = field(default_factory=dict)
     #: What must not be, in words.
@@ -35,14 +35,14 @@ class Ledger:
     #: Result rows that were compared with others.
     compared: int = 0
 
-    def evaluated(self, at: int, number: int, step: Step) -> None:
-        """A step was evaluated to its end."""
+    def note_step(self, at: int, number: int, step: Entry) -> None:
+        """Notes a step that was evaluated to its end."""
         known = self.steps.setdefault((at, number), step)
         if known is not step:
             self._same(f"step {number} of stage {at}", known.output, step.output)
 
-    def written(self, number: int, output: Counter[Hashable]) -> None:
-        """The sink has taken a step."""
+    def note_output(self, number: int, output: Counter[Hashable]) -> None:
+        """Notes a step that the sink has taken."""
         if number not in self.sink and number != len(self.sink):
             self.differences.append(f"the sink got number {number} after {len(self.sink) - 1}")
         if number in self.sink:
@@ -68,7 +68,7 @@ def _few(what: str, rows: Counter[Hashable]) -> str:
 
 
 @dataclass(frozen=True)
-class Given:
+class StageHistory:
     """What a stage was given and gave, as its oracle reads it."""
 
     accepted: Sequence[tuple[int, Row]]

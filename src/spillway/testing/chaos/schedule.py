@@ -42,7 +42,7 @@ class Strike:
 
 
 @dataclass(frozen=True)
-class Event:
+class ScheduledEvent:
     """One thing that happens: a batch of rows, or something between two batches.
 
     "batch"    rows come
@@ -79,7 +79,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Query:
+class ScheduledQuery:
     """The operators: the first by its kind, windows and options, the others by their kinds."""
 
     kind: str
@@ -94,7 +94,7 @@ class Schedule:
     """Everything that a run depends on."""
 
     seed: int
-    query: Query
+    query: ScheduledQuery
     #: "disk", "claims" or "objects" (chaos/store.py).
     store: str
     hosts: int
@@ -102,7 +102,7 @@ class Schedule:
     sink: str
     #: Of the first start, the second, and so on, and again from the first.
     starts: tuple[Settings, ...]
-    events: tuple[Event, ...]
+    events: tuple[ScheduledEvent, ...]
 
     def encode(self) -> bytes:
         """The schedule as JSON."""

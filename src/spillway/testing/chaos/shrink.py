@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from spillway.testing.chaos.schedule import Event, Schedule, Strike
+from spillway.testing.chaos.schedule import Schedule, ScheduledEvent, Strike
 from spillway.testing.chaos.world import run_schedule
 from spillway.testing.simulated.rows import Row
 
@@ -44,7 +44,7 @@ class Shrinking:
             schedule = self._without_strikes(schedule, at)
             schedule = self._without_rows(schedule, at)
         for plain in self._plainer(schedule):
-            schedule = self._tried(plain) or schedule
+            schedule = self._try(plain) or schedule
         return schedule
 
     def _without_strikes(self, schedule: Schedule, at: int) -> Schedule:
@@ -71,7 +71,7 @@ class Shrinking:
             at = 0
             while at < len(items):
                 fewer = [*items[:at], *items[at + size :]]
-                smaller = self._tried(changed(schedule, fewer))
+                smaller = self._try(changed(schedule, fewer))
                 if smaller is None:
                     at += size
                 else:
@@ -96,15 +96,15 @@ class Shrinking:
                 starts = (*schedule.starts[:at], less, *schedule.starts[at + 1 :])
                 yield replace(schedule, starts=starts)
 
-    def _tried(self, schedule: Schedule) -> Schedule | None:
-        """The schedule, if it fails too."""
+    def _try(self, schedule: Schedule) -> Schedule | None:
+        """Runs the schedule; returns it if it fails too."""
         if self._left <= 0:
             return None
         self._left -= 1
         return schedule if self._fails(schedule) else None
 
 
-def _changed(schedule: Schedule, at: int, event: Event) -> Schedule:
+def _changed(schedule: Schedule, at: int, event: ScheduledEvent) -> Schedule:
     return replace(schedule, events=(*schedule.events[:at], event, *schedule.events[at + 1 :]))
 
 

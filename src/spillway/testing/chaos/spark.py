@@ -12,10 +12,10 @@ from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers
 from spillway.errors import SpillwayError
 from spillway.testing.chaos.gate import Disasters, DriverGate, TaskDied
-from spillway.testing.chaos.ledger import Ledger, Step
+from spillway.testing.chaos.ledger import Entry, Ledger
 from spillway.testing.chaos.schedule import Strike
-from spillway.testing.simulated.engine import Engine, Partition, Rows, Written
-from spillway.testing.simulated.stages import Report, Stage, fits_memory
+from spillway.testing.simulated.engine import LazyRows, Partition, SimulatedEngine, Written
+from spillway.testing.simulated.stages import SimulatedStage, TaskReport, fits_memory
 
 #: Failures of a task after which Spark gives up the job.
 _MOST_FAILURES = 4
@@ -32,7 +32,9 @@ class SinkFailed(Exception):
 class ChaosTasks:
     """Runs tasks on hosts, as often as Spark does."""
 
-    def __init__(self, stages: Sequence[Stage], gate: DriverGate, disasters: Disasters) -> None:
+    def __init__(
+        self, stages: Sequence[SimulatedStage], gate: DriverGate, disasters: Disasters
+    ) -> None:
         self._stages = stages
         self._gate = gate
         self._disasters = disasters
@@ -54,7 +56,7 @@ class ChaosTasks:
 
     def _until_done(
         self, at: int, partitions: Sequence[Partition], retry: Strike | None
-    ) -> tuple[list[pa.RecordBatch], list[list[Report]]]:
+    ) -> tuple[list[pa.RecordBatch], list[list[TaskReport]]]:
         if retry is not None:
             self._try(at, partitions, retry.arg + 1)
         for _ in range(_MOST_FAILURES):
@@ -65,10 +67,10 @@ class ChaosTasks:
 
     def _try(
         self, at: int, partitions: Sequence[Partition], most: int | None
-    ) -> tuple[list[pa.RecordBatch], list[list[Report]]] | None:
+    ) -> tuple[list[pa.RecordBatch], list[list[TaskReport]]] | None:
         """One attempt; None if it dies. With `most`, somebody kills it after this many batches."""
         read: list[pa.RecordBatch] = []
-        said: list[list[Report]] = []
+        said: list[list[TaskReport]] = []
         stage = self._stages[at]
         for one in partitions:
             host = stage.host_of(one.slot)
@@ -90,27 +92,29 @@ class ChaosTasks:
         return read, said
 
     @staticmethod
-    def _arrive(partitions: Sequence[Partition], said: Sequence[Sequence[Report]]) -> None:
+    def _arrive(partitions: Sequence[Partition], said: Sequence[Sequence[TaskReport]]) -> None:
         for one, reports in zip(partitions, said, strict=True):
             one.arrive(reports)
 
 
-class ChaosEngine(Engine):
+class ChaosEngine(SimulatedEngine):
     """Writes down what every step gave."""
 
     ledger: Ledger
     #: The checkpoint of a stage for somebody who only looks.
     look: Callable[[int], Checkpoint]
 
-    def read_all(self, results: Rows) -> list[pa.RecordBatch]:
+    def read_all(self, results: LazyRows) -> list[pa.RecordBatch]:
         """Reads everything, and writes it down."""
         read = super().read_all(results)
         self.note(results, Counter(self.values(results.at, read)))
         return read
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of a stage; every slot must have kept its limit."""
-        found = super().answers(at, results, plan, replay=replay)
+    def collect_answers(
+        self, at: int, results: LazyRows, plan: BatchPlan, *, replay: bool
+    ) -> Answers:
+        """Collects the records of a stage; every slot must have kept its limit."""
+        found = super().collect_answers(at, results, plan, replay=replay)
         for record in found.records.values():
             written = self.look(at).manifest(record.manifest)
             if not fits_memory(plan, record, written):
@@ -119,12 +123,12 @@ class ChaosEngine(Engine):
                 self.ledger.differences.append(f"{where} has {bytes_} in memory")
         return found
 
-    def note(self, results: Rows, output: Counter[Hashable]) -> None:
+    def note(self, results: LazyRows, output: Counter[Hashable]) -> None:
         """Writes down what a step gave."""
         assert results.plan is not None
         number = self.stages[results.at].conductor.coordinator.steps
-        step = Step(results.plan.batch, tuple(results.rows), output)
-        self.ledger.evaluated(results.at, number, step)
+        step = Entry(results.plan.batch, tuple(results.rows), output)
+        self.ledger.note_step(results.at, number, step)
 
 
 class ChaosSink:
@@ -152,7 +156,7 @@ class ChaosSink:
         output = self._read(step, max(1, strikes.get("coalesce", 1)))
         assert isinstance(step.engine, ChaosEngine)
         step.engine.note(step.results, output)
-        self._ledger.written(sink_id, output)
+        self._ledger.note_output(sink_id, output)
         if "fails" in strikes:
             raise SinkFailed("the sink fails after its write")
 

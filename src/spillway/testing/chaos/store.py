@@ -27,11 +27,11 @@ from spillway.state.runs.durable.exclusive import CLAIM
 class Gate(Protocol):
     """Sees every call to the store, and may raise."""
 
-    def before(self, call: str, name: str) -> None:
+    def before(self, call: str) -> None:
         """A call is made."""
         ...
 
-    def after(self, call: str, name: str) -> None:
+    def after(self, call: str) -> None:
         """Its effect has happened; the answer is on its way."""
         ...
 
@@ -39,10 +39,10 @@ class Gate(Protocol):
 class OpenGate:
     """Lets everything pass: for those who only look."""
 
-    def before(self, call: str, name: str) -> None:
+    def before(self, call: str) -> None:
         """Passes."""
 
-    def after(self, call: str, name: str) -> None:
+    def after(self, call: str) -> None:
         """Passes."""
 
 
@@ -101,55 +101,55 @@ class SimulatedStore:
 
     def write(self, name: str, data: pa.Buffer | bytes) -> None:
         """Writes a new file, visible and not yet safe."""
-        self._gate.before("write", name)
+        self._gate.before("write")
         self._medium.put(name, bytes(data), safe=False)
         self._unsynced.append(name)
-        self._gate.after("write", name)
+        self._gate.after("write")
 
     def sync(self) -> None:
         """Makes safe what was written through this object."""
-        self._gate.before("sync", "")
+        self._gate.before("sync")
         names, self._unsynced = self._unsynced, []
         self._medium.sync(names)
-        self._gate.after("sync", "")
+        self._gate.after("sync")
 
     def read(self, name: str) -> pa.Buffer | None:
         """Returns the bytes of a file, or None if it is missing."""
-        self._gate.before("read", name)
+        self._gate.before("read")
         data = self._medium.files.get(name)
         return None if data is None else pa.py_buffer(data)
 
     def publish(self, name: str, data: bytes) -> bool:
         """Writes a whole, safe file; returns False if the name is taken."""
-        self._gate.before("publish", name)
+        self._gate.before("publish")
         if name in self._medium.files:
             return False
         if self._medium.mode == "claims":
             if name + CLAIM in self._medium.files:
                 return False
             self._medium.put(name + CLAIM, b"", safe=True)
-            self._gate.before("claimed", name)
+            self._gate.before("claimed")
         self._medium.put(name, data, safe=True)
         self._medium.published.append((name, self._driver))
-        self._gate.after("publish", name)
+        self._gate.after("publish")
         return True
 
     def replace(self, name: str, data: bytes) -> None:
         """Writes a whole, safe file in the place of an older one."""
-        self._gate.before("replace", name)
+        self._gate.before("replace")
         self._medium.put(name, data, safe=True)
-        self._gate.after("replace", name)
+        self._gate.after("replace")
 
     def delete(self, names: Sequence[str]) -> None:
         """Removes files, each in a call of its own."""
         for name in names:
-            self._gate.before("delete", name)
+            self._gate.before("delete")
             self._medium.remove(name)
-            self._gate.after("delete", name)
+            self._gate.after("delete")
 
     def names(self, folder: str) -> list[str]:
         """Returns the names of the files in a folder, sorted."""
-        self._gate.before("names", folder)
+        self._gate.before("names")
         start = f"{folder}/"
         return sorted(n[len(start) :] for n in self._medium.files if n.startswith(start))
 

@@ -22,11 +22,11 @@ from spillway.testing.chaos.driver import Driver, Machines
 from spillway.testing.chaos.gate import Disasters, DriverDied
 from spillway.testing.chaos.ledger import Ledger
 from spillway.testing.chaos.query import shapes, subjects
-from spillway.testing.chaos.schedule import Event, Schedule
+from spillway.testing.chaos.schedule import Schedule, ScheduledEvent
 from spillway.testing.chaos.spark import JobFailed, SinkFailed
 from spillway.testing.chaos.store import Medium
 from spillway.testing.simulated.joins import Aligned
-from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import Row
 from spillway.testing.simulated.sizes import small_sizes
 
@@ -91,7 +91,7 @@ class World:
         self.machines = Machines(
             schedule,
             [Medium(schedule.store) for _ in stages],
-            [[SimulatedHost() for _ in range(schedule.hosts)] for _ in stages],
+            [[Machine() for _ in range(schedule.hosts)] for _ in stages],
             self.ledger,
             self.disasters,
             itertools.count(0.0, 0.5),
@@ -149,7 +149,7 @@ class World:
 
     # Events
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: ScheduledEvent) -> None:
         args = event.args
         match event.kind:
             case "batch":
@@ -171,7 +171,7 @@ class World:
             case _:
                 self._say(event)
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: ScheduledEvent) -> None:
         """What users and scripts say; nobody says it to a driver that is not there."""
         driver, args = self.driver, event.args
         match event.kind:
@@ -186,14 +186,14 @@ class World:
             case "give_up":
                 driver.give_up()
 
-    def _batch(self, event: Event) -> None:
+    def _batch(self, event: ScheduledEvent) -> None:
         rows, number = event.rows, len(self.batches)
         if isinstance(self._subject, Aligned):
             rows = tuple(self._subject.copied(rows))
         self.batches.append(rows)
         self._until_done(lambda: self.driver.batch(rows, number, event.args))
 
-    def _spoil(self, event: Event) -> None:
+    def _spoil(self, event: ScheduledEvent) -> None:
         """Something happens to the machines, while no task runs."""
         which, *how = event.args
         if event.kind == "place":
@@ -224,7 +224,7 @@ class World:
         struck = self.disasters.struck
         driver = self.driver
         try:
-            return self._carried_out(driver, action)
+            return self._carry_out(driver, action)
         except DriverDied as death:
             self._die(death)
         except FAILURES as problem:
@@ -233,7 +233,7 @@ class World:
         self._driver = None
         return False
 
-    def _carried_out(self, driver: Driver, action: Callable[[], None]) -> bool:
+    def _carry_out(self, driver: Driver, action: Callable[[], None]) -> bool:
         """Runs an action in this thread, or in its own if a disaster may pause it."""
         if not self.disasters.holds("pause") or self._paused is not None:
             action()
@@ -278,7 +278,7 @@ class World:
                     host.memory.lose()
                     self._damage_some(host)
 
-    def _damage_some(self, host: SimulatedHost) -> None:
+    def _damage_some(self, host: Machine) -> None:
         """Scratch files that were not on disk yet are torn."""
         for name in host.disk.names():
             if self._chance.random() < 0.3:

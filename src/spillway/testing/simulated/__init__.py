@@ -6,7 +6,7 @@
     sliced     the time-sliced join, with its
     told       policies that decide what a script says
     sizes      limits of the product, made so small that a few rows cross them
-    places     tiers of hosts in memory
+    places     machines: their tiers in memory
     host       the coordinator's host: a checkpoint, and state that travels when told to
     stages     slots that run the product's slot code
     engine     evaluates stages as Spark does: lazily, in tasks, as often as the sink reads them

@@ -17,26 +17,26 @@ from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, left_unread
 from spillway.metrics.record import SlotRecord
 from spillway.testing.simulated.rows import Row
-from spillway.testing.simulated.stages import Report, Stage
+from spillway.testing.simulated.stages import SimulatedStage, TaskReport
 
 #: One attempt at a slot: batches as the consumer takes them, with the reports that it makes.
-Reading = Callable[[Callable[[Report], None]], Iterator[pa.RecordBatch]]
+Reading = Callable[[Callable[[TaskReport], None]], Iterator[pa.RecordBatch]]
 
 
 @dataclass
-class Rows:
+class LazyRows:
     """Rows of a stage, or its results: a plan that is evaluated when somebody reads it."""
 
     #: What a stage is given: rows, or the results of the stage before it.
     given: list[Row] = field(default_factory=list)
-    before: Rows | None = None
+    before: LazyRows | None = None
     #: The stage and its plan, for results.
     at: int = 0
     plan: BatchPlan | None = None
     #: The rows of the last evaluation.
     rows: list[Row] = field(default_factory=list)
     #: The reports that arrived, by slot, in order of arrival.
-    reports: dict[int, list[Report]] = field(default_factory=dict)
+    reports: dict[int, list[TaskReport]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Partition:
     slot: int
     read: Reading
     #: Takes the reports of the task that read it, when that has ended.
-    arrive: Callable[[Sequence[Report]], None]
+    arrive: Callable[[Sequence[TaskReport]], None]
 
 
 class Tasks(Protocol):
@@ -57,7 +57,7 @@ class Tasks(Protocol):
         ...
 
 
-class Sink(Protocol):
+class SimulatedSink(Protocol):
     """Takes the results of the last stage."""
 
     def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
@@ -69,8 +69,8 @@ class Sink(Protocol):
 class Written:
     """What a sink is given: results that it may read as often as it wants."""
 
-    engine: Engine
-    results: Rows
+    engine: SimulatedEngine
+    results: LazyRows
 
     def partitions(self) -> list[Partition]:
         """Evaluates everything before the last exchange; returns what comes after it."""
@@ -81,28 +81,15 @@ class Written:
         return self.engine.values(self.results.at, batches)
 
 
-class PlainTasks:
-    """Runs every task once."""
-
-    def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task; returns what it read."""
-        read: list[pa.RecordBatch] = []
-        for one in partitions:
-            said: list[Report] = []
-            read += one.read(said.append)
-            one.arrive(said)
-        return read
-
-
-class Engine:
+class SimulatedEngine:
     """The stages of a query, its tasks and its sink."""
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[SimulatedStage],
         rows_of: Sequence[Callable[[Hashable], Row] | None],
         tasks: Tasks,
-        sink: Sink,
+        sink: SimulatedSink,
     ) -> None:
         """`rows_of` has for each later stage what makes a row of a result of the stage before it."""
         self.stages = stages
@@ -110,24 +97,26 @@ class Engine:
         self._tasks = tasks
         self._sink = sink
 
-    def no_rows(self, at: int) -> Rows:
+    def no_rows(self, at: int) -> LazyRows:
         """The input of a round."""
-        return Rows(at=at)
+        return LazyRows(at=at)
 
-    def results(self, at: int, rows: Rows, plan: BatchPlan) -> Rows:
+    def results(self, at: int, rows: LazyRows, plan: BatchPlan) -> LazyRows:
         """The results of a stage, made where they are read."""
-        return Rows(rows.given, rows.before, at, plan)
+        return LazyRows(rows.given, rows.before, at, plan)
 
-    def feed(self, at: int, results: Rows) -> Rows:
+    def feed(self, at: int, results: LazyRows) -> LazyRows:
         """The results of the stage before as the rows of this one."""
-        return Rows(before=results, at=at)
+        return LazyRows(before=results, at=at)
 
-    def write(self, results: Rows, sink_id: int, *, replay: bool) -> None:
+    def write(self, results: LazyRows, sink_id: int, *, replay: bool) -> None:
         """Gives results to the sink."""
         self._sink.write(Written(self, results), sink_id, replay=replay)
 
-    def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of the slots of a stage, one each, and all that arrived."""
+    def collect_answers(
+        self, at: int, results: LazyRows, plan: BatchPlan, *, replay: bool
+    ) -> Answers:
+        """Collects the records of the slots of a stage, one each, and all that arrived."""
         if (replay or at < len(self.stages) - 1) and not results.reports:
             self.read_all(results)
         stage = self.stages[at]
@@ -140,14 +129,14 @@ class Engine:
 
     # Evaluation
 
-    def read_all(self, results: Rows) -> list[pa.RecordBatch]:
+    def read_all(self, results: LazyRows) -> list[pa.RecordBatch]:
         """Reads everything, a task for each slot."""
         read: list[pa.RecordBatch] = []
         for one in self.partitions(results):
             read += self._tasks.run(results.at, [one])
         return read
 
-    def partitions(self, results: Rows) -> list[Partition]:
+    def partitions(self, results: LazyRows) -> list[Partition]:
         """Runs all waves but the last; returns the partitions of the last."""
         given = results.rows = self._rows(results)
         stage, plan = self.stages[results.at], results.plan
@@ -167,7 +156,7 @@ class Engine:
         subject = self.stages[at].subject
         return [one for batch in batches for one in subject.read(batch)]
 
-    def _rows(self, results: Rows) -> list[Row]:
+    def _rows(self, results: LazyRows) -> list[Row]:
         """The rows of a stage; those of a later one are what the stage before it gives."""
         if results.before is None:
             return results.given
@@ -178,7 +167,7 @@ class Engine:
 
     def _partition(
         self,
-        results: Rows,
+        results: LazyRows,
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
         slot: int,
@@ -186,11 +175,11 @@ class Engine:
         stage, plan = self.stages[results.at], results.plan
         assert plan is not None
 
-        def read(report: Callable[[Report], None]) -> Iterator[pa.RecordBatch]:
+        def read(report: Callable[[TaskReport], None]) -> Iterator[pa.RecordBatch]:
             assert plan is not None
             return stage.task(plan, wave, given, slot, report)
 
-        def arrive(said: Sequence[Report]) -> None:
+        def arrive(said: Sequence[TaskReport]) -> None:
             results.reports.setdefault(slot, []).extend(said)
 
         return Partition(slot, read, arrive)

@@ -75,7 +75,7 @@ def rounded(value: Any) -> Hashable:
 
 
 @dataclass
-class Grouped:
+class KeyedTotals:
     """Aggregates by key over all rows, one result per key that a batch touched."""
 
     null_keys = True

@@ -29,7 +29,7 @@ class Crash(Exception):
     """The process dies here."""
 
 
-class SimulatedCarrier(CheckpointHost):
+class SimulatedHost(CheckpointHost):
     """Carries effects out; dies where a history says so. Sweeps after every commit."""
 
     sweep_batches = 1
@@ -81,7 +81,7 @@ class SimulatedCarrier(CheckpointHost):
             del self._due[number]
             problem = "a test" if fails else ""
             try:
-                part = "" if fails else self._carried(*sent)
+                part = "" if fails else self._carry(*sent)
             except (OSError, SpillwayError) as failure:
                 problem = str(failure)
             if problem:
@@ -97,7 +97,7 @@ class SimulatedCarrier(CheckpointHost):
         """Remembers the step."""
         self.steps.append(step.step)
 
-    def _carried(self, groups: SendGroups, manifest: Manifest) -> str:
+    def _carry(self, groups: SendGroups, manifest: Manifest) -> str:
         """Brings a departure to its receiver; returns the name of the part's manifest."""
         departure = of_move(manifest.departures, groups.move.move)
         assert departure is not None

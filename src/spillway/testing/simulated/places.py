@@ -72,7 +72,7 @@ class MemoryTier(LocalTier):
 
 
 @dataclass
-class SimulatedHost:
+class Machine:
     """One machine: its tiers, and the runs that its worker process has open."""
 
     memory: MemoryTier = field(default_factory=lambda: MemoryTier("memory"))

@@ -38,8 +38,8 @@ from spillway.slot.visits import VisitRecord, answered
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.store import Store
-from spillway.testing.simulated.host import SimulatedCarrier
-from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.host import SimulatedHost
+from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import (
     GROUPS,
     Row,
@@ -51,7 +51,7 @@ from spillway.testing.simulated.rows import (
 from spillway.testing.simulated.told import Script, ToldShaping
 
 #: The report of one task.
-Report = SlotRecord | VisitRecord
+TaskReport = SlotRecord | VisitRecord
 
 
 def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool:
@@ -67,14 +67,14 @@ def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool
     return bool(alone) or sum(record.state_bytes) <= max(limit, record.leaving_bytes)
 
 
-class Stage:
+class SimulatedStage:
     """Slots and a checkpoint of one stage, on some hosts."""
 
     def __init__(
         self,
         subject: Subject,
         checkpoint: Checkpoint,
-        hosts: Sequence[SimulatedHost],
+        hosts: Sequence[Machine],
         attempts: Iterator[int] | None = None,
     ) -> None:
         self.subject = subject
@@ -110,10 +110,10 @@ class Stage:
         return self.conductor.state
 
     @property
-    def carrier(self) -> SimulatedCarrier:
+    def host(self) -> SimulatedHost:
         """The host of the coordinator."""
         host = self.conductor.host
-        assert isinstance(host, SimulatedCarrier)
+        assert isinstance(host, SimulatedHost)
         return host
 
     def first_operator(self) -> Operator:
@@ -148,9 +148,9 @@ class Stage:
         state, references = self.checkpoint.recover(len(self.streams), new)
         return Coordinator.at_start(terms, state, references, slots)
 
-    def new_carrier(self) -> SimulatedCarrier:
+    def new_host(self) -> SimulatedHost:
         """A host for a start."""
-        return SimulatedCarrier(self.checkpoint, len(self.streams), self.store)
+        return SimulatedHost(self.checkpoint, len(self.streams), self.store)
 
     # Where state is
 
@@ -189,7 +189,7 @@ class Stage:
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
         slot: int,
-        report: Callable[[Report], None],
+        report: Callable[[TaskReport], None],
     ) -> Iterator[pa.RecordBatch]:
         """One attempt at one slot in one wave, from 1 on; `given` are rows in the first."""
         assert wave == 1
@@ -197,7 +197,9 @@ class Stage:
         rows = self._coming([row for row in given if isinstance(row, Row)], plan, slot, number)
         return run_slot(rows, self.attempted(plan, slot, report))
 
-    def attempted(self, plan: BatchPlan, slot: int, report: Callable[[Report], None]) -> Attempt:
+    def attempted(
+        self, plan: BatchPlan, slot: int, report: Callable[[TaskReport], None]
+    ) -> Attempt:
         """What an attempt has, except its rows."""
         return Attempt(
             self.job(plan, slot),
@@ -219,7 +221,7 @@ class Stage:
             worker=f"host{self.host_of(slot)}/1/{slot}",
         )
 
-    def answered(self, said: Sequence[Report]) -> SlotRecord | None:
+    def answered(self, said: Sequence[TaskReport]) -> SlotRecord | None:
         """The record of a slot from its reports; None: some are missing."""
         record = answered(said, self.waves)
         return None if record is None else self.timed(record)

@@ -16,10 +16,10 @@ from spillway.slot.job import SlotJob
 from spillway.slot.visits import LaterVisit, first_visit
 from spillway.testing.simulated.rows import GROUPS, Row, exchanged, matches_nothing
 from spillway.testing.simulated.sliced import Sliced
-from spillway.testing.simulated.stages import Report, Stage
+from spillway.testing.simulated.stages import SimulatedStage, TaskReport
 
 
-class VisitedStage(Stage):
+class VisitedStage(SimulatedStage):
     """Slots that all rows visit."""
 
     subject: Sliced
@@ -42,7 +42,7 @@ class VisitedStage(Stage):
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
         slot: int,
-        report: Callable[[Report], None],
+        report: Callable[[TaskReport], None],
     ) -> Iterator[pa.RecordBatch]:
         """One visit to one slot."""
         number, probing = next(self.attempts), self.probing(plan)

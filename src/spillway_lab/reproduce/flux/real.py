@@ -105,7 +105,7 @@ def _runs(spark: SparkSession, folder: Path, say: Callable[[str], None]) -> dict
             run.until(QUIET)
             with run.disturbance():
                 run.until(run.last + (LONG if line == STATIC else SETTLING))
-            runs[line] = run.recorded()
+            runs[line] = run.end()
     quiet = _quiet(runs[STATIC])
     trigger_s = round(SLACK * median(one.seconds for one in quiet), 1)
     target_s = TARGET * median(max(one.slot_s) for one in quiet)
@@ -118,7 +118,7 @@ def _runs(spark: SparkSession, folder: Path, say: Callable[[str], None]) -> dict
             with run.disturbance():
                 run.until(run.last + SHORT)
             run.until(run.last + AFTER)
-            runs[line] = run.recorded()
+            runs[line] = run.end()
             runs[line].trigger_s = trigger_s
     return runs
 

@@ -29,7 +29,7 @@ from spillway.spark.api.join import join
 from spillway.spark.api.session import local_session
 from spillway_lab.quiet import java_errors_to
 from spillway_lab.reproduce.flux.terms import RealFigure
-from spillway_lab.reproduce.paced import Offer, Paced, joined, rows_of, so_far, watched
+from spillway_lab.reproduce.paced import Offer, Paced, joined, rows_of, so_far, watch
 from spillway_lab.reproduce.plans.optimisation import LM, MSLB, NONE, PTLB, lines
 from spillway_lab.workloads.ebb import NAMES, Ebb
 
@@ -195,7 +195,7 @@ def _run(
         .start()
     )  # fmt: skip
     try:
-        batches = watched(query, offer, place / "input")
+        batches = watch(query, offer, place / "input")
         events = query.events
     finally:
         query.stop()

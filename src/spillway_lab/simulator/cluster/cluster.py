@@ -115,7 +115,7 @@ class Cluster:
         """State on the disk of each slot."""
         return self._by_slot(np.where(self.away, 0, self.disk_sizes()))
 
-    def changed(self) -> None:
+    def forget_sums(self) -> None:
         """Drops cached sums; call it after state has moved."""
         self._memory = None
 
@@ -150,7 +150,7 @@ class Cluster:
         given, part, work = self._given(time_s, row_cost, spool_cost)
         fresh, _ = flow.serve(self._groups(), part, given, now_s, self.history)
         if not (scenario.workload.warm and scenario.workload.history_rows):
-            self.changed()
+            self.forget_sums()
         used = paid + unspooled * machine.row_s + work
         busy = blocked + free_s * np.minimum(1, used / np.maximum(whole_s, 1e-12))
         weight = min(1.0, scenario.tick_s)

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from spillway.coordinator.batch.committed import Committed, initial
-from spillway.coordinator.coordinator import Took
 from spillway.coordinator.decisions.adaptation import Rules
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.coordinator.wishes import LimitMemory
 from spillway.metrics.events import Event
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable, Ints
@@ -27,7 +27,7 @@ from spillway.protocols.engine import busy
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Depart, Force, Leave, Order, Park, TakeBack
 from spillway_lab.simulator.cluster.cluster import Cluster, Tick
-from spillway_lab.simulator.host import MANIFEST, Carrier, SimulatedHost, conducted, next_batch
+from spillway_lab.simulator.host import MANIFEST, Carrier, VirtualHost, conducted, next_batch
 
 
 class Control:
@@ -43,7 +43,7 @@ class Control:
         routing = Routing.shared(groups, shares) if shares else Routing.even(groups, scenario.slots)
         # Simulated slots spill when their memory is full, not at a fraction of it.
         terms = Terms((None,), settings.changed(memory_threshold=1.0))
-        self.conductor = conducted(terms, initial(routing, streams=1), SimulatedHost(carrier))
+        self.conductor = conducted(terms, initial(routing, streams=1), VirtualHost(carrier))
         self.table = GroupTable.empty(scenario.groups, streams=1)
         self._profiles = self.rules.strategy.name == "global-disk"
         self._rows = np.zeros(scenario.slots)
@@ -96,7 +96,7 @@ class Control:
         self._rows += tick.processed
         self._busy_s += tick.busy_s
 
-    def happened(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
+    def add_event(self, event: Event, *, moved_out: Sequence[int] = ()) -> None:
         """Adds what a slot did to its groups by itself to its record."""
         self._events.setdefault(event.slot, []).append(event)
         self._spilled.extend(moved_out)
@@ -148,7 +148,7 @@ class Control:
         cluster = self._cluster
         cluster.slot[groups] = slot
         cluster.stalled[groups] = cluster.away[groups] = False
-        cluster.changed()
+        cluster.forget_sums()
         rows = float(cluster.state_rows[groups].sum())
         cluster.owed_s[slot] += rows * cluster.scenario.machine.install_s
 

@@ -97,13 +97,13 @@ class Disks:
         size = int(table.size[groups].sum())
         seconds = self._seconds(size)
 
-        def done() -> None:
+        def finish() -> None:
             cluster.disk_rows[groups] += cluster.state_rows[groups]
             cluster.state_rows[groups] = 0.0
-            cluster.changed()
+            cluster.forget_sums()
             self._tell(kind, slot, groups, size, seconds, f"{why}: {choice.reason}")
 
-        self._work(slot, seconds, done)
+        self._work(slot, seconds, finish)
 
     def _rotate(self, now_s: float) -> None:
         """Asks the policy about each slot with groups on disk, or too much in memory."""
@@ -167,7 +167,7 @@ class Disks:
         write_s = self._seconds(out, len(leave))
         read_s = self._seconds(int(rows.sum() * row_bytes), len(enter))
 
-        def done() -> None:
+        def finish() -> None:
             then_s = round(now_s + write_s + read_s, 9)
             self._move_out(slot, leave, then_s)
             self._move_in(slot, enter, then_s)
@@ -179,7 +179,7 @@ class Disks:
                 used = float(cluster.utilisation[slot])
                 self._gaps[slot] = self._gaps[slot].observe(read_s / len(enter), waiting, used)
 
-        self._work(slot, write_s + read_s, done)
+        self._work(slot, write_s + read_s, finish)
 
     def _move_out(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
@@ -189,7 +189,7 @@ class Disks:
         cluster.state_rows[groups] = 0.0
         cluster.on_disk[groups] = True
         self._since_s[groups] = now_s
-        cluster.changed()
+        cluster.forget_sums()
 
     def _move_in(self, slot: int, groups: Ints, now_s: float) -> None:
         cluster = self._cluster
@@ -198,18 +198,18 @@ class Disks:
         cluster.on_disk[groups] = False
         self._since_s[groups] = now_s
         cluster.draining[slot].extend(groups.tolist())
-        cluster.changed()
+        cluster.forget_sums()
 
-    def _work(self, slot: int, seconds: float, done: Callable[[], None]) -> None:
+    def _work(self, slot: int, seconds: float, finish: Callable[[], None]) -> None:
         self._cluster.disk_left_s[slot] += seconds
-        self._at_work[slot] = done
+        self._at_work[slot] = finish
 
     def _tell(
         self, kind: type[Event], slot: int, groups: list[int], size: int, seconds: float, why: str
     ) -> None:
         ordered = tuple(sorted(int(group) for group in groups))
         event = kind(self._control.batch, slot, ordered, size, round(seconds, 6), why)
-        self._control.happened(event, moved_out=groups if isinstance(event, Spilled) else ())
+        self._control.add_event(event, moved_out=groups if isinstance(event, Spilled) else ())
 
     def _seconds(self, size: int, pieces: int = 1) -> float:
         machine = self._cluster.scenario.machine

@@ -17,8 +17,8 @@ from itertools import permutations
 import numpy as np
 
 from spillway.coordinator.batch.committed import Committed, initial
-from spillway.coordinator.coordinator import Took
 from spillway.coordinator.terms import Terms
+from spillway.coordinator.took import Took
 from spillway.ids import SlotId
 from spillway.metrics.counts import Counts, Sampled
 from spillway.metrics.events import Event
@@ -31,7 +31,7 @@ from spillway.policies.shape.shaping import TREE, Shaping, SlotShape
 from spillway.protocols.move import GroupMove, Phase
 from spillway.routing.routing import Routing
 from spillway.slot.orders import Arrive, Choose, Delete, Depart, Duplicate, Order
-from spillway_lab.simulator.host import MANIFEST, SimulatedHost, conducted, next_batch
+from spillway_lab.simulator.host import MANIFEST, VirtualHost, conducted, next_batch
 from spillway_lab.simulator.join.joining import Joining
 from spillway_lab.simulator.join.scenario import NAMES, JoinScenario
 from spillway_lab.simulator.join.shipping import Shipping
@@ -61,7 +61,7 @@ class JoinControl:
         self.joining = Joining(scenario, np.array(routing.table, np.int64))
         self.shipping = Shipping(self.joining)
         state = replace(initial(routing, len(NAMES)), shapes=_planned_shapes(scenario))
-        self.conductor = conducted(_terms(scenario), state, SimulatedHost(self.shipping))
+        self.conductor = conducted(_terms(scenario), state, VirtualHost(self.shipping))
         self._table = GroupTable.empty(scenario.groups, len(NAMES))
         self._counted = np.zeros(scenario.groups)
         self._since = 0

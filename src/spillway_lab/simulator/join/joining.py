@@ -52,7 +52,7 @@ def _at(sums: Floats, place: float) -> Any:
 
 
 @kernel
-def served(now: float, room: Floats, slot: Ints, at: Floats, until: Floats, work: Floats) -> Any:
+def serve(now: float, room: Floats, slot: Ints, at: Floats, until: Floats, work: Floats) -> Any:
     """Lets all slots do as much work as they can, units furthest behind first; returns the work done.
 
     Changes `at`, the places of the units; none goes beyond `until` or now.
@@ -145,9 +145,9 @@ class Joining:
         self.owed -= paid
         before = self.at.copy()
         first = np.where(self.leaving, self.slot, NOWHERE)
-        urgent = served(float(now), room - paid, first, self.at, self.until, self.course.work)
+        urgent = serve(float(now), room - paid, first, self.at, self.until, self.course.work)
         left = room - paid - urgent
-        rest = served(float(now), left, self.slot, self.at, self.until, self.course.work)
+        rest = serve(float(now), left, self.slot, self.at, self.until, self.course.work)
         self.busy_s += (paid + urgent + rest) / scenario.work_per_s
         gained = at_ticks(self.course.results, self.at) - at_ticks(self.course.results, before)
         self.made += gained.reshape(2, -1).sum(axis=0)

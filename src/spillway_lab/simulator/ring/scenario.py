@@ -26,7 +26,7 @@ from typing import Any
 from spillway.codec import plain
 from spillway.errors import SettingsError
 from spillway.policies.ring.model import HopCosts, Source
-from spillway.policies.ring.probing import Predicate, Stream, probe_orders
+from spillway.policies.ring.probing import MeasuredPredicate, MeasuredStream, probe_orders
 from spillway.policies.ring.slicing import ATR, CTR, PSP
 from spillway_lab.simulator.cluster.scenario import one_of
 from spillway_lab.simulator.description import described
@@ -155,10 +155,12 @@ class RingScenario:
     def sources(self, rate: float) -> tuple[Source, ...]:
         """The join in the terms of the model, at this many rows a second of each stream."""
         names = [str(n) for n in range(self.streams)]
-        known = [Stream(name, rate, rate * self.window_s) for name in names]
+        known = [MeasuredStream(name, rate, rate * self.window_s) for name in names]
         pairs = [(i, j) for at, i in enumerate(names) for j in names[at + 1 :]]
         chain = [pair for pair in pairs if self._compared(*pair)]
-        return probe_orders(known, [Predicate(i, j, self.part, self.pair_s) for i, j in chain])
+        return probe_orders(
+            known, [MeasuredPredicate(i, j, self.part, self.pair_s) for i, j in chain]
+        )
 
     def _compared(self, left: str, right: str) -> bool:
         """Every stream is compared with the first one, so each step has one predicate."""

@@ -16,7 +16,7 @@ from spillway.errors import QueryError
 from spillway.metrics.counts import Sampled
 from spillway.operators.equi import ascent
 from spillway.operators.equi import tree as tree_module
-from spillway.operators.equi.filling import Budget, Filling
+from spillway.operators.equi.filling import Effort, Filling
 from spillway.operators.equi.intermediate import combined_stored
 from spillway.operators.equi.join import JoinOperator
 from spillway.operators.equi.tree import TreeOperator
@@ -243,20 +243,20 @@ def test_work_is_counted_before_it_is_done() -> None:
     assert filling.needed == ["A", "B", "C"]
     there = {"A": run(5, 5, 5, 150, 250), "B": run(5, 5, 250), "C": run(5, 5, 250)}
     first = 3 + 2 + 2 + 6 + 12
-    whole = filling.step([there], Budget(1000, 1 << 30), 1.0)
+    whole = filling.portion([there], Effort(1000, 1 << 30), 1.0)
     assert whole.ranges == filling.ranges
     assert whole.share == pytest.approx((first + 3 + 1 + 1) / 1000)
-    part = filling.step([there], Budget(first, 1 << 30), 1.0)
+    part = filling.portion([there], Effort(first, 1 << 30), 1.0)
     assert (part.ranges, part.share) == ((HashRange(0, 100), HashRange(200, 250)), 1.0)
     assert {name: rows.rows for name, rows in part.given[0].items()} == {"A": 3, "B": 2, "C": 2}
-    none = filling.step([there], Budget(first, 1 << 30), 0.5)
+    none = filling.portion([there], Effort(first, 1 << 30), 0.5)
     assert (none.ranges, none.given) == ((), [])
     # Whether rows are old or new, the work is the same.
     apart = [
         {"A": run(5, 150), "B": run(5, 5, 250), "C": run(250)},
         {"A": run(5, 5, 250), "C": run(5, 5)},
     ]
-    same = filling.step(apart, Budget(first, 1 << 30), 1.0)
+    same = filling.portion(apart, Effort(first, 1 << 30), 1.0)
     assert (same.ranges, same.share) == (part.ranges, part.share)
     rows = [{name: run.rows for name, run in kind.items() if run.rows} for kind in same.given]
     assert rows == [{"A": 1, "B": 2}, {"A": 2, "C": 2}]

@@ -11,7 +11,7 @@ import pytest
 from spillway.errors import PlanError, QueryError
 from spillway.kernels.grouping import by_group
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import Rows
+from spillway.operators.grouping.partials import GatheredRows
 from spillway.operators.grouping.windows import PythonAggregate, Windows, over_windows
 
 NAN = float("nan")
@@ -21,7 +21,9 @@ DOUBLE = pa.float64()
 def aggregated(function: str, column: pa.Array, split: int = 1) -> pa.Array:
     """The aggregate of one group, of two parts that are then combined."""
     one = Aggregate("a", function, 0, column.type, fraction=0.5)
-    rows = Rows(pa.RecordBatch.from_arrays([column], ["x"]), np.arange(len(column), dtype=np.int32))
+    rows = GatheredRows(
+        pa.RecordBatch.from_arrays([column], ["x"]), np.arange(len(column), dtype=np.int32)
+    )
     two = by_group((np.arange(len(column)) >= split).astype(np.int32), 2)
     whole = by_group(np.zeros(2, np.int32), 1)
     return one.result([p.combined(p.of_rows(rows, two), whole) for p in one.partials()])
@@ -134,7 +136,9 @@ def test_quantile_outside_of_what_there_is_is_refused() -> None:
 
 def windows_of(function, kind: pa.DataType = DOUBLE) -> pa.Array:
     """What a function gives for the windows [5, 6] and [6, 7, 8]."""
-    rows = Rows(pa.RecordBatch.from_arrays([pa.array([5, 6, 7, 8])], ["x"]), np.zeros(4, np.int32))
+    rows = GatheredRows(
+        pa.RecordBatch.from_arrays([pa.array([5, 6, 7, 8])], ["x"]), np.zeros(4, np.int32)
+    )
     one = PythonAggregate("mine", function, (("x", 0),), kind)
     bounds = np.array([0, 1]), np.array([2, 4])
     [found] = over_windows([one], rows, Windows(*bounds, np.zeros(2, np.bool_)))

@@ -24,7 +24,7 @@ from spillway.plan.sql.expression import Column, parse
 from spillway.plan.sql.kinds import kind_of
 from spillway.plan.sql.nodes import SqlCondition
 from spillway.plan.sql.typed import typed
-from spillway.policies.ring.probing import Stream, orders_of, sources_of
+from spillway.policies.ring.probing import MeasuredStream, orders_of, sources_of
 from spillway.slot.held import Held
 from spillway.state.runs.run import RunData
 
@@ -431,7 +431,7 @@ def paired(label: str, *streams: str, cost: float | None = None) -> Predicate:
 
 
 def probe_orders(names, rows, predicates, measured=None):
-    streams = [Stream(name, 1.0, count) for name, count in zip(names, rows, strict=True)]
+    streams = [MeasuredStream(name, 1.0, count) for name, count in zip(names, rows, strict=True)]
     return orders_of(sources_of(streams, predicates, measured or Measured()))
 
 

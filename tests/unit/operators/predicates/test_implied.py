@@ -18,7 +18,7 @@ from spillway.operators.predicates.predicate import Predicate, due, with_implied
 from spillway.operators.predicates.probing import Measured
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.sliced import SlicedJoin
-from spillway.policies.ring.probing import Stream, orders_of, sources_of
+from spillway.policies.ring.probing import MeasuredStream, orders_of, sources_of
 from spillway.routing.slices import Slicing
 
 NAMES = ("x", "y", "s", "t")
@@ -56,7 +56,7 @@ def test_prefilter_of_a_function_says_of_two_streams_what_it_does() -> None:
 
 def test_streams_are_visited_in_the_order_that_bands_connect_them() -> None:
     join = SlicedJoin(streams(), [()] * 3, [bound(CHAIN, (), COLUMNS)], Slicing((100,) * 3, 16))
-    known = [Stream(name, 1.0, 100.0) for name in "abc"]
+    known = [MeasuredStream(name, 1.0, 100.0) for name in "abc"]
     orders = orders_of(sources_of(known, join.predicates, Measured()))
     assert orders[0] == (1, 2)
     assert orders[2] == (1, 0)

@@ -14,7 +14,7 @@ from spillway.operators.predicates.conditions import predicate
 from spillway.operators.predicates.predicate import Predicate
 from spillway.operators.predicates.probing import GUESSED_SELECTIVITY
 from spillway.operators.predicates.trial import BUDGET_S, MOST_PAIRS, tried
-from spillway.policies.ring.probing import Stream
+from spillway.policies.ring.probing import MeasuredStream
 
 COLUMNS = {name: {"x": "bigint"} for name in "abc"}
 
@@ -106,10 +106,12 @@ def test_predicate_that_fails_is_not_measured() -> None:
 
 
 def test_rate_is_of_the_time_between_the_rows() -> None:
-    assert Stream.sampled("a", 101, 50_000_000, 10_000_000) == Stream("a", 2.0, 20.0)
-    assert np.isfinite(Stream.sampled("a", 2, 1, 10_000_000).rate)
+    assert MeasuredStream.sampled("a", 101, 50_000_000, 10_000_000) == MeasuredStream(
+        "a", 2.0, 20.0
+    )
+    assert np.isfinite(MeasuredStream.sampled("a", 2, 1, 10_000_000).rate)
 
 
 @pytest.mark.parametrize("rows", [1, 30])
 def test_rows_of_one_time_are_taken_for_a_window(rows: int) -> None:
-    assert Stream.sampled("a", rows, 0, 10_000_000) == Stream("a", rows / 10, rows)
+    assert MeasuredStream.sampled("a", rows, 0, 10_000_000) == MeasuredStream("a", rows / 10, rows)

@@ -14,7 +14,7 @@ from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import banded
 from spillway.operators.theta.banded import Orders
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Step, Visit
+from spillway.operators.theta.visit import Search, Visit
 from spillway.routing.slices import Slicing
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
@@ -106,7 +106,7 @@ def test_answers_are_the_same_whatever_is_kept(monkeypatch, budget: int) -> None
     for _ in range(2):
         mine = combinations(0, {0: left.payload.columns[:3]}, STREAMS)
         how = (1, segments, 9999, [range(3)] * 2)
-        step = Step(STREAMS, SLICING, [bound(text, (), KINDS)], *how)
+        step = Search(STREAMS, SLICING, [bound(text, (), KINDS)], *how)
         visit = Visit(step, mine, OperatorStats(16))
         found = sum(len(block[1][0]) for block in visit.blocks())
         (ax, ay), (bx, by) = (

@@ -11,7 +11,7 @@ from spillway.operators.predicates.binding import bound
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import visit as visits
 from spillway.operators.theta.combinations import Combinations, combinations
-from spillway.operators.theta.visit import Step, Visit
+from spillway.operators.theta.visit import Search, Visit
 from spillway.routing.routing import group_ranges
 from spillway.routing.slices import Slicing, slicing_for
 from spillway.state.runs.merging import Segment
@@ -60,7 +60,7 @@ def pieces(run: RunData, groups: list[int]) -> list[Segment]:
 def found(slicing: Slicing, segments: list[Segment], condition: str) -> list[tuple[int, int]]:
     asked = [bound(condition, (), KINDS)]
     wanted = [range(3)] * 2
-    step = Step(STREAMS, slicing, asked, 1, segments, 512, wanted)
+    step = Search(STREAMS, slicing, asked, 1, segments, 512, wanted)
     blocks = Visit(step, visitors(), OperatorStats(GROUPS)).blocks()
     ids = [[some[n][2].to_pylist() for n in (0, 1)] for some in blocks]
     return sorted(pair for some in ids for pair in zip(*some, strict=True))

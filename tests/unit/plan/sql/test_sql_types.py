@@ -19,7 +19,7 @@ from spillway.operators.predicates.evaluation import holds
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import in_all, in_band, ordered
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Step, Visit
+from spillway.operators.theta.visit import Search, Visit
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column
 from spillway.routing.slices import Slicing
@@ -257,7 +257,7 @@ def test_part_that_overflows_fails_whatever_bands_other_parts_have(text: str, fa
     kinds = {name: {"x": "bigint", "y": "bigint", "t": "timestamp_ntz"} for name in "ab"}
     left = combinations(0, {0: runs[0].payload.columns[:3]}, streams)
     how = (1, [Segment(runs[1], 0, count)], 9999, [range(3)] * 2)
-    step = Step(streams, slicing, [bound(text, (), kinds)], *how)
+    step = Search(streams, slicing, [bound(text, (), kinds)], *how)
     visit = Visit(step, left, OperatorStats(16))
     if fails:
         with pytest.raises(QueryError, match="overflows"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.metrics.groups import GroupTable
-from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
+from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.cluster.collection import collection_s
 from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.flux import Thresholds, load_moves
@@ -322,7 +322,7 @@ VIEWS = st.builds(
             st.sampled_from([None, 1, 2**38, 2**40]),
             st.integers(0, 5),
             st.just(0),
-            st.sampled_from([NORMAL, NORMAL, NORMAL, RELOCATING, SPILLING]),
+            st.sampled_from([NORMAL, NORMAL, NORMAL, RELOCATING, RESHAPING]),
             busy_s=st.floats(0, 10),
             rows_in=st.integers(0, 10**6),
         ),

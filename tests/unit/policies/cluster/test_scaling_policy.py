@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.metrics.groups import GroupTable
-from spillway.metrics.view import NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
+from spillway.metrics.view import NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.cluster.decision import Move
 from spillway.policies.cluster.scaling import drained, filled, scaling_moves
 from spillway.policies.local.relocation import movers
@@ -41,7 +41,7 @@ def test_a_new_slot_waits_while_no_slot_is_free_to_give() -> None:
     assert amounts(scaling_moves(view(75, 25, 0, 0), 4, {1: 1, 2: 0, 3: 0})) == [(0, 2, 25)]
 
 
-@pytest.mark.parametrize("mode", [RELOCATING, SPILLING])
+@pytest.mark.parametrize("mode", [RELOCATING, RESHAPING])
 def test_slots_that_are_adapting_wait(mode: str) -> None:
     busy = view(100, 100, 0, 0, mode=[mode, NORMAL, mode, NORMAL])
     assert amounts(scaling_moves(busy, 4, {2: 0, 3: 0})) == [(1, 3, 50)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.metrics.view import CLASSES, NORMAL, RELOCATING, SPILLING, ClusterView, SlotView
+from spillway.metrics.view import CLASSES, NORMAL, RELOCATING, RESHAPING, ClusterView, SlotView
 from spillway.policies.cluster.decision import ForceSpill, Move
 from spillway.policies.cluster.strategy import Strategy
 from spillway.settings import STRATEGIES
@@ -108,7 +108,7 @@ def test_ties_are_broken_by_slot_number() -> None:
     assert Strategy("lazy-disk").decide(backwards) == decided
 
 
-@pytest.mark.parametrize("mode", [RELOCATING, SPILLING])
+@pytest.mark.parametrize("mode", [RELOCATING, RESHAPING])
 def test_slots_that_are_adapting_are_left_alone(mode: str) -> None:
     modes = [mode, NORMAL, NORMAL, mode]
     decided = Strategy("lazy-disk").decide(ClusterView(slots(1000, 40, 80, 0, mode=modes)))
@@ -167,7 +167,7 @@ def test_of_equally_unproductive_slots_the_one_with_more_memory_spills() -> None
 
 
 @pytest.mark.parametrize("name", ["active-disk", "global-disk"])
-@pytest.mark.parametrize("mode", [RELOCATING, SPILLING])
+@pytest.mark.parametrize("mode", [RELOCATING, RESHAPING])
 def test_a_slot_that_is_adapting_is_not_told_to_spill(name: str, mode: str) -> None:
     held = [productivity(c0=100)] * 3
     made = slots(*[100] * 3, rows_out=[9, 3, 1], mode=[NORMAL, NORMAL, mode], profile=held)
@@ -263,7 +263,7 @@ SLOTS = st.lists(
         st.lists(st.integers(0, 2**40), min_size=CLASSES, max_size=CLASSES),
         st.integers(0, 5),
         st.integers(0, 100),
-        st.sampled_from([NORMAL, NORMAL, NORMAL, RELOCATING, SPILLING]),
+        st.sampled_from([NORMAL, NORMAL, NORMAL, RELOCATING, RESHAPING]),
     ),
     max_size=9,
 ).map(lambda made: tuple(replace(slot, slot=at) for at, slot in enumerate(made)))

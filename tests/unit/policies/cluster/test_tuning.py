@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,8 +16,8 @@ from spillway.metrics.groups import GroupTable
 from spillway.metrics.view import ClusterView, SlotView
 from spillway.policies.cluster.account import Account
 from spillway.policies.cluster.collection import Collection
+from spillway.policies.cluster.cycle import Cycle, Progress
 from spillway.policies.cluster.decision import ForceSpill, Move
-from spillway.policies.cluster.rounds import Progress, Rounds
 from spillway.policies.cluster.strategy import Strategy
 from spillway.policies.cluster.tuning import (
     CALM_S,
@@ -25,7 +26,6 @@ from spillway.policies.cluster.tuning import (
     TURN_S,
     GapTuner,
     Tuner,
-    most_bad_rounds,
     most_moves,
 )
 from spillway.policies.local.picking import picked
@@ -191,21 +191,21 @@ def test_it_becomes_less_careful_in_calm_times_one_step_at_a_time() -> None:
 
 
 def test_without_tuning_nothing_is_put_off_and_nothing_learned() -> None:
-    rounds = Rounds(Strategy("flux-load"), delta_min_s=1.0)
-    progress, first = rounds.decided(Progress(), view(0.9, 0.3), 1.0)
-    progress = rounds.ended(progress.seen(groups=True), 0.5, 5000)
+    cycle = Cycle(Strategy("flux-load"), delta_min_s=1.0)
+    progress, first = cycle.decided(Progress(), view(0.9, 0.3), 1.0)
+    progress = cycle.ended(progress.seen(groups=True), 0.5, 5000)
     assert progress == Progress(Collection(1.0))
     assert [(one.sender, one.receiver) for one in first] == [(0, 1)]
-    _, back = rounds.decided(progress, view(0.3, 0.9), 3.0)
+    _, back = cycle.decided(progress, view(0.3, 0.9), 3.0)
     assert [(one.sender, one.receiver) for one in back] == [(1, 0)]
 
 
 def test_the_tuned_difference_is_what_the_strategy_decides_by() -> None:
-    rounds = Rounds(Strategy("flux-load"), 1.0, tunes_imbalance=True)
+    cycle = Cycle(Strategy("flux-load"), 1.0, tunes_imbalance=True)
     dear = Progress(tuner=Tuner(cost_s=5.0))
-    assert rounds.decided(dear, view(0.7, 0.5), 1.0)[1] == ()
-    assert len(rounds.decided(dear, view(0.8, 0.5), 1.0)[1]) == 1
-    assert len(Rounds(Strategy("flux-load"), 1.0).decided(dear, view(0.7, 0.5), 1.0)[1]) == 1
+    assert cycle.decided(dear, view(0.7, 0.5), 1.0)[1] == ()
+    assert len(cycle.decided(dear, view(0.8, 0.5), 1.0)[1]) == 1
+    assert len(Cycle(Strategy("flux-load"), 1.0).decided(dear, view(0.7, 0.5), 1.0)[1]) == 1
 
 
 def test_what_was_learned_comes_back_from_json() -> None:
@@ -215,12 +215,12 @@ def test_what_was_learned_comes_back_from_json() -> None:
 
 def test_what_is_known_exactly_needs_no_time_after_moves() -> None:
     for tuned, exact, wanted_s in ((True, True, 0.0), (True, False, 2.0), (False, True, 2.0)):
-        rounds = Rounds(Strategy("flux-memory"), None if tuned else 0.0)
+        cycle = Cycle(Strategy("flux-memory"), None if tuned else 0.0)
         moving = Progress(Collection(moving=True, moved=True), Tuner(floor_s=0.0, seen_s=0.0))
         moving = replace(moving, tuner=replace(moving.tuner, exact=exact))
-        assert rounds.ended(moving, 2.0, 0).collection.delta_s == wanted_s
+        assert cycle.ended(moving, 2.0, 0).collection.delta_s == wanted_s
     full = ClusterView((SlotView(0, 10, 5, 20, 8, 0, rows_in=9),), span_s=1.0)
-    hybrid = Rounds(Strategy("flux-hybrid"), None)
+    hybrid = Cycle(Strategy("flux-hybrid"), None)
     assert hybrid.decided(Progress(), full, 1.0)[0].tuner.exact
     assert not hybrid.decided(Progress(), view(0.5, 0.5), 1.0)[0].tuner.exact
 
@@ -230,8 +230,8 @@ class Toy:
 
     slots, groups, tick_s, slow = 4, 64, 0.02, 0.43
 
-    def __init__(self, speeds: Callable[[float], np.ndarray], rounds: Rounds) -> None:
-        self.speeds, self.rounds = speeds, rounds
+    def __init__(self, speeds: Callable[[float], np.ndarray], cycle: Cycle) -> None:
+        self.speeds, self.cycle = speeds, cycle
         self.owner = np.arange(self.groups) % self.slots
         self.progress, self.now_s, self.since_s, self.rows = Progress(), 0.0, 0.0, 0.0
         self.busy_s, self.taken = np.zeros(self.slots), np.zeros(self.slots)
@@ -263,7 +263,7 @@ class Toy:
         elapsed_s = self.now_s - self.since_s
         if moving and elapsed_s >= 0.05 * len(self.leaving):
             self._arrive(elapsed_s)
-        elif not moving and self.rounds.due(self.progress, elapsed_s):
+        elif not moving and self.cycle.due(self.progress, elapsed_s):
             self._decide(elapsed_s)
 
     def _arrive(self, elapsed_s: float) -> None:
@@ -271,7 +271,7 @@ class Toy:
             self.owner[group] = receiver
             self.moves.append((self.now_s, group))
         seen = self.progress.seen(groups=bool(self.leaving))
-        self.progress = self.rounds.ended(seen, elapsed_s, int(self.taken.sum()))
+        self.progress = self.cycle.ended(seen, elapsed_s, int(self.taken.sum()))
         self._anew()
 
     def _decide(self, elapsed_s: float) -> None:
@@ -281,7 +281,7 @@ class Toy:
             for s, b in enumerate(self.busy_s.tolist())
         )
         seen = ClusterView(tuple(made), span_s=elapsed_s, peak_s=self.peak_s)
-        self.progress, decided = self.rounds.decided(self.progress, seen, self.now_s)
+        self.progress, decided = self.cycle.decided(self.progress, seen, self.now_s)
         table = replace(GroupTable.empty(self.groups, 1), load=np.ones(self.groups))
         self.leaving = [
             (group, one.receiver)
@@ -309,11 +309,11 @@ def steady(now_s: float) -> np.ndarray:
     return np.array([Toy.slow, 1.0, 1.0, 1.0]) * 22_000
 
 
-TUNED = Rounds(Strategy("flux-load"), None, tunes_imbalance=True)
+TUNED = Cycle(Strategy("flux-load"), None, tunes_imbalance=True)
 
 
-def fixed(delta_min_s: float) -> Rounds:
-    return Rounds(Strategy("flux-load"), delta_min_s)
+def fixed(delta_min_s: float) -> Cycle:
+    return Cycle(Strategy("flux-load"), delta_min_s)
 
 
 @pytest.mark.parametrize("period_s", [0.3, 1.0, 3.0])
@@ -337,9 +337,14 @@ def test_no_more_groups_move_than_the_bound_says(period_s: float) -> None:
     assert len(toy.moves) <= most_moves(Toy.groups, 60)
 
 
+def most_reversals(window_s: float) -> float:
+    """The bound that tuning.py derives, for seconds in which moves do not pay."""
+    return math.log2(MOST_S / LEAST_S) + window_s / CALM_S + window_s / MOST_S + 1
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 3.0)), min_size=1, max_size=300))
-def test_bad_rounds_are_bounded_whatever_is_measured(story) -> None:
+def test_reversals_are_bounded_whatever_is_measured(story) -> None:
     """Every evaluation asks for the opposite of what was done, or for nothing."""
     tuner, now_s, bad, way = Tuner(), 0.0, [], (0, 1)
     for asks, more_s in story:
@@ -354,7 +359,7 @@ def test_bad_rounds_are_bounded_whatever_is_measured(story) -> None:
             way = way[::-1]
     for first in range(len(bad)):
         for last in range(first, len(bad)):
-            assert last - first + 1 <= most_bad_rounds(bad[last] - bad[first])
+            assert last - first + 1 <= most_reversals(bad[last] - bad[first])
 
 
 def test_a_lasting_load_is_answered_nearly_as_fast_as_by_the_best_fixed_setting() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spillway.metrics.events import Reloaded
 from spillway.metrics.record import SlotRecord
-from spillway.policies.local.rotation import Gaps, Rotation
+from spillway.policies.local.rotation import Rotation, TurnGaps
 from spillway.slot.controller import Turn, Waiting
 
 
@@ -172,12 +172,12 @@ def reloaded(groups: tuple[int, ...], seconds: float, spooled_bytes: int, busy_s
 
 
 def test_t_gap_that_is_given_holds_for_every_slot() -> None:
-    gaps = Gaps(2.0).observed({0: reloaded((1, 2), 9.0, 0, 1.0)}, 1.0)
+    gaps = TurnGaps(2.0).observed({0: reloaded((1, 2), 9.0, 0, 1.0)}, 1.0)
     assert gaps.seconds(2) == {0: 2.0, 1: 2.0}
 
 
 def test_t_gap_is_the_time_to_read_a_group_where_none_is_given() -> None:
-    gaps = Gaps()
+    gaps = TurnGaps()
     assert gaps.seconds(2) == {0: 0.0, 1: 0.0}
     gaps = gaps.observed({0: reloaded((1, 2), 0.5, 70, 0.9)}, 1.0)
     assert gaps.seconds(2) == {0: 0.25, 1: 0.0}
@@ -185,7 +185,7 @@ def test_t_gap_is_the_time_to_read_a_group_where_none_is_given() -> None:
 
 
 def test_turns_become_longer_while_more_and_more_waits() -> None:
-    gaps = Gaps()
+    gaps = TurnGaps()
     for waiting in (100, 200, 400, 800):
         gaps = gaps.observed({0: reloaded((1,), 0.25, waiting, 1.0)}, 1.0)
     assert gaps.seconds(1)[0] > 0.25

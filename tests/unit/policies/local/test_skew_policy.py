@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spillway.metrics.record import SlotRecord
-from spillway.policies.local.skew import Pace, Skew, open_groups
+from spillway.policies.local.skew import Skew, SlotPace, open_groups
 from spillway.slot.limits import Budget
 
 ENDLESS = 1 << 40
@@ -140,7 +140,7 @@ def test_a_slot_that_is_slow_for_a_moment_is_soon_known_to_be_fast_again() -> No
     fast, slow = record(0, 1000, 1000, 1.0), record(0, 1000, 300, 1.0, spooled=700)
     other = record(1, 1000, 1000, 1.0)
     skew = after(after(Skew(100), fast, other), slow, other)
-    assert skew.paces[0] == Pace(650.0, 1000.0)
+    assert skew.paces[0] == SlotPace(650.0, 1000.0)
     assert skew.budgets() == {0: Budget(975, 100)}
     for _ in range(4):
         skew = after(skew, fast, other)

@@ -14,7 +14,6 @@ from spillway.policies.ring.model import (
     HopCosts,
     ProbeStep,
     Source,
-    at_rate,
     bandwidth,
     best_length,
     central_s,
@@ -27,8 +26,6 @@ from spillway.policies.ring.model import (
     response_s,
     ring_lengths,
     ring_s,
-    service_rate,
-    turning_lengths,
     utilisation,
 )
 
@@ -54,10 +51,6 @@ def test_equation_2_follows_from_equation_1() -> None:
     assert ring_s(ROWS, COSTS, 10) == pytest.approx(whole)
 
 
-def test_equation_3_is_the_rate_of_the_work() -> None:
-    assert service_rate(ROWS, COSTS, 10) == pytest.approx(1 / 16.61e-3)
-
-
 def test_equation_4_grows_with_every_slot_towards_a_bound() -> None:
     assert output_rate(ROWS, COSTS, 10, alone=2.0) == pytest.approx(2 * 10 / (1 + 1 / 150))
     rates = [output_rate(ROWS, COSTS, slots) for slots in range(1, 200)]
@@ -74,17 +67,9 @@ def test_equation_5_is_what_takes_longer_work_or_hops(slots: int, milliseconds: 
     assert response_s(ROWS, COSTS, slots) == pytest.approx(milliseconds / 1e3)
 
 
-def test_best_length_is_the_smaller_turning_point() -> None:
-    first, second = turning_lengths(ROWS, COSTS)
-    assert first == pytest.approx(8.890, abs=1e-3)
-    assert second == pytest.approx(22.218, abs=1e-3)
+def test_hops_that_take_no_time_have_no_best_length() -> None:
     assert best_length([ROWS], COSTS) == 9
-
-
-def test_hops_that_take_no_time_have_no_turning_point() -> None:
-    free = replace(COSTS, hop_s=0.0)
-    assert min(turning_lengths(ROWS, free)) == float("inf")
-    assert best_length([ROWS], free, most=40) == 40
+    assert best_length([ROWS], replace(COSTS, hop_s=0.0), most=40) == 40
 
 
 def test_more_work_wants_a_longer_ring() -> None:
@@ -106,13 +91,6 @@ def test_utilisation_counts_the_rows_of_all_streams() -> None:
     assert utilisation(JOIN, COSTS, 10) == pytest.approx(150 * 16.61e-3 / 10)
     assert least_length(JOIN, COSTS, busy=0.8) == 4
     assert least_length(JOIN, COSTS, busy=1e-4, most=19) == 19
-
-
-def test_twice_the_rows_are_about_four_times_the_work() -> None:
-    doubled = at_rate(JOIN, 2)
-    assert doubled[0].rate == 100
-    assert doubled[0].probing_s == pytest.approx(1000 * 30e-6 * 1.2)
-    assert utilisation(doubled, COSTS, 9) > 1
 
 
 def test_rings_by_stream_are_no_slower_than_one_length_for_all() -> None:

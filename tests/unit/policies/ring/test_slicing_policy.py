@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.policies.ring.model import HopCosts, ProbeStep, Source, at_rate, utilisation
+from spillway.policies.ring.model import HopCosts, ProbeStep, Source, utilisation
 from spillway.policies.ring.slicing import (
     ATR,
     CTR,
     PSP,
+    DistributionTerms,
     RingRules,
-    Terms,
     distribution,
     emptied,
     offers,
@@ -72,7 +72,7 @@ def test_passive_adjustment_fills_new_slots_and_empties_those_that_go() -> None:
 
 
 def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
-    doubled = at_rate(join(), 2)
+    doubled = join(rate=100.0, rows=1000.0)
     found = resize(doubled, COSTS, 9, RingRules(most=19))
     assert found is not None
     assert (found.slots, found.aggressive) == (16, True)
@@ -84,7 +84,8 @@ def test_ring_that_falls_behind_is_made_longer_at_once() -> None:
     ("adjustment", "aggressive"), [("passive", False), ("aggressive", True), ("auto", True)]
 )
 def test_adjustment_says_whether_slices_move(adjustment: str, aggressive: bool) -> None:
-    found = resize(at_rate(join(), 2), COSTS, 9, RingRules(19, adjustment=adjustment))
+    doubled = join(rate=100.0, rows=1000.0)
+    found = resize(doubled, COSTS, 9, RingRules(19, adjustment=adjustment))
     assert found is not None
     assert found.aggressive is aggressive
 
@@ -121,9 +122,9 @@ def test_copies_cost_rows() -> None:
 
 
 def test_offers_are_of_the_terms_that_a_query_has() -> None:
-    _, atr, ctr = offers(join(), COSTS, 12, 10.0, Terms(segment_windows=2, copies=3))
+    _, atr, ctr = offers(join(), COSTS, 12, 10.0, DistributionTerms(segment_windows=2, copies=3))
     assert (atr.rows, ctr.rows) == (500 + 2 * 2 * 500, 4500)
-    none = offers(join(), COSTS, 12, 10.0, Terms(copies=None))
+    none = offers(join(), COSTS, 12, 10.0, DistributionTerms(copies=None))
     assert [one.distribution for one in none] == [PSP, ATR]
 
 
@@ -134,7 +135,7 @@ def test_stream_with_the_most_rows_is_the_one_to_be_cut() -> None:
 
 
 def test_slots_that_are_visited_at_once_are_a_hop_for_each_step() -> None:
-    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    costs, at_once = HopCosts(0.0, 0.5), DistributionTerms(at_once=True)
     psp, atr, _ = offers(join(pair_s=0.0), costs, 12, 10.0, at_once)
     assert (psp.response_s, atr.response_s) == (1.0, 0.5)
     two = [replace(one, steps=one.steps[:1]) for one in join(pair_s=1e-6)[:2]]
@@ -144,7 +145,7 @@ def test_slots_that_are_visited_at_once_are_a_hop_for_each_step() -> None:
 
 
 def test_what_is_chosen_for_good_has_room_for_higher_rates() -> None:
-    costs, at_once = HopCosts(0.0, 0.5), Terms(at_once=True)
+    costs, at_once = HopCosts(0.0, 0.5), DistributionTerms(at_once=True)
     # One slot has a fifth of its time to do, or half of it: three times that is more than it has.
     taken = [
         distribution(join(pair_s=pair_s), costs, 12, 10.0, at_once)[0].distribution

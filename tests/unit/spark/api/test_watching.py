@@ -67,7 +67,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watcher]:
     )
 
     def follow(streaming: Streaming, loop: Loop, *, finite: bool = False) -> Watcher:
-        watcher = Watcher(None, streaming, loop, loop.end, finite=finite)  # type: ignore[arg-type]
+        watcher = Watcher(None, streaming, loop, loop.end, finite=finite)  # type: ignore[arg-type]  # stand-ins
         watcher.join(10)
         assert not watcher.alive
         return watcher

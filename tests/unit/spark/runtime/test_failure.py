@@ -48,13 +48,13 @@ def test_beginning_of_a_long_error_is_kept() -> None:
 
 def test_causes_that_the_jvm_gave_follow() -> None:
     outer, inner = RuntimeError("Job aborted"), ValueError("no space left")
-    outer._cause = inner  # type: ignore[attr-defined]
+    outer._cause = inner
     assert text_of(outer) == "Job aborted\nCaused by: no space left"
-    inner._cause = KeyError("space")  # type: ignore[attr-defined]
+    inner._cause = KeyError("space")
     assert text_of(outer).endswith("Caused by: no space left\nCaused by: 'space'")
 
 
 def test_cause_that_the_text_has_is_not_repeated() -> None:
     outer = RuntimeError("Job aborted: no space left")
-    outer._cause = ValueError("no space left")  # type: ignore[attr-defined]
+    outer._cause = ValueError("no space left")
     assert text_of(outer) == "Job aborted: no space left"

@@ -16,10 +16,10 @@ from spillway.state.layout.compaction import (
     FAN,
     SOURCE,
     begin_merges,
+    due_rows,
     finish_merges,
     fuel_rows,
     merges,
-    turn_rows,
 )
 from spillway.state.layout.layers import Layer
 from spillway.state.runs.run import Run, Slice
@@ -41,7 +41,7 @@ def merge_batch(layers: Sequence[Layer], rows: int, turn: int, row_bytes: int) -
     layers = list(begin_merges([*layers, Layer(0, (piece(rows, row_bytes),))], None))
     steps = []
     for merge in merges(layers):
-        fuel = turn_rows(merge, layers, fuel_rows(rows), turn)
+        fuel = due_rows(merge, layers, fuel_rows(rows), turn)
         left = rows_of(layers[at] for at in merge.sources)
         taken = min(fuel, left)
         if not taken:

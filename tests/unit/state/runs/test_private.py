@@ -12,7 +12,7 @@ import pytest
 from spillway.errors import StateError
 from spillway.settings import Adapt
 from spillway.spark.runtime import home
-from spillway.spark.runtime.home import Home, Places
+from spillway.spark.runtime.home import Home, LocalFolders
 from spillway.state.runs import store as stores
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.merging import WHOLE
@@ -90,11 +90,11 @@ def test_name_that_another_user_took_first_is_avoided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(home, "default_memory_root", lambda: tmp_path)
-    usual, _ = Places.roots("abc", Adapt())
+    usual, _ = LocalFolders.roots("abc", Adapt())
     assert usual == tmp_path / f"spillway-{os.getuid()}" / "abc"
     usual.parent.mkdir()
     usual.parent.chmod(0o777)
-    other, _ = Places.roots("abc", Adapt())
+    other, _ = LocalFolders.roots("abc", Adapt())
     assert other == tmp_path / f"spillway-{os.getuid()}-abc" / "abc"
 
 

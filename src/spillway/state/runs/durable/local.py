@@ -175,14 +175,14 @@ def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
 def _sync_file(path: str) -> None:
     # A file that was deleted again needs no sync.
     with suppress(FileNotFoundError):
-        _synced(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
+        _sync(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
 
 
 def _sync_folder(path: str) -> None:
-    _synced(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
 
 
-def _synced(path: str, flags: int, sync: object) -> None:
+def _sync(path: str, flags: int, sync: object) -> None:
     handle = os.open(path, flags | os.O_CLOEXEC)
     try:
         assert callable(sync)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.rows.joining import joined
 from spillway.spark.api.session import quick_local_checkpoints, remove
-from spillway.spark.runtime.lanes import quoted
+from spillway.spark.runtime.exchange.lanes import quoted
 from spillway.spark.runtime.loop import STOPPED, named_failure
 from spillway.spark.runtime.task import as_stored
 
@@ -105,9 +105,9 @@ class _Look:
         if self._query is not None:
             self._query.stop()
 
-    def _take(self, rows: DataFrame, batch: int) -> None:  # noqa: ARG002
+    def _take(self, rows: DataFrame, _batch: int) -> None:
         try:
-            self.found = _taken(rows, self._time)
+            self.found = _take_first(rows, self._time)
         except BaseException as problem:
             self._failure = problem
         if self.found is None and self._failure is None:
@@ -133,7 +133,7 @@ def _quiet_stops() -> Iterator[None]:
         log.removeFilter(wanted)
 
 
-def _taken(rows: DataFrame, time: str) -> FirstRows | None:
+def _take_first(rows: DataFrame, time: str) -> FirstRows | None:
     column = F.col(quoted(time))
     counted = rows.agg(
         F.count(F.lit(1)).alias("rows"), F.min(column).alias("least"), F.max(column).alias("most")

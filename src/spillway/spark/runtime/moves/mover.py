@@ -5,8 +5,8 @@
     pool       moves have their own scheduler pool, so that with FAIR scheduling a batch shares the cores
                with one job instead of waiting for a whole move
 
-A job is a *load* that fits between two batches (spark/runtime/pace.py), so batches do not wait for it. A
-manifest of the part names the sender's slices. The driver sees names, never rows.
+A job is a *load* that fits between two batches (spark/runtime/moves/pace.py), so batches do not wait for
+it. A manifest of the part names the sender's slices. The driver sees names, never rows.
 
 If both slots share a memory tier, nothing is copied.
 
@@ -16,12 +16,12 @@ ends. `spillway.spark.api.session.local_session` sets FAIR.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Protocol
@@ -45,23 +45,25 @@ from spillway.protocols.messages import (
 from spillway.protocols.move import GroupMove
 from spillway.redaction import hidden
 from spillway.spark.runtime.home import Home
-from spillway.spark.runtime.pace import MOST_BYTES, Loads, Pace
-from spillway.spark.runtime.workers import own_workers
+from spillway.spark.runtime.moves.pace import MOST_BYTES, Loads, Pace
+from spillway.spark.runtime.moves.workers import own_workers
 from spillway.state.layout.moving import of_move
 from spillway.state.manifest.combining import part_manifest
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.slot.fetching import Fetch, fetch_all, fetches
 
+_LOG = logging.getLogger(__name__)
+
 POOL = "spillway-moves"
-#: How long a load waits for its turn between long batches.
+#: How long a load waits for room between long batches.
 GIVE_WAY_S = 5.0
 _LOOK_EVERY_S = 0.005
 
 _FETCHED = "bytes bigint"
 
 
-class Exchange(Protocol):
+class MoveExchange(Protocol):
     """Brings rows to a slot."""
 
     def __call__(self, rows: DataFrame, slot: Column, *, first: bool = False) -> DataFrame:
@@ -130,7 +132,7 @@ class Mover:
         self._warm = True
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
-    def send(self, groups: SendGroups, sender: Manifest, exchange: Exchange | None) -> None:
+    def send(self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None) -> None:
         """Begins to fetch a departure; without an exchange, it is already where it is needed."""
         if self._closed:
             return
@@ -185,14 +187,16 @@ class Mover:
             rows = self._spark.range(0, 2, 1, 2).mapInArrow(lambda few: few, "id bigint")
         # Any error may be ignored: warming up saves time and nothing depends on it. The query may also
         # stop meanwhile, which fails in many ways. A real problem reappears when a move is sent.
-        with suppress(Exception):
+        try:
             rows.write.format("noop").mode("append").save()
+        except Exception as problem:
+            _LOG.debug("the workers of moves did not start in advance: %s", _brief(problem))
 
     def _say(self, message: Message, seconds: float) -> None:
         with self._lock:
             self._said.append((message, seconds))
 
-    def _run(self, groups: SendGroups, sender: Manifest, exchange: Exchange | None) -> None:
+    def _run(self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None) -> None:
         watch, move = time.perf_counter(), groups.move
         self._say(SendPartitions(move.move), 0.0)
         self.reach(StepReached(move, 5))
@@ -204,7 +208,9 @@ class Mover:
         self.reach(StepReached(move, 7))
         self._say(received, time.perf_counter() - watch)
 
-    def _deliver(self, groups: SendGroups, sender: Manifest, exchange: Exchange | None) -> Received:
+    def _deliver(
+        self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None
+    ) -> Received:
         move = groups.move
         departure = of_move(sender.departures, move.move)
         assert departure is not None
@@ -220,7 +226,9 @@ class Mover:
         self._checkpoint.durable.sync()
         return Received(move.move, name, sum(map(sum, departure.sizes)))
 
-    def _fetch(self, move: GroupMove, batch: int, wanted: list[Fetch], exchange: Exchange) -> None:
+    def _fetch(
+        self, move: GroupMove, batch: int, wanted: list[Fetch], exchange: MoveExchange
+    ) -> None:
         """Copies the rows to the receiver's memory, one load after the other."""
         context = self._spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", POOL)
@@ -235,9 +243,9 @@ class Mover:
             self._carry(move, batch, load, exchange)
 
     def _in_loads(self, left: list[Fetch]) -> Iterator[list[Fetch]]:
-        """What is to be fetched in loads, each at its turn."""
+        """What is to be fetched in loads, each when there is room."""
         while left:
-            room = self._turn(left[0].bytes)
+            room = self._wait_for_room(left[0].bytes)
             self._loads.batches = self._pace.batches
             ends = list(accumulate(one.bytes for one in left))
             count = max(1, bisect_right(ends, room))
@@ -246,8 +254,8 @@ class Mover:
             yield load
             self._loads.learn(sum(one.bytes for one in load), time.monotonic() - watch)
 
-    def _turn(self, least: int) -> int:
-        """Waits for the turn of a load; returns the bytes that it may have."""
+    def _wait_for_room(self, least: int) -> int:
+        """Waits for room for a load; returns the bytes that it may have."""
         until = time.monotonic() + GIVE_WAY_S
         while (now := time.monotonic()) < until:
             room = self._loads.allowed(self._pace, now, least)
@@ -258,7 +266,7 @@ class Mover:
         return least
 
     def _carry(
-        self, move: GroupMove, batch: int, load: Sequence[Fetch], exchange: Exchange
+        self, move: GroupMove, batch: int, load: Sequence[Fetch], exchange: MoveExchange
     ) -> None:
         """Runs one job."""
         task = FetchTask(self._home, batch, move.move, move.receiver, tuple(load), self._faults)

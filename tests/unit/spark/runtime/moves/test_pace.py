@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillway.spark.runtime.pace import LOAD_BYTES, MOST_BYTES, Loads, Pace
+from spillway.spark.runtime.moves.pace import LOAD_BYTES, MOST_BYTES, Loads, Pace
 
 MB = 10**6
 

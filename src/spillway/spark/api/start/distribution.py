@@ -2,9 +2,9 @@
 
 The distribution decides where rows are stored, so the choice cannot wait for measurements of the
 running query. The first start of a checkpoint reads the first rows of every stream
-(spark/api/sampling.py), tries the predicates on them (operators/predicates/trial.py) and asks the cost
-model (policies/ring/slicing.py). The metadata of the checkpoint keeps the choice, and later starts with
-"auto" read it there.
+(spark/api/start/sampling.py), tries the predicates on them (operators/predicates/trial.py) and asks
+the cost model (policies/ring/slicing.py). The metadata of the checkpoint keeps the choice, and
+later starts with "auto" read it there.
 
 Known limitation: the choice assumes that the first rows are typical, and is never repeated. The cost of
 a Spark exchange is a guess.
@@ -26,11 +26,18 @@ from spillway.operators.predicates.trial import tried
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.sliced import MatchedPlan, SlicedPlan
 from spillway.policies.ring.model import HopCosts
-from spillway.policies.ring.probing import Stream, sources_of
-from spillway.policies.ring.slicing import ATR, CTR, PSP, SEGMENT_WINDOWS, Terms, distribution
+from spillway.policies.ring.probing import MeasuredStream, sources_of
+from spillway.policies.ring.slicing import (
+    ATR,
+    CTR,
+    PSP,
+    SEGMENT_WINDOWS,
+    DistributionTerms,
+    distribution,
+)
 from spillway.settings import AUTO, DISTRIBUTIONS, Adapt
-from spillway.spark.api.sampling import PATIENCE_S, FirstRows, first_rows
 from spillway.spark.api.session import default_slots
+from spillway.spark.api.start.sampling import PATIENCE_S, FirstRows, first_rows
 
 if TYPE_CHECKING:
     from spillway.spark.api.result import Planned
@@ -54,10 +61,10 @@ class Choice:
     reason: str
 
 
-def settled(
+def settle(
     planned: Planned, adapt: Adapt, checkpoint: Checkpoint, location: str, *, finite: bool
 ) -> Choice | None:
-    """The settings with "auto" resolved, and why; None if "auto" does not apply.
+    """Resolves "auto": the settings, and why; None if "auto" does not apply.
 
     `planned` is the join before the choice; `location` is where Spark keeps its own checkpoint.
     """
@@ -72,7 +79,7 @@ def settled(
     times = {s.name: s.window.time for s in planned.plan.streams if s.window is not None}
     first = first_rows(planned.frames, times, location, finite=finite)
     spark = next(iter(planned.frames.values())).sparkSession
-    choice = chosen(join, first, adapt, adapt.slots or default_slots(spark), finite=finite)
+    choice = choose(join, first, adapt, adapt.slots or default_slots(spark), finite=finite)
     _LOG.info("distribute=%r: %s", AUTO, choice.reason)
     return choice
 
@@ -90,7 +97,7 @@ def kept(adapt: Adapt, query: Mapping[str, Any], streams: list[str]) -> Choice:
     )
 
 
-def chosen(
+def choose(
     join: SlicedJoin,
     first: Mapping[str, FirstRows],
     adapt: Adapt,
@@ -98,7 +105,7 @@ def chosen(
     *,
     finite: bool = False,
 ) -> Choice:
-    """The cost model's choice for the first rows of the streams; warns if a stream has none."""
+    """Chooses by the cost model, from the first rows of the streams; warns if a stream has none."""
     windows_us = {stream.name: stream.window_us or 0 for stream in join.streams}
     if missing := [name for name in windows_us if name not in first]:
         when = "at the first start" if finite else f"for {PATIENCE_S:g} s"
@@ -110,7 +117,7 @@ def chosen(
         )
         return Choice(adapt.changed(distribute=PSP), reason)
     streams = [
-        Stream.sampled(name, first[name].rows, first[name].span_us, window_us)
+        MeasuredStream.sampled(name, first[name].rows, first[name].span_us, window_us)
         for name, window_us in windows_us.items()
     ]
     measured = tried(join.predicates, {name: one.sample for name, one in first.items()})
@@ -129,14 +136,14 @@ def chosen(
     return Choice(adapt.changed(**changes), reason)
 
 
-def _terms(adapt: Adapt, longest_us: int) -> Terms:
+def _terms(adapt: Adapt, longest_us: int) -> DistributionTerms:
     segment = SEGMENT_WINDOWS * longest_us
     if adapt.segment is not None:
         segment = duration_us("segment", adapt.segment)
     # A copy has all slices, so the number of groups must be a multiple of the number of copies.
     fits = adapt.copies > 1 and adapt.groups % adapt.copies == 0
     copies = adapt.copies if fits else None
-    return Terms(True, segment / longest_us, copies, adapt.master)
+    return DistributionTerms(True, segment / longest_us, copies, adapt.master)
 
 
 #: Settings of a join without equal keys, and the distributions that use each.

@@ -1,14 +1,14 @@
 """The exchange that brings rows to the slots of a stage.
 
-With anchors, a slot stays on the executor that has its state in memory (spark/runtime/anchors.py). In
-one process every place is right, so no anchors are needed.
+With anchors, a slot stays on the executor that has its state in memory
+(spark/runtime/exchange/anchors.py). In one process every place is right, so no anchors are needed.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from spillway.spark.runtime.anchors import Anchors
+from spillway.spark.runtime.exchange.anchors import Anchors
 
 
 class Placement:

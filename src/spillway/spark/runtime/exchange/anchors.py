@@ -23,7 +23,7 @@ from functools import lru_cache
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spillway.spark.api.session import ANCHORING, is_local
+from spillway.spark.runtime.session import ANCHORING, is_local
 
 ANCHOR = "_anchor"
 #: How often to cache the anchors again if Spark has spread them unevenly. With more slots than cores,

@@ -1,6 +1,6 @@
-"""The rounds of FLUX's strategies: collect, decide, move; with tuned or given thresholds.
+"""The cycle of FLUX's strategies: collect, decide, move; with tuned or given thresholds.
 
-`Rounds` holds the settings, `Progress` the current position; both are values. A driver (the
+`Cycle` holds the settings, `Progress` the current position; both are values. A driver (the
 coordinator or the simulator) calls `due`, then `decided`, and `ended` when no move is running. In
 between it reports the moves with `seen`. After `decided` and after `ended` it starts a new
 measurement.
@@ -19,7 +19,7 @@ from spillway.policies.cluster.tuning import Tuner
 
 @dataclass(frozen=True)
 class Progress:
-    """The position in the rounds, and what was learned about moves."""
+    """The position in the cycle, and what was learned about moves."""
 
     collection: Collection = Collection()
     tuner: Tuner = Tuner()
@@ -30,12 +30,12 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """The settings of rounds.
+class Cycle:
+    """The settings of the cycle.
 
     Example:
-        >>> rounds = Rounds(Strategy("flux-load"), delta_min_s=2.0)
-        >>> rounds.due(Progress(), 1.0), rounds.due(Progress(), 2.0)
+        >>> cycle = Cycle(Strategy("flux-load"), delta_min_s=2.0)
+        >>> cycle.due(Progress(), 1.0), cycle.due(Progress(), 2.0)
         (False, True)
     """
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from spillway.metrics.record import SlotRecord
-from spillway.spark.runtime.arrow import FIXED_ROWS, VARIED_ROWS, ArrowBatches, fixed_width
+from spillway.spark.runtime.exchange.arrow import FIXED_ROWS, VARIED_ROWS, ArrowBatches, fixed_width
 
 _ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

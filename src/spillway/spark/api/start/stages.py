@@ -1,6 +1,6 @@
 """The steps of a start before the first row: check the plan, lock the checkpoints, recover the stages.
 
-A query has one part for each operator in the chain. All errors of the query, its settings and its
+A query has one stage for each operator in the chain. All errors of the query, its settings and its
 checkpoint appear here, before Spark's stream starts. After an error the start releases all that it took.
 """
 
@@ -22,10 +22,11 @@ from spillway.policies.local.spare import spare_memory
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
-from spillway.spark.api.distribution import check_spread
-from spillway.spark.api.session import default_slots, is_local
-from spillway.spark.api.sources import sources_of
+from spillway.spark.api.session import default_slots
+from spillway.spark.api.start.distribution import check_spread
+from spillway.spark.api.start.sources import sources_of
 from spillway.spark.runtime.room import rooms
+from spillway.spark.runtime.session import is_local
 from spillway.spark.runtime.spec import QuerySpec
 from spillway.spark.runtime.stage import Stage, Start
 from spillway.state.runs.durable import open_durable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedStage:
     """One operator of the chain: the user's query, its settings and its plan."""
 
     result: Result
@@ -43,49 +44,51 @@ class Part:
     planned: Planned
 
 
-def checked_parts(result: Result, adapt: Adapt, mode: str) -> list[Part]:
-    """The checked parts of a query, from the streams to the results."""
-    parts = []
+def plan_stages(result: Result, adapt: Adapt, mode: str) -> list[PlannedStage]:
+    """Checks and plans the stages of a query, from the streams to the results; warns."""
+    planned = []
     for one in result.chain:
-        own = adapt.changed(**one.own_settings)
-        parts.append(Part(one, own, one.planned(own, mode)))
-    for part in parts:
-        _check_moves(part.planned, part.adapt)
-    check_spread([part.planned for part in parts], adapt)
-    for part in parts:
-        if part.result.own_settings:
-            check_spread([part.planned], part.adapt)
-    for text in (text for part in parts for text in part.planned.warnings):
+        own, written = adapt.changed(**one.own_settings), replace(one, mode=mode)
+        planned.append(PlannedStage(written, own, written.planned(own)))
+    for stage in planned:
+        _check_moves(stage.planned, stage.adapt)
+    check_spread([stage.planned for stage in planned], adapt)
+    for stage in planned:
+        if stage.result.own_settings:
+            check_spread([stage.planned], stage.adapt)
+    for text in (text for stage in planned for text in stage.planned.warnings):
         # The user's line is above start() and this function.
         warnings.warn(text, stacklevel=3)
-    return parts
+    return planned
 
 
-def acquired(parts: Sequence[Part], location: str, held: ExitStack) -> list[Checkpoint]:
-    """The checkpoints of all parts, locked; `held` releases them if the start fails."""
+def acquire_all(
+    planned: Sequence[PlannedStage], location: str, held: ExitStack
+) -> list[Checkpoint]:
+    """Locks the checkpoints of all stages; `held` releases them if the start fails."""
     checkpoints = []
-    for at, part in enumerate(parts):
-        place = place_of(location, part.adapt, at)
-        checkpoint = Checkpoint(place, open_durable(place, fsync=part.adapt.fsync))
+    for at, stage in enumerate(planned):
+        place = place_of(location, stage.adapt, at)
+        checkpoint = Checkpoint(place, open_durable(place, fsync=stage.adapt.fsync))
         checkpoint.acquire()
         held.callback(checkpoint.release)
         checkpoints.append(checkpoint)
     return checkpoints
 
 
-def opened(
-    parts: Sequence[Part], checkpoints: Sequence[Checkpoint], version: str
+def open_metadata(
+    planned: Sequence[PlannedStage], checkpoints: Sequence[Checkpoint], version: str
 ) -> list[dict[str, Any]]:
-    """The metadata of all parts; rejects the checkpoints of another query."""
-    return open_stages(checkpoints, [_asked(part) for part in parts], version)
+    """Reads or writes the metadata of all stages; rejects the checkpoints of another query."""
+    return open_stages(checkpoints, [_asked(stage) for stage in planned], version)
 
 
-def _asked(part: Part) -> AskedStage:
-    query, before = part.planned.plan.fingerprint(), part.result.before
+def _asked(stage: PlannedStage) -> AskedStage:
+    query, before = stage.planned.plan.fingerprint(), stage.result.before
     if before is not None:
-        return AskedStage({**query, "shaped": before.described_steps}, part.adapt.groups)
-    sources = {name: sources_of(frame) for name, frame in part.planned.frames.items()}
-    return AskedStage(query, part.adapt.groups, sources)
+        return AskedStage({**query, "shaped": before.described_verbs}, stage.adapt.groups)
+    sources = {name: sources_of(frame) for name, frame in stage.planned.frames.items()}
+    return AskedStage(query, stage.adapt.groups, sources)
 
 
 def _check_moves(planned: Planned, adapt: Adapt) -> None:

@@ -21,7 +21,7 @@ from spillway.errors import PlanError
 from spillway.operators.predicates.conditions import Condition
 from spillway.plan.sql.expression import parse, refused
 from spillway.plan.sql.written import written
-from spillway.spark.runtime.lanes import result_schema
+from spillway.spark.runtime.exchange.lanes import result_schema
 
 
 def check_meaning(frames: Mapping[str, DataFrame], condition: object) -> None:

@@ -44,7 +44,7 @@ from pyspark.sql.types import (
 from spillway.errors import PlanError
 from spillway.operators.input import AGAIN, MARKER, StreamColumns, null_number
 from spillway.plan.join import Plan
-from spillway.spark.runtime.anchors import group_expression
+from spillway.spark.runtime.exchange.anchors import group_expression
 
 STREAM, HASH = "_stream", "_h"
 #: Offset added to the stream number of a copied row, while rows go to two slots.

@@ -15,8 +15,8 @@ from spillway.operators.predicates.binding import bound
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.routing.slices import slicing_for
 from spillway.settings import Adapt
-from spillway.spark.api.distribution import chosen, kept
-from spillway.spark.api.sampling import FirstRows
+from spillway.spark.api.start.distribution import choose, kept
+from spillway.spark.api.start.sampling import FirstRows
 
 WINDOW_US = 10_000_000
 AUTO = Adapt(distribute="auto")
@@ -61,7 +61,7 @@ def first(rows: int) -> FirstRows:
 
 
 def test_little_work_of_three_streams_is_done_in_one_exchange() -> None:
-    choice = chosen(join("abc"), {"a": first(5), "b": first(9), "c": first(5)}, AUTO, 4)
+    choice = choose(join("abc"), {"a": first(5), "b": first(9), "c": first(5)}, AUTO, 4)
     assert (choice.adapt.distribute, choice.adapt.master) == ("atr", "b")
     assert choice.reason.startswith("atr: psp 300 ms, atr 150 ms")
     assert choice.reason.endswith("rows, with segments of b")
@@ -69,26 +69,26 @@ def test_little_work_of_three_streams_is_done_in_one_exchange() -> None:
 
 def test_master_that_was_asked_for_is_the_one_to_be_cut() -> None:
     rows = {"a": first(5), "b": first(9), "c": first(5)}
-    choice = chosen(join("abc"), rows, AUTO.changed(master="c"), 4)
+    choice = choose(join("abc"), rows, AUTO.changed(master="c"), 4)
     assert (choice.adapt.distribute, choice.adapt.master) == ("atr", "c")
 
 
 def test_two_streams_need_no_copies() -> None:
-    choice = chosen(join("ab"), {"a": first(5), "b": first(9)}, AUTO, 4)
+    choice = choose(join("ab"), {"a": first(5), "b": first(9)}, AUTO, 4)
     assert choice.adapt.distribute == "psp"
 
 
 def test_work_that_is_too_much_for_one_slot_is_shared() -> None:
     # Each of 300 rows a second is compared with 1000, and what it found there, 450, with 1000 more.
     rows = dict.fromkeys("abc", first(1001))
-    choice = chosen(join("abc", pair_s=1.5e-8), rows, AUTO, 4)
+    choice = choose(join("abc", pair_s=1.5e-8), rows, AUTO, 4)
     assert choice.adapt.distribute == "psp"
     assert "segments of" not in choice.reason
 
 
 def test_stream_without_rows_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="stream b had no row for 30 s") as caught:
-        choice = chosen(join("ab"), {"a": first(5)}, AUTO, 4)
+        choice = choose(join("ab"), {"a": first(5)}, AUTO, 4)
     assert choice.adapt.distribute == "psp"
     assert choice.reason == "psp: stream b had no row for 30 s, so it could not be measured"
     assert "the checkpoint keeps it" in str(caught[0].message)

@@ -1,0 +1,1 @@
+"""How groups travel between slots while batches run."""
