@@ -1,4 +1,4 @@
-"""Simulated Spark: tasks that fail, run twice or lose their report, and sinks that read in odd ways."""
+"""Simulated Spark: tasks fail, run twice or lose their report, and sinks read in odd ways."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class JobFailed(Exception):
 
 
 class SinkFailed(Exception):
-    """The user's sink raises."""
+    """The user's sink raised an error."""
 
 
 class ChaosTasks:
-    """Runs tasks on hosts, as often as Spark does."""
+    """Runs tasks on hosts, and repeats them like Spark."""
 
     def __init__(self, stages: Sequence[Stage], gate: DriverGate, disasters: Disasters) -> None:
         self._stages = stages
@@ -38,8 +38,8 @@ class ChaosTasks:
         self._disasters = disasters
 
     def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task, and perhaps others that do the same."""
-        # A driver past its time has no disasters of its own.
+        """Runs one task, and perhaps more attempts of it."""
+        # A driver that was paused gets no more disasters.
         strikes = [] if self._gate.past else self._disasters.at_task()
         kinds = {strike.kind: strike for strike in strikes}
         if "speculate" in kinds:
@@ -66,7 +66,7 @@ class ChaosTasks:
     def _try(
         self, at: int, partitions: Sequence[Partition], most: int | None
     ) -> tuple[list[pa.RecordBatch], list[list[Report]]] | None:
-        """One attempt; None if it dies. With `most`, somebody kills it after this many batches."""
+        """Runs one attempt; returns None if it dies. With `most`, it dies after this many batches."""
         read: list[pa.RecordBatch] = []
         said: list[list[Report]] = []
         stage = self._stages[at]
@@ -96,20 +96,20 @@ class ChaosTasks:
 
 
 class ChaosEngine(Engine):
-    """Writes down what every step gave."""
+    """Records the output of every step in the ledger."""
 
     ledger: Ledger
-    #: The checkpoint of a stage for somebody who only looks.
+    #: The read-only checkpoint of a stage.
     look: Callable[[int], Checkpoint]
 
     def read_all(self, results: Rows) -> list[pa.RecordBatch]:
-        """Reads everything, and writes it down."""
+        """Reads everything, and records it."""
         read = super().read_all(results)
         self.note(results, Counter(self.values(results.at, read)))
         return read
 
     def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
-        """The records of a stage; every slot must have kept its limit."""
+        """Returns the records of a stage; checks that every slot kept its limit."""
         found = super().answers(at, results, plan, replay=replay)
         for record in found.records.values():
             written = self.look(at).manifest(record.manifest)
@@ -120,7 +120,7 @@ class ChaosEngine(Engine):
         return found
 
     def note(self, results: Rows, output: Counter[Hashable]) -> None:
-        """Writes down what a step gave."""
+        """Records the output of a step."""
         assert results.plan is not None
         number = self.stages[results.at].conductor.coordinator.steps
         step = Step(results.plan.batch, tuple(results.rows), output)
@@ -128,7 +128,7 @@ class ChaosEngine(Engine):
 
 
 class ChaosSink:
-    """A sink that keeps steps by number, and reads them as a schedule says."""
+    """A sink that stores steps by number, and reads them as the schedule says."""
 
     def __init__(self, mode: str, ledger: Ledger, disasters: Disasters, tasks: ChaosTasks) -> None:
         self._mode = mode
@@ -137,7 +137,7 @@ class ChaosSink:
         self._tasks = tasks
 
     def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
-        """Reads a step and keeps it."""
+        """Reads a step and stores it."""
         if self._mode == "ids" and sink_id in self._ledger.sink:
             return
         strikes = {strike.kind: strike.arg for strike in self._disasters.at_write()}

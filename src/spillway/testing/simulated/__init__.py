@@ -4,12 +4,12 @@
     joins      n-way joins, join trees, joins with predicates, each with its brute-force oracle
     grouping   group-by, windows and dedup, with theirs
     sliced     the time-sliced join, with its
-    told       policies that decide what a script says
-    sizes      limits of the product, made so small that a few rows cross them
-    places     tiers of hosts in memory
-    host       the coordinator's host: a checkpoint, and state that travels when told to
+    told       policies that follow a script
+    sizes      small limits, which a few rows cross
+    places     local tiers of hosts
+    host       the coordinator's host: a checkpoint, and state that travels when `arrive` is called
     stages     slots that run the product's slot code
-    engine     evaluates stages as Spark does: lazily, in tasks, as often as the sink reads them
+    engine     evaluates stages like Spark: lazily, in tasks, again for every read of the sink
 
 The property tests (`tests/property/law`) and the chaos harness (`testing/chaos`) share it.
 """

@@ -1,4 +1,4 @@
-"""The coordinator's host without Spark: a checkpoint, and state that travels when somebody says so."""
+"""The coordinator's host without Spark: a checkpoint, and state that travels when `arrive` is called."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Crash(Exception):
 
 
 class SimulatedCarrier(CheckpointHost):
-    """Carries effects out; dies where a history says so. Sweeps after every commit."""
+    """Carries out effects; dies where a history says so. Sweeps after every commit."""
 
     sweep_batches = 1
 
@@ -42,17 +42,17 @@ class SimulatedCarrier(CheckpointHost):
         store: Callable[[int, int], Store],
         times: Callable[[Sequence[str]], Sequence[int | None]],
     ) -> None:
-        """`store` gives the store of a batch and slot."""
+        """`store` returns the store of a batch and slot."""
         super().__init__(checkpoint, streams)
         self._store = store
-        #: Where the event times of streams are, the made ones of these names included.
+        #: The columns of event times of the streams, including made ones of these names.
         self._times = times
-        #: What is being sent, with the manifest that has it.
+        #: The moves in transit, each with its sender's manifest.
         self._due: dict[int, tuple[SendGroups, Manifest]] = {}
         self._said: list[tuple[Message, float]] = []
         #: Whether the next commit is lost.
         self.dies = False
-        #: Told of every commit.
+        #: Called after every commit.
         self.committed: Callable[[Committed], None] = lambda _: None
         self.steps: list[int] = []
 
@@ -64,7 +64,7 @@ class SimulatedCarrier(CheckpointHost):
         self.committed(state)
 
     def send(self, groups: SendGroups) -> None:
-        """Takes what has departed; it arrives when `arrive` says so."""
+        """Takes departed groups; `arrive` delivers them."""
         assert groups.move.move not in self._due
         manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
         self._due[groups.move.move] = groups, manifest
@@ -76,11 +76,11 @@ class SimulatedCarrier(CheckpointHost):
         return said
 
     def finish_sending(self) -> None:
-        """Everything that is being sent arrives."""
+        """Delivers everything in transit."""
         self.arrive(fails=False)
 
     def arrive(self, *, fails: bool) -> None:
-        """All that is being sent arrives, or none of it does."""
+        """Delivers everything in transit, or fails all of it."""
         for number, sent in list(self._due.items()):
             del self._due[number]
             problem = "a test" if fails else ""
@@ -102,7 +102,7 @@ class SimulatedCarrier(CheckpointHost):
         self.steps.append(step.step)
 
     def _carried(self, groups: SendGroups, manifest: Manifest) -> str:
-        """Brings a departure to its receiver; returns the name of the part's manifest."""
+        """Carries a departure to its receiver; returns the name of the part's manifest."""
         departure = of_move(manifest.departures, groups.move.move)
         assert departure is not None
         layers = departure.streams
