@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spillway.errors import QueryError
+from spillway.errors import BUG, QueryError
 from spillway.protocols.messages import Message, Reactivated, SendPartitions
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
@@ -27,6 +27,7 @@ def begun(moves: Sequence[GroupMove], new: Sequence[GroupMove]) -> tuple[GroupMo
             raise QueryError(
                 f"slot {move.sender} cannot send to slot {move.receiver} now",
                 detail=f"slots already in moves: {sorted(taken)}",
+                hint=BUG,
             )
         taken |= set(move.slots)
     return (*moves, *new)
@@ -40,7 +41,9 @@ def delivered(
     heard = []
     for message in messages:
         if message.move not in by_id:
-            raise QueryError(f"{message} is for move {message.move}, which is not in progress")
+            raise QueryError(
+                f"{message} is for move {message.move}, which is not in progress", hint=BUG
+            )
         before = by_id[message.move]
         heard.append((message, before))
         # The move itself asked for sending, so that message is not news to it.
