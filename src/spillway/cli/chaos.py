@@ -31,11 +31,11 @@ def chaos(
     ] = True,
     json_output: JsonOption = False,
 ) -> None:
-    """Inject simulated failures into queries and compare the results with brute force.
+    """Inject simulated failures into queries and check their results; exit 1 if one differs.
 
-    The seed determines everything: storage that loses unsynced files, tasks that run twice, drivers
-    that die or wake up late. For a failing seed, the command prints how to repeat it. Exits with 1 if
-    a result differs.
+    Brute force computes the right results. The seed determines everything: storage that loses unsynced
+    files, tasks that run twice, drivers that die or wake up late. For a failing seed, the command prints
+    how to repeat it.
     """
     from spillway.testing.chaos.running import read_schedule, run_all
 

@@ -1,7 +1,8 @@
 """The protocol engine: all moves in progress, under one set of rules for all protocols.
 
 A slot takes part in one move at a time, so moves are independent and a message reaches exactly one
-of them. A slot that takes part is in relocation mode (DCAPE, Table 2): it does not spill meanwhile.
+of them. A slot that takes part is in relocation mode (DCAPE, Table 2): the coordinator orders no spill
+from it. Unlike in the paper, it still spills other groups at its memory limit.
 """
 
 from __future__ import annotations
