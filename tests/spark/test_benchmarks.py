@@ -64,10 +64,10 @@ def test_benchmark_has_figures_of_every_engine_and_every_ratio(name: str, tmp_pa
     assert found["ratios"].keys() >= {
         ratio for ratio, engine in ratios.items() if engine in case.engines
     }
-    for engine, figures in found["engines"].items():
-        assert complete(figures)
-        if case.keys is None and not case.windowed and engine != "identity":
-            assert figures["state_rows"] == BATCHES * case.streams * ROWS
+    assert all(complete(figures) for figures in found["engines"].values())
+    if name.startswith("join") and not case.windowed:
+        # Spark's chain of joins stores combinations too.
+        assert found["engines"]["spillway"]["state_rows"] == BATCHES * case.streams * ROWS
     if name != "identity":
         assert complete(found["ratios"])
 
