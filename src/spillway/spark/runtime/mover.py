@@ -18,12 +18,12 @@ ends. `spillway.spark.api.session.local_session` sets FAIR.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import accumulate, islice
 from typing import Protocol
@@ -58,6 +58,7 @@ from spillway.state.runs.merging import merged
 from spillway.state.runs.run import Run
 from spillway.state.slot.shipping import Parcel, laid_out, pack, parcels, unpack
 
+_LOG = logging.getLogger(__name__)
 POOL = "spillway-moves"
 #: How long a load waits for its turn between long batches.
 GIVE_WAY_S = 5.0
@@ -236,8 +237,10 @@ class Mover:
             rows = self._spark.range(0, 2, 1, 2).mapInArrow(_warmed, "id bigint")
         # Any error may be ignored: warming up saves time and nothing depends on it. The query may also
         # stop meanwhile, which fails in many ways. A real problem reappears when a move is sent.
-        with suppress(Exception):
+        try:
             rows.write.format("noop").mode("append").save()
+        except Exception as problem:
+            _LOG.debug("the workers for moves start later: %s", hidden(str(problem)))
 
     def _say(self, message: Message, seconds: float) -> None:
         with self._lock:
