@@ -8,9 +8,9 @@ STAMP := $(VENV)/.installed
 # Options for the command behind a target: make test ARGS="-k doctor"
 ARGS ?=
 ROUNDS ?= 3
-# Seeds of `make chaos`, which simulates everything.
+# Seeds of `make chaos`, which needs no Spark.
 CHAOS_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),1000)
-# Seeds of `make chaos-real`, which starts real processes: SEEDS=50 for as many, SEED=7 to play one again.
+# Seeds of `make chaos-real`, which starts real processes: SEEDS=50 runs 50 seeds, SEED=7 repeats one.
 REAL_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),50)
 
 # Hides the addresses of package indexes in the output of pip.
@@ -44,6 +44,8 @@ format: setup ## Format the code and apply the safe fixes
 test: setup lint ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# The full tier draws the same examples every time, so it judges the change under test. `make soak` draws
+# new ones and is not part of it.
 test-full: setup lint ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -54,10 +56,10 @@ soak: setup ## Run property, simulation and cluster tests on new random examples
 		SOAK=1 $(BIN)/python -m pytest tests/property tests/simulation tests/cluster $(ARGS) || exit 1; \
 	done
 
-chaos: setup ## Let SEEDS seeds of simulated disasters strike queries, and compare with brute force
+chaos: setup ## Inject simulated failures into queries, for SEEDS seeds; compare with brute force
 	@$(BIN)/spillway chaos --seeds $(CHAOS_SEEDS) --jobs 2 $(ARGS)
 
-chaos-real: setup ## Kill and stop real processes of queries, SEEDS times, or as SEED= says
+chaos-real: setup ## Kill and stop real processes of queries, for SEEDS seeds or one SEED
 	@$(if $(SEED),SEED=$(SEED),SEEDS=$(REAL_SEEDS)) $(BIN)/python -m pytest tests/cluster/test_disasters.py -s $(ARGS)
 
 bench: setup ## Compare Spillway with Spark's own join

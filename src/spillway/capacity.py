@@ -1,7 +1,7 @@
-"""How much memory is free for state on this host, and who says so.
+"""How much memory is free for state on this host, and which limit says so.
 
-Several limits hold at the same time: that of each control group above this process (version 1 and
-2), the memory of the machine, and the size of the directory of the memory tier. `free_memory` reads
+Several limits hold at the same time: each control group above this process (version 1 and 2), the
+memory of the machine, and the size of the directory of the memory tier. `free_memory` reads
 all of them; the smallest counts. Files that the kernel can drop from its cache count as free, as in
 `MemAvailable`.
 """
@@ -27,7 +27,7 @@ class Free:
 
 
 def free_memory(directory: Path, root: Path = Path("/")) -> tuple[Free, ...]:
-    """What each limit leaves; `directory` is that of the memory tier, `root` that of /proc and /sys."""
+    """The free bytes by each limit; `directory` has the memory tier, `root` has /proc and /sys."""
     found = [*_groups(root), *_machine(root), *_room(directory)]
     return tuple(Free(max(0, one.bytes), one.source) for one in found)
 
@@ -39,7 +39,7 @@ def _machine(root: Path) -> Iterator[Free]:
 
 
 def _room(directory: Path) -> Iterator[Free]:
-    """The free space where the directory is or will be."""
+    """The free space at the directory, or where it will be."""
     for place in (directory, *directory.parents):
         try:
             facts = os.statvfs(place)
@@ -50,7 +50,7 @@ def _room(directory: Path) -> Iterator[Free]:
 
 
 def _groups(root: Path) -> Iterator[Free]:
-    """The limits of all control groups from that of this process up."""
+    """The limits of the control group of this process and of all groups above it."""
     for line in _lines(root / "proc/self/cgroup"):
         number, _, rest = line.partition(":")
         kinds, _, path = rest.partition(":")

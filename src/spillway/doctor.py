@@ -27,7 +27,8 @@ Which = Callable[[str], str | None]
 GIB = 1 << 30
 PYTHON_NEEDED = (3, 10)
 JAVA_NEEDED = 17
-#: Package -> (at least, below); the bounds of pyproject.toml, held equal to them by a test.
+#: Package -> (at least, below); a test compares them with pyproject.toml. The command line needs typer
+#: and rich to start, so it does not check them.
 PACKAGES = {
     "pyspark": ("4.1", "5"),
     "pyarrow": ("18", "27"),
@@ -35,6 +36,7 @@ PACKAGES = {
     "numba": ("0.60", "0.70"),
     "pandas": ("2.2", "3"),
     "sqlglot": ("30", "31"),
+    "msgspec": ("0.22", "0.23"),
 }
 #: Containers get 64 MB of shared memory by default, which holds almost no state.
 LOW_ROOM_BYTES = GIB

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 
 from spillway.redaction import hidden
 
+#: The hint of an error that only a bug can cause.
+BUG = "this is a bug in Spillway: please report it; a restart repeats the batch"
+
 _WIRE = re.compile(r"<<spillway:(\{.*?\}):spillway>>", re.DOTALL)
 
 

@@ -1,16 +1,16 @@
 """Hides secrets in text that people and other programs read.
 
 Secrets come in locations (`s3://key:secret@bucket`, `jdbc:...;password=...`) and in options of sinks.
-Text leaves a process as an error, a log line, an event, a description, a document. `hidden` is the one
-function that such text passes. It hides secrets in two ways:
+Text leaves a process as an error, a log line, an event, a description or a document, and all of it
+passes `hidden`. This function hides secrets in two ways:
 
 - by form: the user part of any URI, and the values of URI parameters and `name=value` pairs whose
   name says that they are secret. A URI parameter shows its value only if its name is known as harmless.
-- by value: what `learn_location` and `learn_options` saw in this process, as written and decoded. So an
-  error of a library that quotes only the secret, or in another form, is covered too.
+- by value: secrets that `learn_location` and `learn_options` saw in this process, as written and
+  decoded. So it also covers an error of a library that quotes only the secret, or in another form.
 
-Known limitation: by value, only secrets of at least six characters. Shorter ones are part of many words,
-and hiding them would show them.
+Known limitation: by value, it hides only secrets of at least six characters. Shorter ones are part of
+many words, and hiding them there would reveal them.
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
     [
         (KeyedTotals(), "a result covers all rows that ever came"),
         (Windowed(True, 3), "the last rows of a key stay until newer ones come"),
-        (Deduped(), "a key is remembered for ever"),
-        (Deduped(5), "a row passes or not because of the rows that passed before it"),
+        (Deduped(), "without a window, keys never expire"),
+        (Deduped(5), "each decision about a row depends on the rows that passed before it"),
         (Joined([5, None]), "rows of s1 never expire: there is no window"),
         (Treed([None, None, 5], parse("((s0 s1) s2)")), "rows of s0, s1 never expire"),
     ],

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from spillway_lab.bench.figures import RATIOS
 from spillway_lab.workloads.banks import BANKS
 
 FIGURES = {"rows_per_s", "batch_p50_s", "batch_p99_s", "state_rows"}
-ENGINES = {"spillway", "identity", "spark-memory", "spark-rocksdb"}
+ENGINES = {"spillway", "spillway-unsynced", "identity", "spark-memory", "spark-rocksdb"}
 
 
 def spillway(*arguments: object, cwd: Path) -> tuple[int, dict[str, Any], str]:
@@ -57,6 +58,6 @@ def test_benchmark_runs_every_engine_and_compares_them(tmp_path: Path) -> None:
     assert ours["plain_arrow_bytes_per_row"] == 16
     assert ours["bytes_per_state_row"] <= 1.5 * ours["plain_arrow_bytes_per_row"]
     for ratio, value in found["ratios"].items():
-        other = found["engines"][ratio.removeprefix("vs_").replace("_", "-")]
+        other = found["engines"][RATIOS[ratio]]
         assert value == pytest.approx(ours["rows_per_s"] / other["rows_per_s"], abs=1e-3)
     assert list(tmp_path.iterdir()) == []

@@ -224,7 +224,7 @@ def refused(stream: Any, why: str, hint: str = "") -> None:
     for strategy in (None, "auto"):
         with pytest.raises(SettingsError) as error:
             stream.writeStream.format("noop").adapt(moves="ptlb", strategy=strategy).start()
-        assert 'moves="ptlb" is not possible for the' in str(error.value)
+        assert 'moves="ptlb" does not work with the' in str(error.value)
         assert why in str(error.value)
         assert (error.value.hint or "").endswith(hint)
 
@@ -238,10 +238,10 @@ def test_parallel_tracks_are_refused_where_they_would_never_end(
     stream = sw.stream(scenario.streams["a"].stream(), "a")
     refused(stream.group_by("k").agg(n=sw.count()), "a result covers all rows that ever came")
     refused(stream.group_by("k").last(3).agg(n=sw.count()), "the last rows of a key stay until")
-    refused(stream.dedup("k"), "a key is remembered for ever")
+    refused(stream.dedup("k"), "without a window, keys never expire")
     within = stream.dedup("k", within="1 minute", time="ts")
     hint = (
         "; or use every= instead of within=: it keeps one row of each key in each time interval, "
         "whatever came before the interval"
     )
-    refused(within, "a row passes or not because of the rows that passed before it", hint)
+    refused(within, "each decision about a row depends on the rows that passed before it", hint)

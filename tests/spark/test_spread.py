@@ -302,7 +302,7 @@ def test_slots_that_come_and_go_without_moves_are_for_slices_alone(
         scenario.start(joined.on("name") if keyed else joined, **how, **more)
     operator = "join with conditions" if keyed else 'time-sliced join with distribute="ctr"'
     assert str(refused.value) == (
-        f"{name}={value!r} is not possible for the {operator}\n"
+        f"{name}={value!r} does not work with the {operator}\n"
         "  detail: the slot count can change without moves only if one slot stores each row and the "
         "row visits all slots; otherwise state must be where the routing says\n"
         f"  hint: leave {name} out; it is only for .within(...).match(...) without .on(...), "
@@ -315,12 +315,12 @@ def test_slots_that_come_and_go_without_moves_are_for_slices_alone(
     [
         (
             {"distribute": "ctr"},
-            "distribute='ctr' is not possible for the join with conditions\n"
+            "distribute='ctr' does not work with the join with conditions\n"
             "  hint: leave distribute out; it is only for .within(...).match(...) without .on(...)",
         ),
         (
             {"copies": 3},
-            "copies=3 is not possible for the join with conditions\n"
+            "copies=3 does not work with the join with conditions\n"
             "  hint: leave copies out; it is only for .within(...).match(...) without .on(...), "
             'with distribute="ctr"',
         ),

@@ -1,4 +1,4 @@
-"""What works on a machine without Java and without Spark, Arrow, NumPy, numba and pandas.
+"""What works on a machine without Java, and without any package but those of the command line.
 
 The command line runs for real, in an interpreter that sees the source, typer, rich and what these two
 need, and nothing else that is installed.
@@ -22,7 +22,7 @@ from spillway import doctor
 from spillway.cli.main import register
 
 SOURCE = Path(__file__).parents[2] / "src"
-HEAVY = {"pyspark", "pyarrow", "numpy", "numba", "pandas", "sqlglot", "matplotlib"}
+HEAVY = {"pyspark", "pyarrow", "numpy", "numba", "pandas", "sqlglot", "msgspec", "matplotlib"}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -112,7 +112,7 @@ def test_spillway_can_be_imported_there(run: Run) -> None:
 def test_help_lists_all_commands_there(spillway: Run) -> None:
     done = spillway("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("demo", "bench", "reproduce", "simulate", "inspect", "doctor"):
+    for name in ("demo", "bench", "reproduce", "simulate", "inspect", "doctor", "chaos"):
         assert re.search(rf"\b{name}\b", done.stdout)
         assert spillway(name, "--help").returncode == 0
 
@@ -150,6 +150,7 @@ def test_doctor_for_people_lists_the_same_there(spillway: Run) -> None:
         (("simulate",), "'spillway[lab]'"),
         (("reproduce", "flux-7"), "'spillway[lab]'"),
         (("inspect", "checkpoint"), "spillway"),
+        (("chaos", "--seeds", "1"), "spillway"),
     ],
 )
 def test_other_commands_say_what_to_install(spillway: Run, arguments, wanted: str) -> None:

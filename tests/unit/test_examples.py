@@ -9,16 +9,24 @@ from pathlib import Path
 import pytest
 
 import spillway
-
-ROOT = Path(spillway.__file__).parent
-WITH_EXAMPLES = sorted(
-    ".".join(("spillway", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    for path in ROOT.rglob("*.py")
-    if ">>> " in path.read_text()
-)
+import spillway_lab
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def with_examples(package: str, root: Path) -> list[str]:
+    """The modules of a package that have examples."""
+    paths = (path for path in root.rglob("*.py") if ">>> " in path.read_text())
+    places = (path.relative_to(root).with_suffix("").parts for path in paths)
+    return sorted(".".join((package, *place)).removesuffix(".__init__") for place in places)
+
+
+MODULES = [
+    name
+    for package in (spillway, spillway_lab)
+    for name in with_examples(package.__name__, Path(str(package.__file__)).parent)
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_give_what_they_say(name: str) -> None:
     # Those that need a session are written to be skipped.
     assert doctest.testmod(import_module(name)).failed == 0

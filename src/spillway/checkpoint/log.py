@@ -12,17 +12,18 @@ no lock or process id matters.
 
 **An older owner in the middle of a batch** may still write to the sink. So an owner first writes its
 note and then checks that it still is the owner; a takeover first publishes its record and then looks for
-notes. Either the older owner stops before it runs anything, or the new one finds the note and repeats
-the batch with the same plan, the same sink number and the same results. The takeover copies the note
-that holds, or says that there is none, before anything else. Later notes of older owners do not count.
+notes. So the older owner stops before it runs anything, or the new one finds its note. Then the new
+owner repeats the batch with the same plan, sink number and results. Before anything else, the takeover
+copies the valid note, or states that there is none. Later notes of older owners do not count.
 
-**Claimed records.** On some local filesystems, a name is claimed before its file is there
-(state/runs/durable/exclusive.py). A takeover passes it, publishes after it, and looks again; its writer
-completes it, and looks for a later record. So one of the two sees the other.
+**Claimed records.** On some local filesystems, a writer claims a name before it creates the file
+(state/runs/durable/exclusive.py). A takeover skips a claimed name, publishes the next record, and looks
+again. The writer of the claim completes its record and looks for a later one. So one of the two sees the
+other.
 
 Known limitation: the log keeps the last 100 takeovers. An owner that sleeps through more starts than
-that, between its last check and its commit, finds its sequence free again. Its record is then older than
-all others and means nothing, but the owner believes in it until its next check.
+that, between its last check and its commit, finds its sequence free again. Its record is older than all
+others and has no effect, but the owner believes in it until its next check.
 """
 
 from __future__ import annotations

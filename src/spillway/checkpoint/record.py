@@ -1,7 +1,7 @@
 """The files of the log: records and notes, as values and as text.
 
     log/<sequence>.json            a record: the committed state after a batch or round
-    log/<sequence>.<epoch>.begun   a note: how the batch or round begins that this record will commit
+    log/<sequence>.<epoch>.begun   a note: the plan of the batch or round that this record will commit
 
 The sequence grows by one with every record. A *takeover* is a record too: it repeats the committed state
 with the next epoch.
@@ -22,7 +22,7 @@ from spillway.coordinator.batch.committed import Committed, Mark
 from spillway.coordinator.batch.plan import Note
 from spillway.formats import Format
 
-#: Of records and of notes; 7 is the first with owners and epochs (docs/formats.md).
+#: The format of records and notes; 7 is the first with owners and epochs (docs/formats.md).
 FORMAT = Format(7, 7)
 _RECORD = re.compile(r"^(\d+)\.json(?:\.claim)?$")
 _NOTE = re.compile(r"^(\d+)\.(\d+)\.begun$")
@@ -36,7 +36,7 @@ class Owner:
     pid: int
     #: Seconds since 1970.
     started_s: float
-    #: Tells it from any other, also in containers with equal host names and process ids.
+    #: Unique, also in containers with equal host names and process ids.
     token: str
 
     @classmethod
@@ -62,9 +62,9 @@ class Record:
     owner: Owner
     #: The sequence of the commit that led to this state; -1 before the first. A commit names itself.
     since: int = -1
-    #: The sequences of the takeovers on record, ascending. Each stops an older owner.
+    #: The sequences of the last takeovers, ascending. Each stops an older owner.
     takeovers: tuple[int, ...] = ()
-    #: Whether it is a takeover that passed records which were only claimed.
+    #: Whether it is a takeover that skipped claimed records.
     passed: bool = False
     #: None before the first commit.
     state: Committed | None = None
@@ -84,7 +84,7 @@ class Begun:
     note: Note | None = None
 
     def note_of(self, mark: Mark) -> Note | None:
-        """Returns the note, if it is that of this batch or round."""
+        """Returns the note if it belongs to this batch or round."""
         return self.note if (self.batch, self.round) == mark else None
 
 
@@ -109,12 +109,12 @@ def note_path(sequence: int, epoch: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Returns the sequence of a record by its file name, or by that of its claim."""
+    """Returns the sequence of a record from its file name, or from the name of its claim."""
     found = _RECORD.match(name)
     return int(found.group(1)) if found else None
 
 
 def note_at(name: str) -> tuple[int, int] | None:
-    """Returns sequence and epoch of a note by its file name."""
+    """Returns sequence and epoch of a note from its file name."""
     found = _NOTE.match(name)
     return (int(found.group(1)), int(found.group(2))) if found else None

@@ -1,8 +1,8 @@
 """The checkpoints of all stages of a query: they belong together, and to this query.
 
 The metadata of the first stage names the whole chain. A later stage commits a step first, so it has
-taken as many steps as the stage before it, or one more. A start that finds anything else would leave
-rows out of the later stage for ever, or bring them twice.
+taken as many steps as the stage before it, or one more. With any other number, the later stage would
+miss rows forever or get them twice, so a start rejects it.
 """
 
 from __future__ import annotations

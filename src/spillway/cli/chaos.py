@@ -1,4 +1,4 @@
-"""`spillway chaos`: a query without Spark under seeded disasters, against brute force."""
+"""`spillway chaos`: seeded disasters strike simulated queries; brute force checks the results."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ FOUND_DIFFERENCES = 1
 
 
 def chaos(
-    seed: Annotated[int | None, typer.Option(help="Run the schedule of this seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Run only this seed.")] = None,
     seeds: Annotated[int, typer.Option(help="Run this many seeds.", min=1)] = 100,
-    first: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    first: Annotated[int, typer.Option(help="First seed of --seeds.")] = 0,
     schedule: Annotated[
         Path | None, typer.Option(help="Run the schedule in this JSON file.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Number of processes.", min=1)] = 1,
     shrink: Annotated[
-        bool, typer.Option(help="Make the first failing schedule small, and write it to a file.")
+        bool, typer.Option(help="Reduce the first failing schedule and write it to a file.")
     ] = True,
     json_output: JsonOption = False,
 ) -> None:
-    """Let disasters strike queries, and compare results with brute force; exit 1 on a difference.
+    """Inject simulated failures into queries and check their results; exit 1 if one differs.
 
-    Everything is simulated from the seed: storage that forgets what was not synced, tasks that run
-    twice, drivers that die or wake up late. A failing seed prints the command that repeats it.
+    Brute force computes the right results. The seed determines everything: storage that loses unsynced
+    files, tasks that run twice, drivers that die or wake up late. For a failing seed, the command prints
+    how to repeat it.
     """
     from spillway.testing.chaos.running import read_schedule, run_all
 
@@ -53,7 +54,7 @@ def chaos(
 
 
 def _tell(console: Console, report: Report, total: int) -> None:
-    """Progress, and every failing seed as it is found."""
+    """Prints progress, and each failing seed at once."""
     if report.news:
         seed, what = report.news.popitem()
         console.print(f"seed {seed}: {what}\n  repeat it: spillway chaos --seed {seed}")
@@ -75,12 +76,12 @@ def _shrink(console: Console, given: list[int | Schedule], report: Report) -> No
 
     seed = min(report.failed)
     failing = next(one for one in map(scheduled, given) if one.seed == seed)
-    console.print(f"making the schedule of seed {seed} small ...")
+    console.print(f"reducing the schedule of seed {seed}")
     small = shrink(failing)
     target = Path(f"chaos-{seed}.json")
     target.write_bytes(small.encode() + b"\n")
     console.print(
-        f"{len(failing.events)} events, {failing.strikes} disasters, {failing.rows} rows became "
-        f"{len(small.events)}, {small.strikes}, {small.rows}\n"
+        f"reduced {len(failing.events)} events to {len(small.events)}, {failing.strikes} disasters to "
+        f"{small.strikes}, {failing.rows} rows to {small.rows}\n"
         f"  repeat it: spillway chaos --schedule {target}"
     )

@@ -25,11 +25,15 @@ SweepOption = Annotated[
     bool, typer.Option("--sweep", help="Remove local state of queries whose processes are gone.")
 ]
 IdleOption = Annotated[
-    float, typer.Option("--idle", help="With --sweep: minutes since the last use of the state.")
+    float,
+    typer.Option("--idle", help="With --sweep: remove only state unused for this many minutes."),
 ]
 PlacesOption = Annotated[
     list[Path] | None,
-    typer.Option("--in", help="With --sweep: a memory_dir or disk_dir, instead of the defaults."),
+    typer.Option(
+        "--in",
+        help="With --sweep: search this memory_dir or disk_dir, not the defaults.",
+    ),
 ]
 
 
@@ -41,8 +45,8 @@ def doctor(
 ) -> None:
     """Check Python, Java, packages, memory and disk; exit 2 if queries cannot run.
 
-    Each finding that is not ok comes with what to do. With --sweep, it also removes what ended queries
-    have left in shared memory and on the local disk, and says what and how much.
+    Every problem comes with a remedy. With --sweep, the command also removes the files that killed
+    queries left in shared memory and on the local disk, and lists them.
     """
     with guarded(json_output):
         checks = examine()

@@ -1,4 +1,4 @@
-"""The stages of a query in a checkpoint: all of them are there, and have taken the same steps."""
+"""Checks that a checkpoint has all stages of its query, and that they have taken the same steps."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _with_missing(found: list[Inspection], problem: str) -> list[Inspection]:
 def _following(before: Inspection, later: Inspection) -> Inspection:
     """Adds a problem if a stage has not taken the steps of the stage before it.
 
-    A running query commits meanwhile, the later stage first. So a look at the stage before, taken
-    earlier, shows what the later one must have, and a newer look shows what it may have.
+    A running query commits meanwhile, the later stage first. So an earlier look at the stage before
+    shows what the later one must have, and a newer look shows what it may have.
     """
     newer = _committed(before)
     taken = 0 if later.committed is None else later.committed.batch + 1

@@ -1,13 +1,13 @@
 """Compiles the kernels, and finds a directory for their compiled code.
 
 `kernel` is the only place where Spillway calls numba's compiler. numba caches compiled code next to the
-source or in the user's cache directory. Where it can write to neither, as in a locked-down container,
-the cache is a private directory for temporary files; without any, every process compiles for itself.
+source or in the user's cache directory. If it can write to neither, as in a locked-down container, the
+cache is a private temporary directory. If there is none, every process compiles for itself.
 
 Invariant: a process loads only code that was compiled for the types it asks for, and only from
 directories that no other user can write to. numba numbers the files of a kernel by its index, so two
 processes that compile at the same time can write different code under one name. Here every saved file
-has a name of its own. The later index wins, and code that it does not name is compiled again.
+has a unique name. The later index wins; a process compiles code again that the index does not name.
 
 A cache that is full, damaged or gone costs time; it never fails a kernel.
 """
@@ -54,8 +54,8 @@ def cache_directory() -> str | None:
 def private_directory(parent: Path) -> Path | None:
     """A directory that only this user can use; None if `parent` allows none.
 
-    The name is the same in every process, so that workers share what one of them compiled. A directory
-    of that name that belongs to somebody else is not used: its owner could put code into it.
+    The name is the same in every process, so that workers share compiled code. A directory of another
+    user with that name is not used: its owner could put code into it.
     """
     found = parent / f"spillway-kernels-{os.getuid()}"
     with suppress(OSError):
@@ -115,7 +115,7 @@ def _cache_of(function: Callable[..., Any]) -> _Cache | None:
 
 @contextmanager
 def _caching_in(directory: Path) -> Iterator[None]:
-    """Caches made in the block go to `directory`; other people's kernels keep theirs."""
+    """Puts caches made in the block into `directory`; kernels of other packages keep theirs."""
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, str(directory)
     try:

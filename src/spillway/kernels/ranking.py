@@ -69,7 +69,7 @@ def _ranks(column: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_nested(column.type):
         raise PlanError(
             f"values of type {column.type} have no order",
-            hint="leave the column out, or make its parts columns of their own",
+            hint="leave the column out, or select its fields as separate columns",
         )
     if pa.types.is_null(column.type):
         return np.full(len(column), NULL_KEY)

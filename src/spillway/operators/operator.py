@@ -1,10 +1,9 @@
 """The operator interface, and the capabilities that some operators have.
 
 An operator is a function of values. It reads segments of state and the sorted new rows, and yields
-result batches of bounded size. It touches no file and no Spark, and reads the clock only to
-measure predicates. The slot task adds rows to the state after the operator has run. So spill,
-cleanup, moves, scaling and recovery exist once: the state does what FLUX asks of each operator
-(section 5.1, Figure 5).
+result batches of bounded size. It never touches a file or Spark, and reads the clock only to measure
+predicates. The slot task adds rows to the state after the operator has run. So spill, cleanup, moves,
+scaling and recovery exist once: the state does what FLUX asks of each operator (section 5.1, Figure 5).
 
 All implement `Operator`. An operator declares a capability by having its methods:
 

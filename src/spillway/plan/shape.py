@@ -20,6 +20,7 @@ from spillway.codec import store_as
 from spillway.errors import QueryError
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
+_FORM = 'write every stream once, in brackets of two or more, for example "((a b) c)"'
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,12 @@ class Shape:
 
     def __post_init__(self) -> None:
         if len(self.children) < 2:
-            raise QueryError(f"a shape joins two inputs or more, not {len(self.children)}")
+            raise QueryError(
+                f"a shape joins two inputs or more, not {len(self.children)}", hint=_FORM
+            )
         names = [name for child in self.children for name in streams_of(child)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise QueryError(f"stream {twice[0]} is in a shape twice")
+            raise QueryError(f"stream {twice[0]} is in a shape twice", hint=_FORM)
         ordered = sorted(self.children, key=lambda child: streams_of(child)[0])
         object.__setattr__(self, "children", tuple(ordered))
 

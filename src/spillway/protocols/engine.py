@@ -1,14 +1,15 @@
 """The protocol engine: all moves in progress, under one set of rules for all protocols.
 
 A slot takes part in one move at a time, so moves are independent and a message reaches exactly one
-of them. A slot that takes part is in relocation mode (DCAPE, Table 2): it does not spill meanwhile.
+of them. A slot that takes part is in relocation mode (DCAPE, Table 2): the coordinator orders no spill
+from it. Unlike in the paper, it still spills other groups at its memory limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spillway.errors import QueryError
+from spillway.errors import BUG, QueryError
 from spillway.protocols.messages import Message, Reactivated, SendPartitions
 from spillway.protocols.move import GroupMove, Phase
 from spillway.protocols.parallel_track import ParallelTrack
@@ -27,6 +28,7 @@ def begun(moves: Sequence[GroupMove], new: Sequence[GroupMove]) -> tuple[GroupMo
             raise QueryError(
                 f"slot {move.sender} cannot send to slot {move.receiver} now",
                 detail=f"slots already in moves: {sorted(taken)}",
+                hint=BUG,
             )
         taken |= set(move.slots)
     return (*moves, *new)
@@ -40,7 +42,9 @@ def delivered(
     heard = []
     for message in messages:
         if message.move not in by_id:
-            raise QueryError(f"{message} is for move {message.move}, which is not in progress")
+            raise QueryError(
+                f"{message} is for move {message.move}, which is not in progress", hint=BUG
+            )
         before = by_id[message.move]
         heard.append((message, before))
         # The move itself asked for sending, so that message is not news to it.

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import ClassVar, TypeVar
 
 from spillway.codec import tagged
-from spillway.errors import QueryError
+from spillway.errors import BUG, QueryError
 from spillway.protocols.messages import Message, PartitionsToMove
 from spillway.slot.orders import Pick
 
@@ -106,6 +106,7 @@ class GroupMove:
                 detail=(
                     f"from slot {self.sender} to slot {self.receiver}, {len(self.groups)} groups"
                 ),
+                hint=BUG,
             )
         after = replace(self._after(message), since_s=now_s)
         assert after.phase in allowed

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from spillway.codec import Stored
-from spillway.errors import SettingsError
+from spillway.errors import BUG, SettingsError
 from spillway.ids import HASH_END, SlotId
 from spillway.routing.groups import group_bounds
 
@@ -109,7 +109,8 @@ class Routing:
         if table.min() < 0 or table.max() >= self.slots:
             wrong = table[(table < 0) | (table >= self.slots)][0]
             raise SettingsError(
-                f"the routing sends a group to slot {wrong}, but the slots are 0 to {self.slots - 1}"
+                f"the routing sends a group to slot {wrong}, but the slots are 0 to {self.slots - 1}",
+                hint=BUG,
             )
 
     @classmethod

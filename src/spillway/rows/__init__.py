@@ -1,1 +1,1 @@
-"""Rows in Arrow's layout: their exact bytes, and how they are joined and cut."""
+"""Rows in Arrow's layout: measures their bytes, joins and cuts them."""

@@ -1,7 +1,7 @@
-"""How many bytes of rows are together in memory.
+"""How many bytes of rows may be together in memory.
 
 Arrow counts the bytes of text, binary and lists in 32 bits. A column with 2 GiB or more does not fit:
-Arrow splits it, or fails. So nothing in the package trusts that a column fits:
+Arrow splits it, or fails. So no code in the package assumes that a column fits:
 
     JOINED_BYTES   rows in one Arrow batch. Rows beyond it become several batches, or get 64-bit
                    offsets where one batch is needed (rows/joining.py). A run file never has more.
@@ -16,7 +16,7 @@ every bound with few rows.
 
 from __future__ import annotations
 
-#: An eighth of what 32-bit offsets can count: the rows, or a few, may be copied without a thought.
+#: An eighth of what 32-bit offsets can count, so that a few copies together still fit.
 JOINED_BYTES = 256 << 20
 #: One merge step of 64 MiB takes 50 to 100 ms.
 STEP_BYTES = 64 << 20

@@ -1,10 +1,10 @@
-"""Cuts rows where their bytes are: the one place that bounds blocks.
+"""Cuts rows into blocks of bounded bytes; no other module does.
 
-A block has a bounded number of rows, and of bytes (rows/bounds.py). The bytes are exact: the lengths
-of the very values that a block takes, so a few large rows end a block early and no others do.
+A block has a bounded number of rows, and of bytes (rows/bounds.py). The bytes are exact: the sum of the
+values in the block. So only blocks with large rows end early.
 
-Most blocks need no cut. `Widths` knows the widest row of its columns, found once for a run: if even
-that times the rows fits, nobody looks at a row. For columns of fixed width it is a constant.
+Most blocks need no cut. `Widths` knows the widest row of its columns, found once for a run. If the
+number of rows times this width fits, no row is measured. For columns of fixed width it is a constant.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def stretches(
 
 
 class Taken(Protocol):
-    """Rows that are about to be taken: their bytes."""
+    """The bytes of rows that a caller is about to take."""
 
     @property
     def widest(self) -> int:
@@ -79,7 +79,7 @@ class Taken(Protocol):
 
 @dataclass(frozen=True)
 class TakenRows:
-    """Rows to take of some columns."""
+    """Rows to take from some columns."""
 
     widths: Widths
     rows: NDArray[Any]
@@ -97,7 +97,7 @@ class TakenRows:
 def cut_taken(
     taken: Sequence[Taken], count: int, most_rows: int | None = None
 ) -> Iterator[Stretch]:
-    """Cuts `count` rows, about to be taken from several sides each, into blocks."""
+    """Cuts `count` rows into blocks; each row comes from several sides."""
     if count * sum(one.widest for one in taken) > bounds.BLOCK_BYTES:
         sizes = sum((one.sizes() for one in taken), np.zeros(count, np.int64))
         yield from stretches(sizes, None, most_rows)

@@ -1,12 +1,12 @@
 """Joins Arrow rows: the one place that concatenates.
 
 Arrow counts the bytes of a text column in 32 bits. If joined columns have more, Arrow returns several
-chunks, and whoever takes the first loses the rest. So whoever can, works on several bounded batches
-(state/runs/merging.py). Where an operator needs all rows of a key in one batch, and they have more
-than `JOINED_BYTES`, the batch is *wide*: it has 64-bit offsets. Wide rows exist only inside an
-operator. Whatever leaves it, results or rows to keep, is cut and *narrowed* (rows/cutting.py).
+chunks, and a caller that takes only the first loses the rest. So callers use several bounded batches
+where they can (state/runs/merging.py). An operator may need all rows of a key in one batch. If they have
+more than `JOINED_BYTES`, the batch is *wide*: it has 64-bit offsets. Wide rows exist only inside an
+operator, which cuts and *narrows* its results and the rows to keep (rows/cutting.py).
 
-Known limitation: Arrow has no map with 64-bit offsets, so one key can have 2 GiB of maps.
+Known limitation: Arrow has no map with 64-bit offsets, so one key can have at most 2 GiB of maps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from spillway.errors import StateError
+from spillway.errors import BUG, StateError
 from spillway.rows import bounds
 
 
@@ -52,21 +52,20 @@ def is_wide(batch: pa.RecordBatch) -> bool:
 
 
 def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns the rows with 32-bit offsets; they must be few enough."""
+    """Returns the rows with 32-bit offsets; they must fit."""
     if not is_wide(batch):
         return batch
-    # A copy of its own begins at offset 0: Arrow refuses to cast larger offsets, even of few rows.
+    # A copy begins at offset 0: Arrow refuses to cast larger offsets, even of few rows.
     return _cast(batch.take(pa.array(np.arange(batch.num_rows))), _narrow)
 
 
 def conserve(step: str, before: int, after: int) -> None:
-    """Raises an error unless a step has as many rows after as before."""
+    """Raises an error if a step lost or added rows."""
     if before != after:
         raise StateError(
-            f"{step} got {before} rows and gave {after}",
-            detail="no result may be missing or doubled, so the batch stops and is not committed",
-            hint="this is a bug in Spillway: please report it; the query repeats the batch when it "
-            "restarts",
+            f"{step} read {before} rows but wrote {after}",
+            detail="the query stops before the commit, so no result is lost or duplicated",
+            hint=BUG,
         )
 
 

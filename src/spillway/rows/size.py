@@ -1,8 +1,7 @@
 """The exact bytes that rows take in Arrow's layout.
 
-Everything counts the bytes *before* rows: fixed-width columns multiply, variable-width ones read
-their offsets. So callers ask for the sizes of many ranges or many rows at once, and only these rows
-are read.
+All functions count the bytes *before* rows: fixed-width columns multiply, variable-width ones read
+their offsets. So a caller can ask for many ranges or rows at once, and no other row is read.
 
 A byte of bits belongs to the first of its rows. So the sizes of neighbouring ranges add up to the
 size of the whole: a slot shrinks by exactly what leaves it.
@@ -73,7 +72,7 @@ def widest_bytes(column: pa.Array) -> int:
     if len(column) == 0:
         return 0
     if _is_bytes(column.type):
-        # One pass over the offsets as they lie; a byte more, for the bit of a NULL.
+        # One pass over the offsets; one more byte for the bit of a NULL.
         offsets = _offsets(column)[: len(column) + 1]
         return int(np.diff(offsets).max()) + offsets.dtype.itemsize + 1
     return int(np.diff(_before(column, np.arange(len(column) + 1))).max())
@@ -98,7 +97,7 @@ def fixed_bytes(kind: pa.DataType) -> int | None:
 
 
 def _before(array: pa.Array, at: Ints) -> Ints:
-    """Returns the bytes before rows, from where the buffers begin."""
+    """Returns the bytes before rows, counted from the start of the buffers."""
     kind = array.type
     before: Ints = (at + 7) // 8 if array.null_count else np.zeros_like(at)
     if len(array) == 0:

@@ -92,9 +92,9 @@ class Adapt:
     #: How a new checkpoint divides its groups: a weight for each slot; None: evenly.
     shares: tuple[float, ...] | None = None
     #: State that one slot may hold in memory, in bytes or as text like "200MB"; or a mapping from slots
-    #: to such limits; slots that it does not name have none. At the limit whole groups spill to disk,
-    #: and their missing results come later. None: a share of what is free on the hosts when the query
-    #: starts (`explain()` shows it). "unlimited": no limit.
+    #: to such limits (slots that it does not name have none). At the limit whole groups spill to disk,
+    #: and their missing results come later. None: half of the memory that is free when the query starts,
+    #: divided over the slots (`explain()` shows it). "unlimited": no limit.
     memory: int | str | Mapping[int, int | str] | None = None
     #: What the query does when memory is short: "none", "spill-only", "relocate-only", "lazy-disk",
     #: "active-disk", "global-disk", "flux-memory"; or when slots are not equally busy: "flux-load",
@@ -164,9 +164,8 @@ class Adapt:
     disk_dir: str | None = None
     #: Where runs and manifests are durable, a path or URI; None: in the checkpoint.
     durable: str | None = None
-    #: Whether a batch waits until its files are on disk, on a local filesystem. Without it, a query that
-    #: dies loses nothing, but a machine that loses power can lose the checkpoint. Object stores always
-    #: confirm.
+    #: Whether a batch waits until its files are on disk, on a local filesystem. Without it, a killed
+    #: query loses nothing, but a power loss can destroy the checkpoint. Object stores always confirm.
     fsync: bool = True
     #: Who shares one memory tier: all workers of a "host", or those of one "executor".
     share: str = "host"
@@ -190,14 +189,14 @@ class Adapt:
     #: window has passed. "auto": passive unless slots fall behind.
     adjustment: str = AGGRESSIVE
     #: How many of its slots "psp" uses. "fixed": all. "auto": the number with the shortest response time
-    #: by the measurements. A restart continues with the number that was in use.
+    #: by a cost model with measured costs. A restart continues with the number in use.
     ring: str = FIXED
     #: New rows, or combinations, that look for partners in a slot at a time (the interleaving of PSP-I).
     #: It bounds the memory for their candidates, as `block_rows` bounds pairs, and changes no result.
-    #: Each part searches every run of the slot on its own, in Python: with 1 that takes about 0.3 ms for
-    #: each row and run, hundreds of times the cost of rows that search together.
+    #: Each set of rows searches every run of the slot separately, in Python. With 1 this takes about
+    #: 0.3 ms for each row and run, hundreds of times the cost of rows that search together.
     interleave: int = 65_536
-    #: Keep each slot on its executor; "auto": if there is more than one executor.
+    #: Whether to keep each slot on its executor. "auto": yes if there is more than one executor.
     anchor: str = "auto"
 
     def __post_init__(self) -> None:

@@ -8,9 +8,10 @@ VICTIMS = ("least-productive", "most-productive", "largest", "random", "inactive
 #: How groups live on disk; see spillway/slot/keeper.py and spillway/slot/rotation.py.
 SPILL_MODES = ("generations", "rotation")
 
-#: How slots share memory; see spillway/policies/cluster/strategy.py.
-#: A limit that does not exist.
+#: The value of `memory` for no limit.
 UNLIMITED = "unlimited"
+
+#: How slots share memory; see spillway/policies/cluster/strategy.py.
 STRATEGIES = (
     *("none", "spill-only", "relocate-only", "lazy-disk", "active-disk", "global-disk"),
     *("flux-load", "flux-memory", "flux-hybrid"),

@@ -69,7 +69,7 @@ class MemoryKeeper:
         self._state.parts.note_pending()
         yield from self._clean(self._state.parts.expiring(watermark_us), EXPIRY_BYTES, "expiring")
         yield from self._clean(
-            sorted(self._state.parts.pending & set(asked)), math.inf, "asked for"
+            sorted(self._state.parts.pending & set(asked)), math.inf, "requested by cleanup()"
         )
         yield from self._bring_back()
 

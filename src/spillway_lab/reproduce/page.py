@@ -21,6 +21,8 @@ from spillway_lab.reproduce.flux.page import (
     PLANS_HEAD,
     PLANS_REAL_HEAD,
     REAL_HEAD,
+    brief,
+    findings,
     flux_section,
 )
 from spillway_lab.reproduce.flux.real import FLUX_REAL
@@ -135,7 +137,8 @@ def _summary(known: Mapping[str, Mapping[str, Any]], figures: Iterable[str]) -> 
     for name in figures:
         if name in known:
             one = known[name]
-            lines.append(f"| [{name}](#{name}) | {one['paper']} | {ours(one)} | {verdict(one)} |")
+            here = brief(ours(one))
+            lines.append(f"| [{name}](#{name}) | {one['paper']} | {here} | {verdict(one)} |")
     return "\n".join([*lines, ""])
 
 
@@ -149,7 +152,7 @@ def _section(document: Mapping[str, Any]) -> str:
         f"**The paper.** {_sentence(document['paper'])}",
         "",
     ]
-    lines += [f"**Here.** {_sentence(ours(document))}", ""]
+    lines += findings(ours(document))
     lines += [f"**Verdict.** The claim {_told(document)}.", ""]
     if not document["holds"] and name in NOTES:
         lines += [NOTES[name], ""]

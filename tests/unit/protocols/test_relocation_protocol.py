@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.codec import decode, encode
-from spillway.errors import QueryError
+from spillway.errors import BUG, QueryError
 from spillway.metrics.events import STEPS
 from spillway.protocols.engine import begun, busy, delivered
 from spillway.protocols.messages import (
@@ -198,7 +198,7 @@ def test_slot_takes_part_in_one_move_at_a_time(sender: int, receiver: int) -> No
         begun((MOVE,), [other(5, sender, receiver)])
     assert str(refused.value) == (
         f"slot {sender} cannot send to slot {receiver} now\n"
-        "  detail: slots already in moves: [0, 1]"
+        f"  detail: slots already in moves: [0, 1]\n  hint: {BUG}"
     )
 
 

@@ -159,7 +159,7 @@ def test_columns_of_fixed_width_are_cut_by_rows_alone() -> None:
 
 
 def test_step_that_loses_rows_says_so() -> None:
-    with pytest.raises(StateError, match="merging layers got 28 rows and gave 21") as raised:
+    with pytest.raises(StateError, match="merging layers read 28 rows but wrote 21") as raised:
         conserve("merging layers", 28, 21)
-    assert "not committed" in str(raised.value.detail)
+    assert "before the commit" in str(raised.value.detail)
     assert "report" in str(raised.value.hint)

@@ -72,10 +72,10 @@ class DedupOperator(Cumulative):
         In tumbling windows a decision concerns only rows of one window, which ends.
         """
         if self.stream.window_us is None:
-            return "a key is remembered for ever: there is no window"
+            return "without a window, keys never expire"
         if self.tumbling:
             return ""
-        return "a row passes or not because of the rows that passed before it, without end"
+        return "each decision about a row depends on the rows that passed before it"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:

@@ -69,7 +69,7 @@ def _check_streams(over: Sequence[str], columns: Columns) -> None:
 def _streams_of(
     test: Expression | Callable[..., Any], over: Sequence[str], columns: Columns
 ) -> tuple[str, ...]:
-    """The streams a condition is over, where the user may not have said."""
+    """The streams of a condition, also if the user named none."""
     if not callable(test) and not over:
         named = {column.stream for column in columns_of(test)}
         over = [stream for stream in columns if stream in named]
@@ -79,7 +79,8 @@ def _streams_of(
 def _check_several(name: str, over: Sequence[str]) -> None:
     if len(over) < 2:
         raise PlanError(
-            f"the condition {name!r} is over one stream", hint="use where() on that stream instead"
+            f"the condition {name!r} names only one stream",
+            hint="use where() on that stream instead",
         )
 
 

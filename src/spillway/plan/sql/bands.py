@@ -10,7 +10,7 @@ range, where rounding decides. Columns hold numbers, dates or timestamps; decima
 
 NaN is in no range but may satisfy the condition, as the largest number: a band knows whether it does.
 If the least and largest values of both columns show that a condition can overflow
-(plan/sql/linear.py), the join uses none of its bands, so that it fails however pairs are found.
+(plan/sql/linear.py), the join uses none of its bands, so that the overflow raises an error, as in Spark.
 
 Known limitation: a part that is not a band, such as a product of columns, runs (and fails) only on
 pairs that the bands of other parts leave; so does a band between streams that join later

@@ -1,4 +1,4 @@
-"""`can_fail`: whether a condition may raise an error on some pair of rows, whatever the rows are.
+"""`can_fail`: whether a condition may raise an error on some pair of rows.
 
 In ANSI mode, division by zero and whole numbers out of the range of their type are errors. Floating
 point numbers have infinity instead, and decimals hold every result (plan/sql/typed.py). All conversions

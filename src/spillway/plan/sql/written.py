@@ -1,6 +1,6 @@
-"""`written`: a condition's tree as SQL text with all parentheses, which can be read in one way only.
+"""`written`: the tree of a condition as SQL text with all parentheses, so that it has one meaning.
 
-Constants are written from their values, so that the text says what the tree says.
+Constants come from their values, so that the text says what the tree says.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Both costs are seconds of work. Sending state costs its bytes. A parallel track costs the sender's
 further work for the groups: their share of its load per second of stream time, for as long as an
 old row counts. If a slot has rows on disk, the state is always sent: groups of a track must be in
-memory, and neither slot spills or loads groups meanwhile.
+memory, and cannot spill until its end.
 
 A track ends when the watermark has passed its old rows. If the watermark stands still, because a
 stream is silent or a row is far ahead of its time, two slots would do the same work forever. So the

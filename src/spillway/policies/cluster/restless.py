@@ -19,10 +19,10 @@ class Restless(Strategy):
 
     Example:
         >>> from spillway.metrics.view import SlotView
-        >>> full, empty = SlotView(0, 90, 0, None, 8, 0), SlotView(1, 90, 0, None, 8, 0)
+        >>> full, empty = SlotView(0, 90, 0, None, 8, 0), SlotView(1, 0, 0, None, 8, 0)
         >>> [move] = Restless().decide(ClusterView((full, empty)))
         >>> move.sender, move.receiver, move.bytes
-        (1, 0, 30)
+        (0, 1, 30)
     """
 
     name: str = "relocate-only"

@@ -12,8 +12,8 @@ pay, or after a calm period, it halves.
 gain `_MARGIN` times its cost over the lifetime of a balance. The difference must also exceed the
 noise, which small reversed differences reveal.
 
-**Why it does not thrash.** The tuner defers a reversal until the next collection confirms it,
-unless moves have paid, the difference is far from noise, and the last reversal is `TURN_S` ago. So
+**Why it does not thrash.** The tuner defers a reversal until the next collection confirms it.
+Exception: moves have paid, the difference is far from noise, and the last reversal is `TURN_S` ago. So
 while moves do not pay, each reversal doubles the shortest collection. That length is between
 `LEAST_S` and `MOST_S`, and halves at most every `CALM_S`: W such seconds have at most
 log2(MOST_S / LEAST_S) + W / CALM_S + W / MOST_S + 1 reversals. A query moves at most as many groups

@@ -1,15 +1,15 @@
 """The memory limit of a query that sets none: a share of what is free when it starts.
 
-Without a limit, state grows until the kernel kills a container. So the slots of a host share half
-of what is free there. The other half is for Python workers, shuffles and other queries; what the
-heaps of Spark may still take counts as used. All slots get the same limit, that of the host with
-the least room, since a slot can move to any host.
+Without a limit, state grows until the kernel kills the container. So the slots of a host share half
+of its free memory. The other half is for Python workers, shuffles and other queries. Memory that the
+heaps of Spark may still take counts as used. All slots get the same limit, from the host with the least
+room, since a slot can move to any host.
 
-The decision is made once, at the start. Notes have the limit of every slot, so a repeated batch has
-the limits of its first run, whatever is free by then.
+The query decides once, at its start. Notes have the limit of every slot, so a repeated batch has the
+limits of its first run.
 
-Known limitation: two queries that start at the same time take half of the same memory, which is all
-of it.
+Known limitation: two queries that start at the same time each take half of the same free memory, so
+together all of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Spare:
 
 
 def spare_memory(rooms: Sequence[Room], slots: int, stages: int = 1) -> Spare | None:
-    """The memory for the slots of one of several stages; None if no host knows what is free."""
+    """The memory for the slots of one of several stages; None if no host can tell what is free."""
     executors = sum(room.executors for room in rooms)
     found = []
     for room in rooms:

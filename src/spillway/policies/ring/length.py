@@ -79,7 +79,8 @@ class Length:
         """Describes it in words, for a ring of `slots` slots."""
         wanted = "no change wanted"
         if self.wanted is not None:
-            wanted = f"{self.wanted.slots} wanted {abs(self.times)} times of {PATIENCE}"
+            times = f"{abs(self.times)} of {PATIENCE} evaluations"
+            wanted = f"{self.wanted.slots} slots were better in {times}"
         return f"{slots} of {self.rules.most} slots in use, {wanted}; last: {self.reason}"
 
 

@@ -1,4 +1,4 @@
-"""The text of a failure, in few characters: what went wrong at the innermost place comes first.
+"""The text of a failure, shortened: the innermost error comes first.
 
 The text of a failed Spark job holds the errors of several processes, each inside the next: the user's
 function, the Python worker, the task, the job. The innermost one names the cause, and it is last.
@@ -13,7 +13,7 @@ _LEFT_OUT = "\n  ...\n"
 
 
 def text_of(problem: BaseException) -> str:
-    """The text of a failure, with the causes that the JVM gave for it."""
+    """The text of a failure, with its causes from the JVM."""
     texts: list[str] = []
     found: object = problem
     while found is not None:
@@ -24,7 +24,7 @@ def text_of(problem: BaseException) -> str:
 
 
 def shortened(text: str, most: int = MOST) -> str:
-    """The innermost error in a text, and as much before it as fits; without the calls of the JVM."""
+    """The innermost error of a text, then as much of the text before it as fits, without JVM calls."""
     lines = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
     at = _innermost(lines)
     before, cause = "\n".join(lines[:at]), "\n".join(lines[at:]).strip()

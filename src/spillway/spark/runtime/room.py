@@ -1,8 +1,7 @@
 """Asks the hosts of a query how much memory is free (policies/local/spare.py decides).
 
-In one process the driver asks itself. On a cluster a small job asks the executors; it reaches those
-that are up, and a few tasks per core reach all of them as a rule. If it fails, the driver's host
-stands for all.
+In one process the driver asks itself. On a cluster a small job asks the executors that are up; a few
+tasks per core usually reach all of them. If the job fails, the driver's host stands for all.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _ask(spark: SparkSession, query_id: str, adapt: Adapt) -> list[Asked]:
 
 
 def _of_executors(answers: list[Asked], heap_bytes: int) -> list[Room]:
-    """One room per host. What executors of one host find differs little; the least counts."""
+    """One room per host. Executors of one host find almost the same; the smallest value counts."""
     hosts: dict[str, list[Asked]] = defaultdict(list)
     for one in answers:
         hosts[one[0]].append(one)

@@ -1,31 +1,27 @@
 """Compaction: keeps the number of layers logarithmic with bounded work per batch.
 
-Every batch adds one layer of level 0 per stream. `FAN` settled layers of a level become the sources
-of a merge into one layer of the next level. A merge proceeds from the lowest hash upwards, a few
-rows per batch: each step moves the range [.., cut) of all sources into one run of the target. A row
-is never in both. So the manifest is correct between steps, and a merge needs no log and survives
-any crash.
+Every batch adds one layer of level 0 per stream. A merge turns `FAN` settled layers of a level into one
+layer of the next. It proceeds from the lowest hash upwards: each step moves the range [.., cut) of all
+sources into one run of the target. A row is never in both, so a merge needs no log and survives a crash.
 
-Effort: a merge rewrites a row once per level, and there are log_FAN(state / batch) levels. A merge
-    of level L covers the rows of FAN**(L+1) batches, and has as many batches to finish. So one
-    batch's rows per merge and batch are enough; each gets a quarter more, and ends early.
+Effort: a merge rewrites a row once per level; there are log_FAN(state / batch) levels. A merge of level
+    L covers FAN**(L+1) batches, and has as many to finish. So one batch's rows per merge and batch are
+    enough; each gets a quarter more, and ends early.
 
-Runs: a step writes one run. If every merge took its small step in every batch, state of 10,000 batches
-    would be thousands of runs. So a merge of level L is due once in 2**L batches, and then a
-    step of as many times the rows, up to `rows.bounds.STEP_BYTES`. In one batch, at most one of the
-    higher levels is due, as on a ruler; slots and streams begin at different marks. A layer of
-    8**L batches then has about 4**L runs, or one for every 32 to 64 MiB.
+Runs: a step writes one run. A step in every batch would make thousands of runs in 10,000 batches. So a
+    merge of level L takes a step once in 2**L batches, of as many times the rows, up to
+    `rows.bounds.STEP_BYTES`. At most one of the higher levels steps in a batch, as on a ruler; slots and
+    streams begin at different marks. A layer of 8**L batches has about 4**L runs, or one for every 32
+    to 64 MiB.
 
-With a window, compaction merges layers only while their time span stays a small part of it: such
-layers expire whole, at no cost. If layers pile up, it ignores the span and drops expired rows.
+Window: compaction merges layers only while their time span stays a small part of the window, so that
+    layers expire whole, at no cost. If layers pile up, it ignores the span and drops expired rows.
 
-When rows of equal keys combine, a layer of many batches may be as small as one of few, and a batch
-looks up most of its keys in every layer. So a merge takes only `COMBINING_FAN` layers, and smaller
-layers of higher levels, with twice the fuel. If many keys come in each batch, state is then about
-twice its minimum.
+Combined rows: if rows of equal keys combine, a layer of many batches may be small, and a batch looks up
+    most of its keys in every layer. So a merge takes only `COMBINING_FAN` layers, and smaller layers of
+    higher levels, with twice the fuel. With many keys per batch, state is about twice its minimum.
 
-A step is also bounded in bytes (rows/bounds.py). Known limitation: it merges all rows of one hash,
-however many there are; the target then has several runs with that hash.
+Known limitation: a step merges all rows of one hash; the target may have several runs with that hash.
 """
 
 from __future__ import annotations

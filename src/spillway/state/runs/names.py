@@ -1,7 +1,7 @@
-"""Names of files: each belongs to one attempt, and tells the epoch of its start.
+"""Names of files: each contains its attempt, and the epoch of its start.
 
-The epoch is what a sweep goes by: it deletes unnamed files of older epochs only, because the attempts of
-its own are still running.
+A sweep uses the epoch: it deletes only unnamed files of older epochs, because attempts of its own epoch
+are still running.
 
 A local tier also has *excerpts*: some rows of a run, for one slot (state/runs/store.py). An excerpt has
 the name of its run and the number of its slot.
@@ -21,7 +21,7 @@ def new_attempt(epoch: int) -> str:
 
 
 def epoch_of(name: str) -> int:
-    """Returns the epoch of the start that made a file; 0 if its name tells none.
+    """Returns the epoch of the start that made a file; 0 if its name has none.
 
     Example:
         >>> epoch_of("000000004-1-e7.0123456789ab.json"), epoch_of("orphan.arrow")

@@ -1,8 +1,8 @@
-"""Files that nobody needs: of attempts that died unheard, and local copies for slots that left.
+"""Finds files that nobody needs: of attempts that died, and local copies for slots that left the host.
 
-The name of a file begins with the number of its batch. A batch that is committed has said which files
-it keeps. So a file of an earlier batch that no manifest names belongs to nobody; one of the running
-batch, or of a name that tells no batch, may still be needed.
+The name of a file begins with the number of its batch. After a commit, the manifests name all files that
+the batch keeps. So a file of an earlier batch that no manifest names is garbage. A file of the running
+batch, or one without a batch in its name, may still be needed.
 
 A host also has copies of runs that only slots of other hosts name, after groups moved or slots changed
 hosts. So a local file stays only if a slot of this host needs it, or a move is about to bring it here.
@@ -16,13 +16,13 @@ from spillway.state.runs.names import run_of, slot_of_excerpt
 
 
 def batch_of(name: str) -> int | None:
-    """The batch that a file was written in, by its name.
+    """The batch of a file, from its name.
 
     Example:
         >>> batch_of("000000004-1-0-0-e7.0123456789ab.arrow"), batch_of("lock")
         (4, None)
     """
-    # A file that is being written has a dot in front and the process behind.
+    # The name of a partial file begins with a dot and ends with the process id.
     first = name.rpartition("/")[2].removeprefix(".").partition("-")[0]
     return int(first) if first.isdigit() else None
 

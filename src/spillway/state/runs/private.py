@@ -1,8 +1,8 @@
 """Directories that belong to this user alone.
 
-Local tiers are in places where others may write, such as shared memory. Whoever could change a file
-there could change results. So a directory of a tier has mode 0700, belongs to this user and is not a
-link; anything else is rejected.
+Local tiers are in places where others may write, such as shared memory. A user who can change a file
+there can change results. So a tier accepts only a directory with mode 0700 that belongs to this user
+and is not a link.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_private(path: Path) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Whether a directory is private, or can be made so because it is not there."""
+    """Whether a directory is private, or can become so because it does not exist."""
     return not os.path.lexists(path) or _problem(path) is None
 
 

@@ -1,12 +1,12 @@
-"""Local directories of queries whose processes are gone.
+"""Finds and removes local directories of queries whose processes are gone.
 
-A process that uses a directory of a query holds a shared lock on its file `in-use`, and touches it with
-every batch. The kernel drops the lock when the process ends, however it ends. So a directory that nobody
-has locked, and nobody has touched for a while, is abandoned. The lock belongs to the file, not to a
+A process that uses a directory of a query holds a shared lock on its file `in-use`, and touches the file
+with every batch. The kernel drops the lock when the process ends, even after a kill. So a directory
+without a lock, and without a touch for a while, is abandoned. The lock belongs to the file, not to a
 process id: equal ids in containers that share a directory do no harm.
 
-Local tiers are caches. A directory that is reaped while its query has no process, which can happen to a
-query that rests for long, costs a read of the durable tier and never a row.
+Local tiers are caches. A query that rests for long may lose its directory. That costs a read of the
+durable tier, and no row.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def hold(directory: Path) -> None:
 
 
 def _release_unused() -> None:
-    """Ends the use of directories that this process has not touched for long, or that are gone."""
+    """Releases directories that are gone, or that this process has not touched for long."""
     for key, handle in list(_HELD.items()):
         with suppress(OSError):
             facts = os.fstat(handle)
@@ -105,7 +105,7 @@ def reap(gone: Abandoned) -> bool:
     with suppress(OSError):
         handle = os.open(gone.path / IN_USE, os.O_RDWR | os.O_CLOEXEC)
         try:
-            # Kept until the directory is gone: whoever comes meanwhile waits for no lock and makes
+            # Held until the directory is gone: a process that comes meanwhile does not wait, and creates
             # the directory again.
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(gone.path)
@@ -137,7 +137,7 @@ def _runs(pid: int) -> bool:
 
 
 def _size(path: Path) -> int | None:
-    """The size of a file; None for a directory, and for what is gone meanwhile."""
+    """The size of a file; None for a directory or a file that is gone."""
     with suppress(OSError):
         facts = path.lstat()
         return facts.st_size if stat.S_ISREG(facts.st_mode) else None

@@ -8,9 +8,9 @@ how the exchange cut the input.
 Older rows that wait for their results are staged too: rows of groups that arrived from another
 slot, of groups in cleanup (slot/cleanup.py), and of groups that open again (slot/admission.py).
 
-A range has bounded bytes, or one hash. If even the rows of that hash are too many for one batch
-(rows/bounds.py), an additive operator or a visitor gets them in several, and a cumulative one gets
-them in one that is wide (rows/joining.py).
+A range has bounded bytes, or one hash. One hash may have too many rows for one batch (rows/bounds.py).
+An additive operator or a visitor then gets several batches. A cumulative operator gets one wide batch
+(rows/joining.py).
 
 Pieces stay in the process up to a limit; more go to the disk tier as runs that no manifest names.
 These are not durable, since a repeated attempt receives its rows again.

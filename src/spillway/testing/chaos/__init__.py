@@ -1,17 +1,17 @@
-"""Seeded disasters: a query without Spark, under everything that can go wrong, against brute force.
+"""Seeded disasters strike a query without Spark; its results are compared with brute force.
 
     schedule   what happens, as a value: query, settings, rows, disasters; drawn from one seed
     drawing    draws it
     query      the operators of a schedule
-    store      simulated durable storage: a disk that forgets what was not synced, or an object store
+    store      simulated durable storage: a disk that loses unsynced files, or an object store
     gate       where disasters strike: every call to the store
-    spark      simulated Spark: tasks that are repeated, reports that are lost, sinks that misbehave
+    spark      simulated Spark: repeated tasks, lost reports, sinks that misbehave
     driver     one start of the query
-    baton      a driver that is paused and goes on later, next to its successor
-    ledger     what every step was given and gave
+    baton      pauses a driver and resumes it later, while its successor works
+    ledger     the input and output of every step
     world      runs a schedule
-    checkers   what must be true, apart from the world
-    shrink     makes a failing schedule small
+    checkers   check what must be true; separate from the world
+    shrink     reduces a failing schedule
     running    runs many schedules
     report     seeds run, disasters by kind, rows compared, differences
 

@@ -1,7 +1,7 @@
-"""A driver that is paused at a call to the store and goes on later, while its successor works.
+"""Pauses a driver at a store call and resumes it later, while its successor works.
 
-It runs in a thread of its own, but only one thread works at a time: who holds the baton. So a run is
-the same every time.
+The driver has its own thread, but only the thread that holds the baton works. So every run of a
+schedule is the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Killed(BaseException):
-    """The work ends here."""
+    """Ends the work of a paused driver."""
 
 
 class Baton:
@@ -26,17 +26,17 @@ class Baton:
         self.failure: BaseException | None = None
         self.ended = False
         self._killed = False
-        #: Calls that may still be made before the next pause; None: all.
+        #: Calls that the work may still make before the next pause; None: no limit.
         self._calls: int | None = None
 
     def start(self) -> bool:
-        """Begins; returns whether the work has ended, else it is paused."""
+        """Starts the work; returns whether it has ended (else it is paused)."""
         self._thread.start()
         self._yours.acquire()
         return self.ended
 
     def go_on(self, calls: int | None = None) -> bool:
-        """Goes on, for some calls or to the end; returns whether the work has ended."""
+        """Resumes the work, for some calls or to its end; returns whether it has ended."""
         if not self.ended:
             self._calls = calls
             self._mine.release()
@@ -49,19 +49,19 @@ class Baton:
         return threading.current_thread() is self._thread
 
     def pause(self) -> None:
-        """The work stops here until somebody calls `go_on`."""
+        """Stops the work here until `go_on` is called."""
         self._yours.release()
         self._mine.acquire()
         if self._killed:
             raise Killed
 
     def kill(self) -> None:
-        """The work never goes on."""
+        """Ends the work at its pause."""
         self._killed = True
         self.go_on()
 
     def pass_call(self) -> None:
-        """A call of work that was paused before: it stops again when its calls are used up."""
+        """Counts a call of resumed work; pauses the work again when its calls are used up."""
         if self._calls is None:
             return
         if self._calls <= 0:

@@ -1,8 +1,8 @@
-"""What must be true, whatever happened. The checkers read storage and the ledger, never the drivers.
+"""Check what must be true after any disasters. They read storage and the ledger, never the drivers.
 
-check_files     every file that the log names is there, whole, and the right one
+check_files     every file that the log names exists and is intact
 check_outcome   results, counts of late and NULL rows, conservation between stages, one owner
-check_sweep     a start leaves no file that nobody names
+check_sweep     a start leaves no unnamed file
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spillway.testing.simulated.rows import Row, Subject, matches_nothing
 
 
 def check_files(machines: Machines) -> None:
-    """Raises AssertionError unless every named file is there and whole."""
+    """Raises AssertionError unless every named file exists and is intact."""
     for at, medium in enumerate(machines.media):
         for run in _named_runs(medium):
             data = medium.files.get(f"runs/{run.name}")
@@ -33,7 +33,7 @@ def check_files(machines: Machines) -> None:
 
 
 def check_sweep(machines: Machines) -> list[str]:
-    """After a start: the files that nobody names."""
+    """Reports the unnamed files that a start left."""
     found = []
     for at, medium in enumerate(machines.media):
         named = {f"runs/{run.name}" for run in _named_runs(medium)}
@@ -45,7 +45,7 @@ def check_sweep(machines: Machines) -> list[str]:
 
 
 def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[str]:
-    """All differences from what brute force says."""
+    """Reports all differences from brute force."""
     stages = subjects(machines.schedule.query)
     found: list[str] = []
     for at, subject in enumerate(stages):
@@ -67,7 +67,7 @@ def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[
 
 
 class _Rows:
-    """The rows of a stage: accepted, and the others by stream."""
+    """The rows of a stage: those it accepted, and the counts of the others by stream."""
 
     def __init__(self, streams: int) -> None:
         self.accepted: list[tuple[int, Row]] = []
@@ -80,7 +80,7 @@ def _given_rows(
     batches: Sequence[Sequence[Row]] | None,
     machines: Machines,
 ) -> _Rows:
-    """What is late follows from the rows alone: the watermark is that of the batch before."""
+    """Finds late rows from the rows alone, with the watermark of the batch before."""
     if batches is None:
         batches = _batches_of(steps)
     found, lateness = _Rows(len(subject.streams)), machines.schedule.query.lateness
@@ -103,7 +103,7 @@ def _given_rows(
                 newest[row.stream] = row.at if known is None else max(known, row.at)
         times = [time for time in newest if time is not None]
         if timed and len(times) == len(newest):
-            # It never goes back: the newest times only grow.
+            # The watermark never goes back: the newest times only grow.
             watermark = min(times) - lateness
     return found
 
@@ -117,7 +117,7 @@ def _batches_of(steps: Sequence[Entry]) -> list[Sequence[Row]]:
 
 
 def _said(at: int, steps: Sequence[Entry], machines: Machines) -> list[tuple[int, Counter[object]]]:
-    """What a stage gave; for the last one, what the sink has."""
+    """The output of a stage; for the last stage, the content of the sink."""
     ledger = machines.ledger
     if at < ledger.stages - 1:
         return [(step.batch, step.output) for step in steps]
@@ -152,7 +152,7 @@ def _compared(at: int, subject: Subject, given: StageHistory, machines: Machines
 
 
 def _conserved(at: int, steps: Sequence[Entry], machines: Machines) -> list[str]:
-    """A batch of a later stage has the results of one step of the stage before it."""
+    """Checks that a batch of a later stage has the results of one step of the stage before it."""
     row_of = rows_of(machines.schedule.query)[at]
     assert row_of is not None
     found = []
@@ -166,14 +166,14 @@ def _conserved(at: int, steps: Sequence[Entry], machines: Machines) -> list[str]
 
 
 def _owners(machines: Machines) -> list[str]:
-    """A record is published once, and nobody publishes after a successor has."""
+    """Checks that records are published once, and never after a successor has published."""
     found = []
     for at, medium in enumerate(machines.media):
         records = [(name, owner) for name, owner in medium.published if name.startswith("log/")]
         twice = [name for name, n in Counter(name for name, _ in records).items() if n > 1]
         found += [f"stage {at}: {name} was published twice" for name in twice]
         newest = -1
-        # Where names are claimed, an older owner may complete a record that its successor has passed.
+        # With claims, an older owner may complete a record that its successor has already passed.
         for name, owner in records if medium.mode != "claims" else ():
             if owner < newest:
                 found.append(f"stage {at}: driver {owner} published {name} after driver {newest}")

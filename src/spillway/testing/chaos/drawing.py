@@ -167,7 +167,7 @@ def _settings(chance: Random, query: ScheduledQuery) -> Settings:
 
 
 def _moves(chance: Random, query: ScheduledQuery) -> str:
-    """Parallel tracks need a window in every stage."""
+    """Draws how groups move; parallel tracks need a window in every stage."""
     untracked = any(subject.operator(7).untracked for subject in subjects(query))
     return "mslb" if untracked else chance.choice(("mslb", "ptlb", "auto"))
 
@@ -231,7 +231,7 @@ def _strikes(chance: Random) -> tuple[Strike, ...]:
 
 
 def _at_calls(chance: Random, kind: str) -> list[Strike]:
-    """A disaster at a call; a driver that is paused wakes up more often than by chance."""
+    """Draws a disaster at a store call; makes a paused driver wake up more often than by chance."""
     at = int(chance.expovariate(1 / 25))
     if kind == "wake":
         return [Strike(kind, at, chance.choice((1, 5, 20, 100)))]

@@ -34,7 +34,7 @@ ADAPT = {"groups": GROUPS, "piece_bytes": 200, "block_rows": 7, "inactive_batche
 
 @dataclass
 class Machines:
-    """What outlives a driver: storage, hosts, the sink's content, the clock, numbers of attempts."""
+    """What outlives a driver: storage, hosts, the content of the sink, the clock, attempt numbers."""
 
     schedule: Schedule
     media: Sequence[Medium]
@@ -70,7 +70,7 @@ class Driver:
     # A start
 
     def _open(self) -> None:
-        """Finds the checkpoints of this query, as every start does."""
+        """Opens the checkpoints of this query, as every start does."""
         query = self._machines.schedule.query
         kinds = (query.kind, *query.then)
         asked = [
@@ -110,7 +110,7 @@ class Driver:
     # Work
 
     def batch(self, rows: Sequence[Row], number: int, how: Sequence[int] = ()) -> None:
-        """One batch; `how` has the slow slot, and the rows and bytes of a told budget."""
+        """Runs one batch; `how` has the slow slot, and the rows and bytes of a scripted budget."""
         slow, most, buffer = how or (-1, -1, 0)
         for stage in self.stages:
             stage.row_s = {} if slow < 0 else {slow: 1.0}
@@ -120,38 +120,38 @@ class Driver:
             stage.script.impatient = False
 
     def round(self, at: int, cleanup_bytes: int) -> None:
-        """A round that cleans up some groups of a stage."""
+        """Runs a round that cleans up some groups of a stage."""
         stage = self.stages[at]
         among = [group for group, _ in stage.state.pending] if cleanup_bytes else ()
         self.chain.round(at, cleanup_bytes, among)
 
     def send(self, *, fails: bool) -> None:
-        """Everything that has departed is received, or sending it fails."""
+        """Delivers all departed groups, or fails to."""
         for stage in self.stages:
             stage.host.arrive(fails=fails)
 
     def end_input(self) -> None:
-        """No row comes any more."""
+        """Ends the input."""
         self._wish(EndInput())
 
     def unfinished(self, at: int) -> bool:
-        """Whether a stage misses results, or something in it waits or moves."""
+        """Whether a stage still has missing results, waiting rows or moves."""
         state = self.stages[at].state
         return state.batch >= 0 and bool(state.pending or state.spooled_rows or state.moves)
 
-    # What users and scripts say
+    # Requests of users and scripts
 
     def limit_memory(self, limit: int | None) -> None:
-        """Slots get another limit."""
+        """Sets a new memory limit."""
         limits: Mapping[int, int | None] = dict.fromkeys(range(GROUPS), limit)
         self._wish(LimitMemory(limits))
 
     def scale(self, slots: int) -> None:
-        """The user asks for another number of slots."""
+        """Asks for another slot count."""
         self._wish(ScaleTo(slots))
 
     def move(self, told: Sequence[int]) -> None:
-        """A move begins with the next commit, if both slots are there and free."""
+        """Begins a move at the next commit, if both slots exist and are free."""
         sender, receiver, size, groups, everything, track = told
         slots = self.stages[0].state.routing.slots
         order = Move(sender % slots, receiver % slots, size, "told", groups, bool(everything))
@@ -159,17 +159,17 @@ class Driver:
         self.stages[0].script.decisions.append(replace(order, protocol=protocol))
 
     def force(self, slot: int, size: int) -> None:
-        """A slot spills in the batch after the next commit, if it is free."""
+        """Makes a slot spill in the batch after the next commit, if it is free."""
         slots = self.stages[0].state.routing.slots
         self.stages[0].script.decisions.append(ForceSpill(slot % slots, size, "told"))
 
     def reshape(self, slot: int, shape: Shape) -> None:
-        """The join of a slot gets another shape."""
+        """Changes the shape of a slot's join."""
         stage = self.stages[0]
         stage.script.shapes[slot % stage.state.routing.slots] = shape
 
     def give_up(self) -> None:
-        """Parallel tracks end without waiting for their old rows."""
+        """Ends parallel tracks without waiting for their old rows."""
         for stage in self.stages:
             stage.script.impatient = True
 

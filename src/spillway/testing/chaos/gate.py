@@ -1,4 +1,4 @@
-"""Where disasters strike: calls to the store, tasks, and writes of the sink, counted in every event."""
+"""Where disasters strike: store calls, tasks and sink writes, counted anew in every event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHANGING = ("write", "publish", "replace")
 
 
 class DriverDied(BaseException):
-    """The driver dies here, and all its tasks; with `power`, all machines do."""
+    """The driver dies here with all its tasks; with `power`, all machines lose power."""
 
     def __init__(self, *, power: bool = False) -> None:
         super().__init__("the driver dies")
@@ -23,7 +23,7 @@ class DriverDied(BaseException):
 
 
 class TaskDied(BaseException):
-    """The process of a task dies here; with `host`, its machine does."""
+    """The process of a task dies here; with `host`, its whole machine."""
 
     def __init__(self, *, host: bool = False) -> None:
         super().__init__("a task dies")
@@ -31,23 +31,23 @@ class TaskDied(BaseException):
 
 
 class Disasters:
-    """The disasters of the present event, and how many have struck, by kind."""
+    """The disasters of the current event, and how many have struck, by kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        #: All that have struck, and all calls that were made.
+        #: The number of disasters that have struck, and of store calls.
         self.struck = 0
         self.all_calls = 0
         self._due: list[Strike] = []
         self._seen: Counter[str] = Counter()
 
     def arm(self, strikes: Sequence[Strike]) -> None:
-        """Another event begins."""
+        """Begins an event with these disasters."""
         self._due = list(strikes)
         self._seen = Counter()
 
     def disarm(self) -> None:
-        """No more disasters."""
+        """Ends all disasters."""
         self.arm(())
 
     def holds(self, kind: str) -> bool:
@@ -55,16 +55,16 @@ class Disasters:
         return any(strike.kind == kind for strike in self._due)
 
     def at_call(self, fits: Callable[[Strike], bool]) -> list[Strike]:
-        """The disasters at the next call to the store."""
+        """Takes the disasters of the next store call."""
         self.all_calls += 1
         return self._at("calls", AT_CALLS, fits)
 
     def at_task(self) -> list[Strike]:
-        """The disasters of the next task."""
+        """Takes the disasters of the next task."""
         return self._at("tasks", AT_TASKS, lambda _: True)
 
     def at_write(self) -> list[Strike]:
-        """What the sink does with its next write."""
+        """Takes the disasters of the next write of the sink."""
         return self._at("writes", AT_SINKS, lambda _: True)
 
     def _at(self, what: str, kinds: Sequence[str], fits: Callable[[Strike], bool]) -> list[Strike]:
@@ -84,19 +84,19 @@ class DriverGate:
     """The gate of one driver and its tasks."""
 
     def __init__(self, disasters: Disasters, wake: Callable[[int], None]) -> None:
-        """`wake` lets a paused driver do some calls."""
+        """`wake` lets a paused driver make some calls."""
         self._disasters = disasters
         self._wake = wake
         #: The host of the task that runs now; None: the driver itself works.
         self.host: int | None = None
-        #: Who pauses the driver, while it can be.
+        #: Pauses the driver; None: no disaster can pause it now.
         self.baton: Baton | None = None
-        #: Whether the driver has been paused: from then on, it is past its time.
+        #: Whether the driver was ever paused: from then on, another one may own the checkpoint.
         self.past = False
         self._after: Strike | None = None
 
     def before(self, call: str) -> None:
-        """A call is made: the place of most disasters."""
+        """Called before each store call; most disasters strike here."""
         if self.past:
             assert self.baton is not None
             self.baton.pass_call()
@@ -109,14 +109,14 @@ class DriverGate:
                 self._happen(strike)
 
     def after(self, call: str) -> None:
-        """The effect has happened; the answer may get lost."""
+        """Called after the effect; may lose the answer."""
         strike, self._after = self._after, None
         if strike is not None:
             raise OSError(errno.EIO, f"the answer to {call} is lost")
 
     @contextmanager
     def task_on(self, host: int) -> Iterator[None]:
-        """A task runs on a host."""
+        """Marks calls as those of a task on a host."""
         before, self.host = self.host, host
         try:
             yield

@@ -1,6 +1,6 @@
-"""What every step of every stage was given and gave, and what the sink has.
+"""The input and output of every step of every stage, and the content of the sink.
 
-A step that is repeated must give the same: after a crash, in another attempt, or from a driver that was
+A repeated step must give the same rows: after a crash, in another attempt, or from a driver that was
 paused meanwhile.
 """
 
@@ -28,21 +28,21 @@ class Ledger:
 
     stages: int
     steps: dict[tuple[int, int], Entry] = field(default_factory=dict)
-    #: What the sink has, by number.
+    #: The content of the sink, by number.
     sink: dict[int, Counter[Hashable]] = field(default_factory=dict)
-    #: What must not be, in words.
+    #: What went wrong, in words.
     differences: list[str] = field(default_factory=list)
-    #: Result rows that were compared with others.
+    #: How many result rows were compared with others.
     compared: int = 0
 
     def note_step(self, at: int, number: int, step: Entry) -> None:
-        """Notes a step that was evaluated to its end."""
+        """Records a step that was evaluated to its end."""
         known = self.steps.setdefault((at, number), step)
         if known is not step:
             self._same(f"step {number} of stage {at}", known.output, step.output)
 
     def note_output(self, number: int, output: Counter[Hashable]) -> None:
-        """Notes a step that the sink has taken."""
+        """Records a step that the sink has taken."""
         if number not in self.sink and number != len(self.sink):
             self.differences.append(f"the sink got number {number} after {len(self.sink) - 1}")
         if number in self.sink:
@@ -69,7 +69,7 @@ def _few(what: str, rows: Counter[Hashable]) -> str:
 
 @dataclass(frozen=True)
 class StageHistory:
-    """What a stage was given and gave, as its oracle reads it."""
+    """The input and output of a stage, as its oracle reads them."""
 
     accepted: Sequence[tuple[int, Row]]
     said: Sequence[tuple[int, Counter[Hashable]]]

@@ -36,7 +36,7 @@ def row_of(result: Hashable) -> Row:
 
 
 def rows_of(query: ScheduledQuery) -> list[Callable[[Hashable], Row] | None]:
-    """For each stage, what makes a row of a result of the stage before it."""
+    """For each stage, the function that makes a row from a result of the stage before it."""
     return [None, *(row_of for _ in query.then)]
 
 

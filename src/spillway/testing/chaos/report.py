@@ -1,4 +1,4 @@
-"""The figures of many seeds: what was run, what struck, what was compared, what was wrong."""
+"""The figures of many seeds: runs, disasters, compared rows, differences."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Report:
     seeds: int = 0
     disasters: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
-    #: The seeds that went wrong, with what was wrong first.
+    #: The failing seeds, each with its first difference.
     failed: dict[int, str] = field(default_factory=dict)
-    #: Those that nobody has been told of yet.
+    #: Those that were not printed yet.
     news: dict[int, str] = field(default_factory=dict)
 
     def add(self, outcome: Outcome) -> None:

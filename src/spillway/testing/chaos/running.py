@@ -14,12 +14,12 @@ from spillway.testing.chaos.world import Outcome, run_schedule
 
 
 def scheduled(given: int | Schedule) -> Schedule:
-    """A schedule, or that of a seed."""
+    """The given schedule, or the schedule of the given seed."""
     return draw(given) if isinstance(given, int) else given
 
 
 def read_schedule(path: Path) -> Schedule:
-    """Reads a schedule from a file; rejects what is not one."""
+    """Reads a schedule from a file; raises if the file has none."""
     try:
         return Schedule.decode(path.read_bytes())
     except (OSError, ValueError) as problem:
@@ -38,7 +38,7 @@ def run_one(given: int | Schedule) -> Outcome:
 def run_all(
     given: Sequence[int | Schedule], jobs: int = 1, told: Callable[[Report], None] = lambda _: None
 ) -> Report:
-    """Runs schedules; `told` hears of every one that has ended."""
+    """Runs schedules; calls `told` after each."""
     report = Report()
     if jobs == 1 or len(given) == 1:
         for one in given:

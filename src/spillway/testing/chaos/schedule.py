@@ -9,25 +9,25 @@ from spillway.codec import decode, encode
 from spillway.testing.simulated.rows import Row
 
 #: Disasters at a call to the store: `at` counts the calls of an event.
-#: "die"     the process that calls dies: a task, or the driver
+#: "die"     the calling process dies: a task, or the driver
 #: "kill"    the driver and all tasks die; files stay as they are
-#: "power"   all machines lose power: what was not synced is lost or torn, and so is memory
-#: "error"   the call fails; with arg=1 after it had its effect
+#: "power"   all machines lose power: unsynced files disappear or lose their end, memory is empty
+#: "error"   the call fails; with arg=1 after its effect
 #: "full"    the store is full
-#: "pause"   the driver stops here, as if it were suspended; another one takes over
-#: "wake"    a paused driver does its next `arg` calls before this one
+#: "pause"   the driver stops here, like a suspended process; another one takes over
+#: "wake"    a paused driver makes its next `arg` calls before this one
 AT_CALLS = ("die", "kill", "power", "error", "full", "pause", "wake")
 #: Disasters of Spark: `at` counts the tasks of an event.
 #: "speculate"   another attempt runs first, to its end if arg=0, else for `arg` batches
 #: "resubmit"    the task runs again after its end, and both attempts report
-#: "unreported"  the report of the task is lost
-#: "retry"       the task fails after `arg` batches, and is repeated
+#: "unreported"  the driver never gets the report of the task
+#: "retry"       the task fails after `arg` batches, and Spark repeats it
 AT_TASKS = ("speculate", "resubmit", "unreported", "retry")
 #: What a sink does with one step: `at` counts the writes of an event.
 #: "coalesce"    reads `arg` slots in one task, the last first
 #: "twice"       reads everything twice
 #: "partly"      reads only a part
-#: "fails"       fails before it has written, or after it if arg=1
+#: "fails"       fails before it writes, or after it if arg=1
 AT_SINKS = ("coalesce", "twice", "partly", "fails")
 KINDS = (*AT_CALLS, *AT_TASKS, *AT_SINKS)
 
@@ -53,13 +53,13 @@ class ScheduledEvent:
     "place"    slots run on other hosts
     "memory"   the limit of slots becomes args[0] bytes; 0: none
     "scale"    the user asks for args[0] slots
-    "move"     told: slots args[0] and args[1], bytes args[2], groups args[3], everything args[4],
+    "move"     scripted: slots args[0] and args[1], bytes args[2], groups args[3], everything args[4],
                by parallel track args[5]
-    "force"    told: slot args[0] spills args[1] bytes
-    "reshape"  told: slot args[0] gets shape args[1] of those that the query has
-    "give_up"  told: parallel tracks end
+    "force"    scripted: slot args[0] spills args[1] bytes
+    "reshape"  scripted: slot args[0] gets the query's shape number args[1]
+    "give_up"  scripted: parallel tracks end
     "send"     what was sent arrives, or fails if args[0]
-    "wake"     a paused driver goes on to its end
+    "wake"     a paused driver works to its end
     """
 
     kind: str
@@ -91,7 +91,7 @@ class ScheduledQuery:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Everything that a run depends on."""
+    """Everything that determines a run."""
 
     seed: int
     query: ScheduledQuery
@@ -100,7 +100,7 @@ class Schedule:
     hosts: int
     #: "ids": the sink skips numbers that it has. "replace": it writes them again.
     sink: str
-    #: Of the first start, the second, and so on, and again from the first.
+    #: The settings of the first start, the second, and so on; after the last, the first again.
     starts: tuple[Settings, ...]
     events: tuple[ScheduledEvent, ...]
 
@@ -115,7 +115,7 @@ class Schedule:
 
     @property
     def rows(self) -> int:
-        """The number of rows that come."""
+        """The number of input rows."""
         return sum(len(event.rows) for event in self.events)
 
     @property

@@ -1,7 +1,7 @@
-"""Makes a failing schedule small: fewer disasters, events, rows and settings, while it still fails.
+"""Reduces a failing schedule: fewer disasters, events, rows and settings, while it still fails.
 
-Delta debugging (ddmin), with a bound on the runs. A smaller schedule counts if it fails in any
-way.
+This is delta debugging (ddmin) with a limited number of runs. A smaller schedule counts if it fails
+in any way.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from spillway.testing.simulated.rows import Row
 
 _T = TypeVar("_T")
 
-#: Runs that a shrink takes at most; a run of a small schedule takes a tenth of a second.
+#: Most runs of one reduction; a run of a small schedule takes a tenth of a second.
 MOST_RUNS = 400
 
 
 class Shrinking:
-    """One attempt to make a schedule small."""
+    """One attempt to reduce a schedule."""
 
     def __init__(self, fails: Callable[[Schedule], bool], most_runs: int = MOST_RUNS) -> None:
         self._fails = fails
@@ -65,7 +65,7 @@ class Shrinking:
         items: Sequence[_T],
         changed: Callable[[Schedule, Sequence[_T]], Schedule],
     ) -> Schedule:
-        """Drops as many items as it can: halves first, then smaller parts."""
+        """Drops as many items as possible: halves first, then smaller fractions."""
         size = max(1, len(items) // 2)
         while items and self._left > 0:
             at = 0
@@ -82,7 +82,7 @@ class Shrinking:
         return schedule
 
     def _plainer(self, schedule: Schedule) -> Iterator[Schedule]:
-        """Schedules with plainer settings."""
+        """The same schedule with simpler settings."""
         if len(schedule.starts) > 1:
             yield replace(schedule, starts=schedule.starts[:1])
         if schedule.hosts > 1:
@@ -97,7 +97,7 @@ class Shrinking:
                 yield replace(schedule, starts=starts)
 
     def _try(self, schedule: Schedule) -> Schedule | None:
-        """Runs the schedule; returns it if it fails too."""
+        """Runs a schedule; returns it if it fails too."""
         if self._left <= 0:
             return None
         self._left -= 1

@@ -1,4 +1,4 @@
-"""Simulated Spark: tasks that fail, run twice or lose their report, and sinks that read in odd ways."""
+"""Simulated Spark: tasks fail, run twice or lose their report, and sinks read in odd ways."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class JobFailed(Exception):
 
 
 class SinkFailed(Exception):
-    """The user's sink raises."""
+    """The user's sink raised an error."""
 
 
 class ChaosTasks:
-    """Runs tasks on hosts, as often as Spark does."""
+    """Runs tasks on hosts, and repeats them like Spark."""
 
     def __init__(
         self, stages: Sequence[SimulatedStage], gate: DriverGate, disasters: Disasters
@@ -40,8 +40,8 @@ class ChaosTasks:
         self._disasters = disasters
 
     def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task, and perhaps others that do the same."""
-        # A driver past its time has no disasters of its own.
+        """Runs one task, and perhaps more attempts of it."""
+        # A driver that was paused gets no more disasters.
         strikes = [] if self._gate.past else self._disasters.at_task()
         kinds = {strike.kind: strike for strike in strikes}
         if "speculate" in kinds:
@@ -68,7 +68,7 @@ class ChaosTasks:
     def _try(
         self, at: int, partitions: Sequence[Partition], most: int | None
     ) -> tuple[list[pa.RecordBatch], list[list[TaskReport]]] | None:
-        """One attempt; None if it dies. With `most`, somebody kills it after this many batches."""
+        """Runs one attempt; returns None if it dies. With `most`, it dies after this many batches."""
         read: list[pa.RecordBatch] = []
         said: list[list[TaskReport]] = []
         stage = self._stages[at]
@@ -98,14 +98,14 @@ class ChaosTasks:
 
 
 class ChaosEngine(SimulatedEngine):
-    """Writes down what every step gave."""
+    """Records the output of every step in the ledger."""
 
     ledger: Ledger
-    #: The checkpoint of a stage for somebody who only looks.
+    #: The read-only checkpoint of a stage.
     look: Callable[[int], Checkpoint]
 
     def read_all(self, results: LazyRows) -> list[pa.RecordBatch]:
-        """Reads everything, and writes it down."""
+        """Reads everything, and records it."""
         read = super().read_all(results)
         self.note(results, Counter(self.values(results.at, read)))
         return read
@@ -113,7 +113,7 @@ class ChaosEngine(SimulatedEngine):
     def collect_answers(
         self, at: int, results: LazyRows, plan: BatchPlan, *, replay: bool
     ) -> Answers:
-        """Collects the records of a stage; every slot must have kept its limit."""
+        """Collects the records of a stage; checks that every slot kept its limit."""
         found = super().collect_answers(at, results, plan, replay=replay)
         for record in found.records.values():
             written = self.look(at).manifest(record.manifest)
@@ -124,7 +124,7 @@ class ChaosEngine(SimulatedEngine):
         return found
 
     def note(self, results: LazyRows, output: Counter[Hashable]) -> None:
-        """Writes down what a step gave."""
+        """Records the output of a step."""
         assert results.plan is not None
         number = self.stages[results.at].conductor.coordinator.steps
         step = Entry(results.plan.batch, tuple(results.rows), output)
@@ -132,7 +132,7 @@ class ChaosEngine(SimulatedEngine):
 
 
 class ChaosSink:
-    """A sink that keeps steps by number, and reads them as a schedule says."""
+    """A sink that stores steps by number, and reads them as the schedule says."""
 
     def __init__(self, mode: str, ledger: Ledger, disasters: Disasters, tasks: ChaosTasks) -> None:
         self._mode = mode
@@ -141,7 +141,7 @@ class ChaosSink:
         self._tasks = tasks
 
     def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
-        """Reads a step and keeps it."""
+        """Reads a step and stores it."""
         if self._mode == "ids" and sink_id in self._ledger.sink:
             return
         strikes = {strike.kind: strike.arg for strike in self._disasters.at_write()}

@@ -1,10 +1,9 @@
 """Simulated durable storage, behind the port of the durable tier.
 
-    "disk"      a local filesystem: a write is visible at once and survives a process, but a loss of
-                power keeps only what was synced; the rest is gone, torn or whole, and deleted files
-                may be back
-    "claims"    the same without hard links and exclusive renames: a name is claimed before its file is
-                there, and for ever if the writer dies in between
+    "disk"      a local filesystem: a write is visible at once and survives its process. A power loss
+                keeps synced files; others may disappear or lose their end, and deleted files may return
+    "claims"    the same without hard links and exclusive renames: a writer claims a name before it
+                writes the file. If it dies in between, the name stays claimed forever
     "objects"   an object store: a write is durable at once, and only a conditional put excludes others
 
 Every call passes the gate (`chaos/gate.py`) before and after its effect.
@@ -28,16 +27,16 @@ class Gate(Protocol):
     """Sees every call to the store, and may raise."""
 
     def before(self, call: str) -> None:
-        """A call is made."""
+        """Called before the effect."""
         ...
 
     def after(self, call: str) -> None:
-        """Its effect has happened; the answer is on its way."""
+        """Called after the effect, before the caller gets its answer."""
         ...
 
 
 class OpenGate:
-    """Lets everything pass: for those who only look."""
+    """Lets every call pass; for readers."""
 
     def before(self, call: str) -> None:
         """Passes."""
@@ -48,11 +47,11 @@ class OpenGate:
 
 @dataclass
 class Medium:
-    """The files of one location, and what of them is safe."""
+    """The files of one location, and which of them are safe."""
 
     mode: str
     files: dict[str, bytes] = field(default_factory=dict)
-    #: What a loss of power leaves.
+    #: What a power loss leaves.
     safe: dict[str, bytes] = field(default_factory=dict)
     #: All publications that succeeded: the name, and the number of the driver.
     published: list[tuple[str, int]] = field(default_factory=list)
@@ -70,13 +69,13 @@ class Medium:
                 self.safe[name] = self.files[name]
 
     def remove(self, name: str) -> None:
-        """Removes a file; on a disk, a loss of power may bring it back."""
+        """Removes a file; on a disk, a power loss may bring it back."""
         self.files.pop(name, None)
         if self.mode == "objects":
             self.safe.pop(name, None)
 
     def lose_power(self, chance: Random) -> None:
-        """Keeps what is safe; the rest is lost, torn or there."""
+        """Keeps safe files; any other may disappear, lose its end or stay."""
         found = {n: d for n, d in self.safe.items() if n in self.files or chance.random() < 0.5}
         for name in sorted(self.files):
             if name not in self.safe:
@@ -90,7 +89,7 @@ class Medium:
 
 
 class SimulatedStore:
-    """One client of a location; what it wrote is safe when it has synced."""
+    """One client of a location; its writes are safe after it has synced."""
 
     def __init__(self, medium: Medium, gate: Gate, location: str, driver: int = -1) -> None:
         self.location = location
@@ -107,7 +106,7 @@ class SimulatedStore:
         self._gate.after("write")
 
     def sync(self) -> None:
-        """Makes safe what was written through this object."""
+        """Makes the writes of this client safe."""
         self._gate.before("sync")
         names, self._unsynced = self._unsynced, []
         self._medium.sync(names)
@@ -135,13 +134,13 @@ class SimulatedStore:
         return True
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a whole, safe file in the place of an older one."""
+        """Replaces a file by a whole, safe one."""
         self._gate.before("replace")
         self._medium.put(name, data, safe=True)
         self._gate.after("replace")
 
     def delete(self, names: Sequence[str]) -> None:
-        """Removes files, each in a call of its own."""
+        """Removes files, one call each."""
         for name in names:
             self._gate.before("delete")
             self._medium.remove(name)
@@ -154,11 +153,11 @@ class SimulatedStore:
         return sorted(n[len(start) :] for n in self._medium.files if n.startswith(start))
 
     def local_path(self) -> Path | None:
-        """Returns a directory if the storage is local; nobody opens it."""
+        """Returns a directory if the storage is local; no code opens it."""
         return None if self._medium.mode == "objects" else Path("simulated")
 
 
 def checkpoint_on(medium: Medium) -> Checkpoint:
-    """A checkpoint as somebody sees it who only looks."""
+    """A read-only checkpoint."""
     client = SimulatedStore(medium, OpenGate(), "simulated://looked-at")
     return Checkpoint(client.location, durable=client)

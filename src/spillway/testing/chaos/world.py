@@ -1,7 +1,7 @@
-"""Runs a schedule: drivers start, work, die and are replaced, until nothing is missing.
+"""Runs a schedule: starts, kills and replaces drivers until all results are there.
 
-A batch is repeated until it is committed, as Spark does. A query may fail only if a disaster has struck;
-then it starts again with the next settings.
+Like Spark, it repeats a batch until it commits. A query may fail only if a disaster has struck; then it
+starts again with the next settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import Row
 from spillway.testing.simulated.sizes import small_sizes
 
-#: Rounds after which a cleanup does not end, and starts after which a query does not.
+#: Most rounds of a cleanup, and most starts until an action succeeds; more are a violation.
 MOST_ROUNDS, MOST_STARTS = 300, 60
 #: How a query may fail when a disaster has struck.
 FAILURES = (SpillwayError, OSError, JobFailed, SinkFailed)
@@ -42,7 +42,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Outcome:
-    """What became of a schedule."""
+    """The outcome of a schedule."""
 
     seed: int
     differences: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Outcome:
     starts: int = 0
     calls: int = 0
     batches: int = 0
-    #: Where the run stopped, if it did not come to its end.
+    #: The traceback, if the run stopped early.
     trace: str = ""
 
 
@@ -62,9 +62,9 @@ def _drawn_name(chance: Random) -> uuid.UUID:
 
 
 def run_schedule(schedule: Schedule) -> Outcome:
-    """Runs a schedule, and says what was wrong."""
+    """Runs a schedule, and returns what was wrong."""
     chance = Random(schedule.seed)
-    # Names of files are drawn, too: a listing has the same order every time.
+    # File names come from the seed too, so a listing has the same order every time.
     names = mock.patch.object(uuid, "uuid4", side_effect=lambda: _drawn_name(chance))
     with small_sizes(), names:
         world = World(schedule, Random(schedule.seed + 1))
@@ -79,7 +79,7 @@ def run_schedule(schedule: Schedule) -> Outcome:
 
 
 class World:
-    """Machines, storage, a sink, and the drivers that come and go."""
+    """Machines, storage, a sink, and the drivers."""
 
     def __init__(self, schedule: Schedule, chance: Random) -> None:
         self.schedule = schedule
@@ -133,7 +133,7 @@ class World:
             self._paused = None
 
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """The outcome so far."""
         return Outcome(
             self.schedule.seed,
             self.ledger.differences,
@@ -172,7 +172,7 @@ class World:
                 self._say(event)
 
     def _say(self, event: ScheduledEvent) -> None:
-        """What users and scripts say; nobody says it to a driver that is not there."""
+        """Passes a request of a user or a script to the driver; starts one if there is none."""
         driver, args = self.driver, event.args
         match event.kind:
             case "memory":
@@ -194,7 +194,7 @@ class World:
         self._until_done(lambda: self.driver.batch(rows, number, event.args))
 
     def _spoil(self, event: ScheduledEvent) -> None:
-        """Something happens to the machines, while no task runs."""
+        """Moves slots, loses tiers or damages files, while no task runs."""
         which, *how = event.args
         if event.kind == "place":
             self.machines.shift = which
@@ -220,7 +220,7 @@ class World:
         raise Violation("the query does not come to an end")
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Whether an action succeeds; if not, the driver is gone."""
+        """Tries an action; returns whether it succeeded. If not, the driver is gone."""
         struck = self.disasters.struck
         driver = self.driver
         try:
@@ -234,7 +234,7 @@ class World:
         return False
 
     def _carry_out(self, driver: Driver, action: Callable[[], None]) -> bool:
-        """Runs an action in this thread, or in its own if a disaster may pause it."""
+        """Runs an action in this thread, or in a new one if a disaster may pause it."""
         if not self.disasters.holds("pause") or self._paused is not None:
             action()
             return True
@@ -279,13 +279,13 @@ class World:
                     self._damage_some(host)
 
     def _damage_some(self, host: Machine) -> None:
-        """Scratch files that were not on disk yet are torn."""
+        """Cuts the end of some scratch files."""
         for name in host.disk.names():
             if self._chance.random() < 0.3:
                 host.disk.damage(name, tear=True)
 
     def _wake(self, calls: int | None) -> None:
-        """A paused driver does some calls, or all that it can still do."""
+        """Lets a paused driver make some calls, or all that are left."""
         if self._paused is None or self._paused[1].here:
             return
         _, baton = self._paused
@@ -298,7 +298,7 @@ class World:
     # The end
 
     def _finish(self) -> None:
-        """No more rows: rounds until nothing is missing, nothing waits and nothing moves."""
+        """Ends the input; runs rounds until nothing is missing, waits or moves."""
         self.driver.end_input()
         for at in range(self.ledger.stages):
             for _ in range(MOST_ROUNDS):

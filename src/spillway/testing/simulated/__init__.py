@@ -9,7 +9,7 @@
     places     machines: their tiers in memory
     host       the coordinator's host: a checkpoint, and state that travels when told to
     stages     slots that run the product's slot code
-    engine     evaluates stages as Spark does: lazily, in tasks, as often as the sink reads them
+    engine     evaluates stages like Spark: lazily, in tasks, again for every read of the sink
 
 The property tests (`tests/property/law`) and the chaos harness (`testing/chaos`) share it.
 """

@@ -1,8 +1,8 @@
-"""Evaluates stages as Spark does: nothing runs until the sink reads, and all again if it reads twice.
+"""Evaluates stages like Spark: nothing runs until the sink reads, and a second read runs all again.
 
 A sink reads *partitions*, one for each slot of the last stage, in tasks. `Tasks` runs a task: at once
-in the laws, with failures and speculation in the chaos harness. Reports count only if the task that
-made them ends; a slot that the sink did not read to its end has none.
+in the laws, with failures and speculation in the chaos harness. Reports count only if their task ends.
+A slot that the sink did not read to its end has none.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from spillway.metrics.record import SlotRecord
 from spillway.testing.simulated.rows import Row
 from spillway.testing.simulated.stages import SimulatedStage, TaskReport
 
-#: One attempt at a slot: batches as the consumer takes them, with the reports that it makes.
+#: One attempt at a slot: its batches, as the consumer takes them, and its reports.
 Reading = Callable[[Callable[[TaskReport], None]], Iterator[pa.RecordBatch]]
 
 
 @dataclass
 class LazyRows:
-    """Rows of a stage, or its results: a plan that is evaluated when somebody reads it."""
+    """The rows or results of a stage: a plan that runs when it is read."""
 
-    #: What a stage is given: rows, or the results of the stage before it.
+    #: The input of a stage: rows, or the results of the stage before it.
     given: list[Row] = field(default_factory=list)
     before: LazyRows | None = None
     #: The stage and its plan, for results.
@@ -45,7 +45,7 @@ class Partition:
 
     slot: int
     read: Reading
-    #: Takes the reports of the task that read it, when that has ended.
+    #: Takes the reports of the task that read it, after its end.
     arrive: Callable[[Sequence[TaskReport]], None]
 
 
@@ -53,7 +53,7 @@ class Tasks(Protocol):
     """Runs tasks: each reads some partitions, one after the other."""
 
     def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task to its end; returns what it read, and lets its reports arrive."""
+        """Runs one task to its end; returns what it read, and delivers its reports."""
         ...
 
 
@@ -61,13 +61,13 @@ class SimulatedSink(Protocol):
     """Takes the results of the last stage."""
 
     def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
-        """Reads partitions and keeps what they have."""
+        """Reads partitions and stores their rows."""
         ...
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a sink is given: results that it may read as often as it wants."""
+    """The input of a sink: results that it may read any number of times."""
 
     engine: SimulatedEngine
     results: LazyRows
@@ -91,7 +91,7 @@ class SimulatedEngine:
         tasks: Tasks,
         sink: SimulatedSink,
     ) -> None:
-        """`rows_of` has for each later stage what makes a row of a result of the stage before it."""
+        """`rows_of`: for each later stage, the function from results of the stage before it to rows."""
         self.stages = stages
         self._rows_of = rows_of
         self._tasks = tasks
@@ -102,7 +102,7 @@ class SimulatedEngine:
         return LazyRows(at=at)
 
     def results(self, at: int, rows: LazyRows, plan: BatchPlan) -> LazyRows:
-        """The results of a stage, made where they are read."""
+        """The results of a stage; computed when read."""
         return LazyRows(rows.given, rows.before, at, plan)
 
     def feed(self, at: int, results: LazyRows) -> LazyRows:
@@ -116,7 +116,7 @@ class SimulatedEngine:
     def collect_answers(
         self, at: int, results: LazyRows, plan: BatchPlan, *, replay: bool
     ) -> Answers:
-        """Collects the records of the slots of a stage, one each, and all that arrived."""
+        """Collects the records of a stage: one for each slot, and all that arrived."""
         if (replay or at < len(self.stages) - 1) and not results.reports:
             self.read_all(results)
         stage = self.stages[at]
@@ -130,7 +130,7 @@ class SimulatedEngine:
     # Evaluation
 
     def read_all(self, results: LazyRows) -> list[pa.RecordBatch]:
-        """Reads everything, a task for each slot."""
+        """Reads everything, one task per slot."""
         read: list[pa.RecordBatch] = []
         for one in self.partitions(results):
             read += self._tasks.run(results.at, [one])
@@ -157,7 +157,7 @@ class SimulatedEngine:
         return [one for batch in batches for one in subject.read(batch)]
 
     def _rows(self, results: LazyRows) -> list[Row]:
-        """The rows of a stage; those of a later one are what the stage before it gives."""
+        """The rows of a stage; for a later one, the output of the stage before it."""
         if results.before is None:
             return results.given
         row_of = self._rows_of[results.at]

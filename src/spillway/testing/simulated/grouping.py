@@ -21,7 +21,7 @@ from spillway.testing.simulated.rows import Gave, Row, value_of
 
 
 def in_order(rows: Iterable[tuple[int, Row]]) -> list[tuple[int, Row]]:
-    """Rows as an operator orders them: by batch, then time, then content."""
+    """Rows in the operator's order: by batch, then time, then content."""
     return sorted(rows, key=lambda one: (one[0], one[1].at, one[1].value))
 
 
@@ -50,7 +50,7 @@ NUMBERS = (
 
 
 def aggregated(rows: Sequence[Row]) -> tuple[Hashable, ...]:
-    """What `NUMBERS` are of rows in order."""
+    """The aggregates in `NUMBERS` of ordered rows."""
     x = [r.amount for r in rows if r.amount is not None]
     return (
         len(rows),
@@ -68,7 +68,7 @@ def aggregated(rows: Sequence[Row]) -> tuple[Hashable, ...]:
 
 
 def rounded(value: Any) -> Hashable:
-    """A value that does not show the order of a sum."""
+    """Rounds a value, so that it does not depend on the order of a sum."""
     if isinstance(value, str):
         return value_of(value)
     return round(value, 9) if isinstance(value, float) else value
@@ -100,7 +100,7 @@ class KeyedTotals:
 
 
 def check_updates(gave: Gave, statistic: Callable[[Sequence[Row]], tuple[Hashable, ...]]) -> None:
-    """Every update is what some batch would have said; the last is of all rows; none is said twice.
+    """Checks updates: each belongs to some batch, none comes twice, and the last covers all rows.
 
     While results wait, those of several batches become one.
     """
@@ -133,9 +133,9 @@ def values_of(result: Hashable) -> tuple[Any, ...]:
 
 @dataclass
 class Deduped:
-    """The first row of each key; with a range, the first that is so far from all others.
+    """The first row of each key; with a range, the first row that is this far from all others.
 
-    Tumbling: the first row of each key and stretch of that length, the stretches beginning at 0.
+    Tumbling: the first row of each key in each interval of that length, counted from 0.
     """
 
     range: int | None = None
@@ -169,7 +169,7 @@ class Deduped:
         assert gave.results == wanted
 
     def same(self, row: Row, taken: Row) -> bool:
-        """Whether a row is not let through because another of its key was."""
+        """Whether the dedup drops a row because it kept another of its key."""
         if self.range is None:
             return True
         if self.tumbling:

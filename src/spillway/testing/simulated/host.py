@@ -1,4 +1,4 @@
-"""The coordinator's host without Spark: a checkpoint, and state that travels when somebody says so."""
+"""The coordinator's host without Spark: a checkpoint, and state that travels when `arrive` is called."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Crash(Exception):
 
 
 class SimulatedHost(CheckpointHost):
-    """Carries effects out; dies where a history says so. Sweeps after every commit."""
+    """Carries out effects; dies where a history says so. Sweeps after every commit."""
 
     sweep_batches = 1
 
@@ -40,15 +40,15 @@ class SimulatedHost(CheckpointHost):
         streams: int,
         store: Callable[[int, int], Store],
     ) -> None:
-        """`store` gives the store of a batch and slot."""
+        """`store` returns the store of a batch and slot."""
         super().__init__(checkpoint, streams)
         self._store = store
-        #: What is being sent, with the manifest that has it.
+        #: The moves in transit, each with its sender's manifest.
         self._due: dict[int, tuple[SendGroups, Manifest]] = {}
         self._said: list[tuple[Message, float]] = []
         #: Whether the next commit is lost.
         self.dies = False
-        #: Told of every commit.
+        #: Called after every commit.
         self.committed: Callable[[Committed], None] = lambda _: None
         self.steps: list[int] = []
 
@@ -60,7 +60,7 @@ class SimulatedHost(CheckpointHost):
         self.committed(state)
 
     def send(self, groups: SendGroups) -> None:
-        """Takes what has departed; it arrives when `arrive` says so."""
+        """Takes departed groups; `arrive` delivers them."""
         assert groups.move.move not in self._due
         manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
         self._due[groups.move.move] = groups, manifest
@@ -72,11 +72,11 @@ class SimulatedHost(CheckpointHost):
         return said
 
     def finish_sending(self) -> None:
-        """Everything that is being sent arrives."""
+        """Delivers everything in transit."""
         self.arrive(fails=False)
 
     def arrive(self, *, fails: bool) -> None:
-        """All that is being sent arrives, or none of it does."""
+        """Delivers everything in transit, or fails all of it."""
         for number, sent in list(self._due.items()):
             del self._due[number]
             problem = "a test" if fails else ""
@@ -98,7 +98,7 @@ class SimulatedHost(CheckpointHost):
         self.steps.append(step.step)
 
     def _carry(self, groups: SendGroups, manifest: Manifest) -> str:
-        """Brings a departure to its receiver; returns the name of the part's manifest."""
+        """Carries a departure to its receiver; returns the name of the part's manifest."""
         departure = of_move(manifest.departures, groups.move.move)
         assert departure is not None
         if not groups.by_name:

@@ -28,7 +28,7 @@ COLUMNS = {"k": "bigint", "t": "timestamp", "v": "bigint", "w": "string"}
 
 @dataclass
 class Joined:
-    """The n-way join: all combinations of rows with equal keys whose times fit."""
+    """The n-way join: all combinations of rows with equal keys within the windows."""
 
     windows: Sequence[int | None]
     null_keys = False
@@ -70,7 +70,7 @@ class Joined:
 
 @dataclass
 class Treed(Joined):
-    """The same combinations, by way of stored intermediate states."""
+    """The same combinations, made from stored intermediate states."""
 
     shape: Shape
 
@@ -91,7 +91,7 @@ def differ(*rows: Any) -> Any:
 
 @dataclass
 class Matched(Joined):
-    """The combinations of equal keys for which predicates hold, too."""
+    """The combinations with equal keys that meet all predicates."""
 
     whole: bool
 
@@ -123,7 +123,7 @@ class Matched(Joined):
         assert gave.results == self.wanted([row for _, row in gave.accepted])
 
     def wanted(self, rows: Sequence[Row]) -> Counter[Hashable]:
-        """All combinations that stand."""
+        """All combinations that are results."""
         found: dict[int, list[Row]] = defaultdict(list)
         for row in rows:
             found[row.stream].append(row)
@@ -140,12 +140,12 @@ class Matched(Joined):
 
 @dataclass
 class Aligned(Matched):
-    """All combinations for which predicates hold, whatever their keys: rows are copied to intervals."""
+    """All combinations that meet the predicates, with any keys; intervals get copies of rows."""
 
     intervals: Intervals
 
     def copied(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows, once for each interval that they belong to."""
+        """The rows, once for each of their intervals."""
         copies: list[Row] = []
         for row in rows:
             _, numbers = self.intervals.copies(row.stream, np.array([row.at]))

@@ -1,4 +1,4 @@
-"""The local tiers of simulated hosts: files in memory, which may be lost or damaged."""
+"""The local tiers of simulated hosts: files in memory, which a test can lose or damage."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class MemoryTier(LocalTier):
         super().__init__(kind, Path(tempfile.gettempdir()))
         self.files: dict[str, pa.Buffer] = {}
         self._stamped: set[str] = set()
-        #: How often a file of a name was written.
+        #: How often each name was written.
         self._versions: dict[str, int] = {}
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
-        """Keeps a file, known to be intact."""
+        """Stores a file that is known to be intact."""
         self.files[name] = data
         self._versions[name] = self._versions.get(name, 0) + 1
         self.stamp(name, checksum)
@@ -42,12 +42,12 @@ class MemoryTier(LocalTier):
         return name in self._stamped
 
     def identity(self, name: str) -> tuple[int, int, int] | None:
-        """What changes with every write; a disk that goes bad changes nothing of it."""
+        """Changes with every write, but not when the disk damages the file."""
         data = self.files.get(name)
         return None if data is None else (self._versions[name], 0, data.size)
 
     def delete(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file if it exists."""
         self.files.pop(name, None)
         self._stamped.discard(name)
 
@@ -61,7 +61,7 @@ class MemoryTier(LocalTier):
         self._stamped.clear()
 
     def damage(self, name: str, *, tear: bool) -> None:
-        """Changes a byte of a file, or cuts it; a write leaves no stamp."""
+        """Changes a byte of a file, or cuts its end; removes its stamp."""
         data = bytearray(self.files[name].to_pybytes())
         if tear:
             data = data[: len(data) // 2]
@@ -80,11 +80,11 @@ class Machine:
     opened: OpenRuns = field(default_factory=OpenRuns)
 
     def restart_worker(self) -> None:
-        """The worker process is another one: nothing is open."""
+        """Starts a new worker process, without open runs."""
         self.opened = OpenRuns()
 
     def lose(self) -> None:
-        """The machine is another one."""
+        """Replaces the machine: tiers and open runs are empty."""
         self.memory.lose()
         self.disk.lose()
         self.restart_worker()

@@ -1,4 +1,4 @@
-"""Rows, and what an operator under test is."""
+"""Rows, and the operators under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spillway.operators.input import StreamColumns, null_number
 from spillway.operators.operator import Operator
 
 GROUPS = 8
-#: Of a value as text; values of later stages are made of several.
+#: The form of a value as text; values of later stages combine several.
 _DIGITS = 15
 
 
@@ -25,7 +25,7 @@ class Row:
     stream: int
     key: int | None
     time: int | None
-    #: Its own for every row.
+    #: Different for every row.
     value: int
 
     @property
@@ -41,11 +41,11 @@ class Row:
 
 
 class Gave(Protocol):
-    """What a stage was given, and what it gave."""
+    """The input and the output of a stage."""
 
     @property
     def accepted(self) -> Sequence[tuple[int, Row]]:
-        """The rows that were neither late nor NULL, with the batch they came in."""
+        """The rows that were neither late nor NULL, with their batch."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Gave(Protocol):
 
 
 class Subject(Protocol):
-    """An operator, and the law that its results follow."""
+    """An operator, and the law for its results."""
 
     #: Whether NULL is a key like any other.
     null_keys: bool
@@ -79,12 +79,12 @@ class Subject(Protocol):
         ...
 
     def check(self, gave: Gave) -> None:
-        """Raises AssertionError unless the results are right, when none is missing any more."""
+        """Raises AssertionError if the complete results are wrong."""
         ...
 
 
 def matches_nothing(subject: Subject, row: Row) -> bool:
-    """Whether a row has a NULL key or time, so that it is only counted."""
+    """Whether a row has a NULL key or time: the query only counts it."""
     stream = subject.streams[row.stream]
     null_key = row.key is None and bool(stream.keys) and not subject.null_keys
     return null_key or (row.time is None and stream.time is not None)
@@ -96,7 +96,7 @@ def hash_of(key: int | None) -> int:
 
 
 def text_of(value: int) -> str:
-    """A value as a text that sorts like it; a few are long, so that bounds in bytes are crossed."""
+    """A value as text in the same order; a few texts are long, to cross limits in bytes."""
     return f"{value:0{_DIGITS}d}" + "x" * (120 if value % 7 == 3 else value % 5)
 
 
@@ -110,9 +110,9 @@ def value_of(text: str) -> int:
 def exchanged(
     rows: Sequence[Row], h: Sequence[int], attempt: int, nulls: Sequence[bool] | None = None
 ) -> list[pa.RecordBatch]:
-    """Rows as they come to a slot task, in an order that differs from attempt to attempt.
+    """Rows as a slot task gets them; every attempt gets another order.
 
-    `nulls` marks rows that come only to be counted.
+    `nulls` marks rows that the slot only counts.
     """
     order = np.random.default_rng(attempt).permutation(len(rows))
     mine, h = [rows[at] for at in order], [h[at] for at in order]

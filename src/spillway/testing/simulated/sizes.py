@@ -1,4 +1,4 @@
-"""Limits of the product, made so small that a few hundred rows cross them all."""
+"""Small limits: a few hundred rows cross all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spillway.slot import visits as rounds
 from spillway.state.layout import compaction, shelf
 from spillway.state.slot import memory, parts, staging
 
-#: Module, name and small value of everything that has a size.
+#: Module, name and small value of every limit.
 SMALL: list[tuple[ModuleType, str, int]] = [
     (compaction, "FAN", 2),
     (compaction, "COMBINING_FAN", 2),
@@ -45,7 +45,7 @@ SMALL: list[tuple[ModuleType, str, int]] = [
 
 @contextmanager
 def small_sizes() -> Iterator[None]:
-    """Everything that has a size is small within."""
+    """Makes all limits small inside a `with` block."""
     with ExitStack() as patches:
         for module, name, value in SMALL:
             patches.enter_context(mock.patch.object(module, name, value))

@@ -23,7 +23,7 @@ KINDS = ("bigint", "timestamp_ntz", "bigint", "bigint", "string")
 
 
 def near(a: Any, b: Any) -> Any:
-    """Whether keys are next to each other."""
+    """Whether keys are neighbours."""
     return np.abs(a.k - b.k) <= 1
 
 
@@ -38,7 +38,7 @@ def number(row: Row) -> int:
     return row.key
 
 
-#: Pair predicates over two streams: the condition, and the same of two rows.
+#: Predicates over two streams: the condition, and the same as a function of two rows.
 PAIRED: dict[str, tuple[Callable[[str, str], Any], Callable[[Row, Row], bool]]] = {
     "function": (lambda a, b: near, lambda a, b: abs(number(a) - number(b)) <= 1),
     "band": (lambda a, b: f"abs({a}.k - {b}.k) < 2", lambda a, b: abs(number(a) - number(b)) < 2),
@@ -69,7 +69,7 @@ def odd_sum(*rows: Any) -> Any:
 
 @dataclass
 class Sliced:
-    """The combinations whose times fit and for which all predicates hold."""
+    """The combinations within the windows that meet all predicates."""
 
     windows: list[int]
     #: (kind, one stream, another).
@@ -79,7 +79,7 @@ class Sliced:
     copies: int = 1
     #: Positions of the columns that results have; None: all.
     shown: tuple[int, ...] | None = None
-    #: Whether SQL conditions are one, over all their streams.
+    #: Whether all SQL conditions form one condition, over all their streams.
     conjoined: bool = False
     #: Rows that visit at a time.
     interleave: int = VISITING_ROWS
@@ -141,7 +141,7 @@ class Sliced:
         assert gave.results == wanted
 
     def product(self, by_stream: Sequence[Sequence[Row]]) -> list[tuple[Row, ...]]:
-        """All combinations, without those whose first rows cannot stand already."""
+        """All combinations, except those whose first rows already fail."""
         found: list[tuple[Row, ...]] = [()]
         for at, rows in enumerate(by_stream):
             pairs = [one for one in self.pairs if max(one[1:]) == at]

@@ -1,8 +1,8 @@
 """One stage without Spark: slots that run the product's slot code, in tasks that a caller drives.
 
-A stage works in *waves*, as Spark's stages between two exchanges do: one for most operators, one for
-each visit of a time-sliced join. A task is one slot in one wave. It takes rows, or what the tasks of
-the wave before gave, yields batches, and reports after the consumer took the last one.
+A stage works in *waves*, like Spark's stages between two exchanges: one for most operators, one for
+each visit of a time-sliced join. A task is one slot in one wave. It takes rows, or the output of the
+wave before, and yields batches. It reports after the consumer took the last one.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ TaskReport = SlotRecord | VisitRecord
 
 
 def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool:
-    """Whether a slot has kept its limit in a batch; `manifest` is what it wrote."""
+    """Whether a slot kept its limit in a batch; `manifest` is the one that it wrote."""
     limit = plan.memory_bytes[record.slot]
     if limit is None:
         return True
-    # A group that is larger than memory has it to itself for its turn; those of a track are on disk.
+    # During its turn, a group larger than memory is there alone; groups of a track are on disk.
     here = manifest.groups.rows.sum(axis=0) > 0
     here[list(pinned_groups(plan.orders.get(record.slot, ())))] = False
     alone = plan.t_gap_of(record.slot) is not None and here.sum() == 1
-    # Groups that leave count; if the limit went down since, they are all that is in memory.
+    # Departing groups count; after the limit went down, only they may be in memory.
     return bool(alone) or sum(record.state_bytes) <= max(limit, record.leaving_bytes)
 
 
@@ -86,17 +86,17 @@ class SimulatedStage:
         #: Where slot 0 runs; the others follow.
         self.shift = 0
         self.attempts = itertools.count() if attempts is None else attempts
-        #: How long a slot works for a row; others take a millisecond.
+        #: Seconds of work per row, by slot; a millisecond for the others.
         self.row_s: Mapping[int, float] = {}
         #: The client of durable storage that a task opens.
         self.task_durable: Callable[[], DurableStore] = lambda: checkpoint.durable
         self._conductor: Conductor | None = None
 
-    # What is so now
+    # The current state
 
     @property
     def conductor(self) -> Conductor:
-        """Who runs the coordinator of the stage."""
+        """The driver of the stage's coordinator."""
         assert self._conductor is not None
         return self._conductor
 
@@ -106,7 +106,7 @@ class SimulatedStage:
 
     @property
     def state(self) -> Committed:
-        """The committed state, with the messages since."""
+        """The committed state, updated by later messages."""
         return self.conductor.state
 
     @property
@@ -117,12 +117,12 @@ class SimulatedStage:
         return host
 
     def first_operator(self) -> Operator:
-        """The operator as the query begins with it."""
+        """The operator at the start of the query."""
         return self.subject.operator(self.adapt.block_rows)
 
     @property
     def shaping(self) -> ToldShaping | None:
-        """What shapes there may be of a join tree; it begins with that of the subject."""
+        """The shapes of a join tree; it starts with the shape of the subject."""
         first = self.first_operator()
         if not isinstance(first, TreeOperator):
             return None
@@ -159,19 +159,19 @@ class SimulatedStage:
         return (slot + self.shift) % len(self.hosts)
 
     def store(self, batch: int, slot: int = 0) -> Store:
-        """The tiers, as a slot sees them."""
+        """The tiers of a slot."""
         host = self.hosts[self.host_of(slot)]
         return Store(host.memory, host.disk, self.task_durable(), host.opened, batch, slot)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
-        """The same, after known garbage is deleted."""
+        """The same, after deletion of known garbage."""
         store = self.store(plan.batch, slot)
         for name in plan.garbage:
             store.forget(name)
         return store
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
-        """What a slot starts a batch with."""
+        """The manifest at the start of a slot's batch."""
         name = plan.manifests[slot]
         none = empty_manifest(SlotId(slot), len(self.streams))
         return self.checkpoint.manifest(name) if name else none
@@ -180,7 +180,7 @@ class SimulatedStage:
 
     @property
     def waves(self) -> int:
-        """How often the rows of a batch go through an exchange."""
+        """The number of exchanges that the rows of a batch pass."""
         return 1
 
     def task(
@@ -191,7 +191,7 @@ class SimulatedStage:
         slot: int,
         report: Callable[[TaskReport], None],
     ) -> Iterator[pa.RecordBatch]:
-        """One attempt at one slot in one wave, from 1 on; `given` are rows in the first."""
+        """One attempt at one slot in one wave, counted from 1; in the first, `given` are rows."""
         assert wave == 1
         number = next(self.attempts)
         rows = self._coming([row for row in given if isinstance(row, Row)], plan, slot, number)
@@ -200,7 +200,7 @@ class SimulatedStage:
     def attempted(
         self, plan: BatchPlan, slot: int, report: Callable[[TaskReport], None]
     ) -> Attempt:
-        """What an attempt has, except its rows."""
+        """The context of an attempt, without its rows."""
         return Attempt(
             self.job(plan, slot),
             self.manifest(plan, slot),
@@ -222,12 +222,12 @@ class SimulatedStage:
         )
 
     def answered(self, said: Sequence[TaskReport]) -> SlotRecord | None:
-        """The record of a slot from its reports; None: some are missing."""
+        """The record of a slot, made from its reports; None: some are missing."""
         record = answered(said, self.waves)
         return None if record is None else self.timed(record)
 
     def timed(self, record: SlotRecord) -> SlotRecord:
-        """The record with times that do not depend on the machine, so that a run is repeatable."""
+        """The record with simulated times, so that a run is repeatable."""
         busy_s = self.row_s.get(record.slot, 1e-3) * max(record.processed_rows, 1)
         sampled = {k: (n, min(m, n)) for k, (n, m) in record.sampled.items()}
         return replace(record, busy_s=busy_s, cpu_s=busy_s, phases_s={}, sampled=sampled)

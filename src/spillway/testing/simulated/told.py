@@ -1,7 +1,7 @@
-"""Policies that decide what a history tells them, in the places of those of the product.
+"""Policies that follow a script instead of measurements.
 
-They go through the same code as the product's: `adapt`, `reshape`, `hear`. A decision that the product
-would refuse, because a slot is busy or a track cannot begin, is dropped.
+They run through the same code as the product's policies: `adapt`, `reshape`, `hear`. They drop a
+decision that the product would refuse, because a slot is busy or a track cannot begin.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from spillway.slot.limits import Budget
 
 @dataclass
 class Script:
-    """What a history has told and nobody has done yet."""
+    """The requests that no policy has carried out yet."""
 
     decisions: list[Decision] = field(default_factory=list)
     shapes: dict[int, Shape] = field(default_factory=dict)
-    #: Whether parallel tracks are given up before the next batch.
+    #: Whether to give up parallel tracks before the next batch.
     impatient: bool = False
     #: What a slot may process in a batch; None: everything.
     budget: Budget | None = None
@@ -36,12 +36,12 @@ class Script:
 
 @dataclass(frozen=True, eq=False)
 class ToldStrategy(Strategy):
-    """Begins what the script says, where slots are free."""
+    """Begins the moves and spills of the script where slots are free."""
 
     script: Script = field(default_factory=Script)
 
     def decide(self, view: ClusterView) -> tuple[Decision, ...]:
-        """What the script says, where slots are free."""
+        """The decisions of the script whose slots are free."""
         free = {slot.slot for slot in view.slots if slot.mode == NORMAL}
         taken: set[int] = set()
         chosen: list[Decision] = []
@@ -57,22 +57,22 @@ class ToldStrategy(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class ToldProtocols(Protocols):
-    """Takes the protocol that the script names, where the product could."""
+    """Uses the protocol of the script if the product could."""
 
     script: Script = field(default_factory=Script)
 
     def of(self, move: Move, view: ClusterView) -> Move:
-        """The move, by its own protocol if that is possible."""
+        """The move, with the scripted protocol if possible."""
         return Protocols(move.protocol, self.life_s).of(move, view)
 
     def impatience(self, lasted_s: float, batch_s: float) -> str:
-        """Why a track is given up now; "" if it is not."""
+        """The reason to give up a track now; "" to keep it."""
         return "a test" if self.script.impatient else super().impatience(lasted_s, batch_s)
 
 
 @dataclass(frozen=True, eq=False)
 class ToldShaping(Shaping):
-    """Gives slots the shapes that the script says, whatever they measure."""
+    """Gives slots the shapes of the script."""
 
     script: Script = field(default_factory=Script)
 
@@ -95,7 +95,7 @@ class ToldShaping(Shaping):
     def decided(
         self, slot: int, known: SlotShape, room_bytes: float | None
     ) -> tuple[Reshape | None, SlotShape]:
-        """The shape that the script says, if it is another."""
+        """The shape of the script, if it differs."""
         shape = self.script.shapes.get(slot)
         if shape is None or shape == known.shape:
             return None, known
@@ -104,22 +104,22 @@ class ToldShaping(Shaping):
 
 @dataclass(frozen=True, eq=False)
 class ToldSkew(Skew):
-    """Gives every slot the budget that the script says."""
+    """Gives every slot the budget of the script."""
 
     script: Script = field(default_factory=Script)
 
     def observed(self, records: Mapping[int, SlotRecord], *, is_round: bool = False) -> Skew:
-        """The same: nothing is measured."""
+        """Returns the same: it measures nothing."""
         return self
 
     def budgets(self) -> dict[int, Budget]:
-        """What the script says, for every slot."""
+        """The budget of the script, for every slot."""
         budget = self.script.budget
         return {} if budget is None else dict.fromkeys(range(64), budget)
 
 
 def told_rules(script: Script, life_s: float | None) -> Rules:
-    """Rules under which slots are compared after every batch, and the script decides."""
+    """Rules that compare slots after every batch and let the script decide."""
     strategy = ToldStrategy("lazy-disk", script=script)
     protocols = ToldProtocols("auto", life_s, script=script)
     return Rules(strategy, interval_batches=1, protocols=protocols)

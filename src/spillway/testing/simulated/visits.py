@@ -24,7 +24,7 @@ class VisitedStage(SimulatedStage):
 
     subject: Sliced
 
-    #: Rows that came to slots, wherever they stay.
+    #: Rows that visited slots, stored there or not.
     visits = 0
 
     def probing(self, plan: BatchPlan) -> Probing:
@@ -61,7 +61,7 @@ class VisitedStage(SimulatedStage):
     def _visiting(
         self, rows: Sequence[Row], job: SlotJob, visiting: Sequence[int], attempt: int
     ) -> list[pa.RecordBatch]:
-        """The rows that visit a slot first: all that look for partners, or stay there."""
+        """The rows of a slot's first visit: those that look for partners, and those it stores."""
         nulls = [matches_nothing(self.subject, row) for row in rows]
         h = [0 if null else self._place(row) for row, null in zip(rows, nulls, strict=True)]
         first = job.slot == 0
@@ -85,7 +85,7 @@ class VisitedStage(SimulatedStage):
     def _sent(
         self, came: Sequence[pa.RecordBatch], slot: int, visiting: Any, attempt: int
     ) -> list[pa.RecordBatch]:
-        """What the exchange between two visits brings to a slot, in any order."""
+        """What a slot gets from the exchange between two visits, in any order."""
         own = [b for b in came if manifest_in(b) and b.column(0)[0].as_py() == slot]
         assert len(own) == 1
         rest = [b for b in came if manifest_in(b) is None and b.column(1)[0].as_py() in visiting]

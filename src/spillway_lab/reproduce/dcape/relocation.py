@@ -105,8 +105,8 @@ RELOCATION_FIGURES = (
         _ALTERNATING,
         (_ALL_MEMORY, *(_moving(f"theta {t}%", t / 100) for t in (50, 60, 70, 80, 90))),
         memory_part=None,
-        setup=f"{_BY_10} Slots are compared every 45 seconds (tau_m). In virtual time a relocation "
-        "delays only the rows that wait for it; its other costs are in the processing time.",
+        setup=f"{_BY_10} The query compares slots every 45 seconds (tau_m). In virtual time a "
+        "relocation delays only the rows that wait for it; its other costs are in the processing time.",
     ),
     Figure(
         "dcape-10",
@@ -132,7 +132,7 @@ RELOCATION_FIGURES = (
         _plain(),
         (_uneven(WITH, LAZY, 3, 1, 1), _uneven(WITHOUT, "spill-only", 3, 1, 1)),
         memory_part=0.45,
-        setup="Three slots, one of which has 60% of the groups at first and the others 20% each; "
+        setup="Three slots: the first starts with 60% of the groups, the others with 20% each; "
         "theta_r is 80%, tau_m 45 seconds, a batch 15 seconds, a run 30 minutes. The limit is that of "
         "each slot.",
     ),
@@ -148,7 +148,7 @@ RELOCATION_FIGURES = (
         (_uneven(LAZY, LAZY, 4, 1, 1), _uneven(WITHOUT, "spill-only", 4, 1, 1)),
         memory_part=0.2,
         other_parts=(0.25,),
-        setup="Three slots, one of which has 2/3 of the groups at first and the others 1/6 each; "
+        setup="Three slots: the first starts with 2/3 of the groups, the others with 1/6 each; "
         "theta_r is 80%, tau_m 45 seconds, a batch 15 seconds, a run 30 minutes. The limit is that of "
         "each slot, so one is short of memory without relocation. There are 10 times as many rows and "
         "join values as elsewhere, so that cleanup takes a measurable time: the seconds at work of the "

@@ -48,7 +48,7 @@ def _variant(strategy: str) -> Variant:
 
 _PAIR = (_variant(LAZY), _variant(ACTIVE))
 _SETUP = (
-    "Three slots with equally many groups, of which those of the first are the productive ones; "
+    "Three slots with equally many groups; those of the first are the productive ones; "
     "theta_r is 80%, tau_m 45 seconds, lambda 2, a batch 15 seconds, a run 30 minutes. "
     "The limit is that of each slot. "
     "The coordinator makes slots spill 100/60 of it in all, as in the paper, where the limit was 60 MB "

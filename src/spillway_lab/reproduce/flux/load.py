@@ -78,8 +78,8 @@ def _judge_perturbed(points: Points, results: Results) -> Verdict:
 def _words_perturbed(measured: Mapping[str, Any]) -> str:
     return (
         f"the load starts in second 1 and is felt in second {measured['felt_s']:g}, when the skew "
-        f"buffer is full; static falls to {measured['static_part']:.2f} of the unloaded throughput; "
-        f"load balancing has {RESTORED:g} of what the processors allow from second "
+        f"buffer is full. Static falls to {measured['static_part']:.2f} of the unloaded throughput. "
+        f"Load balancing has {RESTORED:g} of what the processors allow from second "
         f"{measured['restored_s']:g} on, and "
         f"{measured['balanced_part']:.2f} of the unloaded case at the end, after {measured['moved']} "
         "moves"

@@ -192,7 +192,7 @@ MEMORY_FIGURES = (
     SimulatedFigure(
         "flux-11",
         "FLUX, figure 11: throughput over time, one machine loses half of its memory",
-        "Throughput comes to a halt while memory is given up; static stays degraded (at most "
+        "Throughput comes to a halt while slots give up memory; static stays degraded (at most "
         f"{DEGRADED:g} of the unloaded case), the memory-based policy restores it (at least "
         f"{RESTORED:g}).",
         "a stall of 14 s, then much reduced in the static case; with the policy as unloaded from "

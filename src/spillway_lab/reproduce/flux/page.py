@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,12 +78,45 @@ under the coordinator, policies and protocols of a query.
 """
 
 
+#: Longer findings become a list of sentences.
+_PARAGRAPH_WORDS = 45
+#: Words of a finding in a table of figures.
+_CELL_WORDS = 75
+
+
+def sentences(text: str) -> list[str]:
+    """Splits a text where a full stop precedes a capital letter or a number.
+
+    Example:
+        >>> sentences("auto has 0.98 x. Moves a minute: 3")
+        ['Auto has 0.98 x.', 'Moves a minute: 3.']
+    """
+    whole = f"{text[0].upper()}{text[1:]}."
+    return re.split(r"(?<=\.) (?=[A-Z0-9])", whole)
+
+
+def findings(text: str) -> list[str]:
+    """The lines of the page with what was measured: a paragraph, or a list if it is long."""
+    if len(text.split()) <= _PARAGRAPH_WORDS:
+        return [f"**Here.** {' '.join(sentences(text))}", ""]
+    return ["**Here.**", "", *(f"- {one}" for one in sentences(text)), ""]
+
+
+def brief(text: str) -> str:
+    """The first sentences of a text, as many as fit in a table."""
+    first, *others = sentences(text)
+    for one in others:
+        if len(first.split()) + len(one.split()) > _CELL_WORDS:
+            break
+        first = f"{first} {one}"
+    return text[: len(first) - 1]
+
+
 def flux_section(document: Mapping[str, Any], plots: str) -> str:
     """One figure."""
     figure = SHOWN[document["figure"]]
     held = "holds" if document["holds"] else "does not hold"
     checked = "no check failed" if document["measured"]["exact"] else "a check of a run failed"
-    here = figure.words(document["measured"])
     lines = [f"## {figure.name}", "", f"{figure.title}.", ""]
     lines += [figure.setup, ""] if figure.setup else []
     lines += [
@@ -90,8 +124,7 @@ def flux_section(document: Mapping[str, Any], plots: str) -> str:
         "",
         f"**The paper.** {document['paper'][0].upper()}{document['paper'][1:]}.",
         "",
-        f"**Here.** {here[0].upper()}{here[1:]}.",
-        "",
+        *findings(figure.words(document["measured"])),
         f"**Verdict.** The claim {held}; {checked}.",
         "",
     ]

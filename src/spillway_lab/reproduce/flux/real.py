@@ -172,11 +172,11 @@ def words(measured: Mapping[str, Any]) -> str:
     return (
         f"{measured['quiet_rows_per_s']:,} rows a second undisturbed and "
         f"{measured['static_rows_per_s']:,} disturbed, of {measured['allowed_rows_per_s']:,} that the "
-        f"processors allow; with load balancing {measured['balanced_rows_per_s']:,} after "
+        f"processors allow. With load balancing {measured['balanced_rows_per_s']:,} after "
         f"{measured['moves']} moves, {measured['balanced_vs_allowed']:.2f} of it. Paced, with a trigger "
         f"every {measured['trigger_s']:g} s, {overrun[UNBUFFERED]} batches overran around a disturbance "
-        f"of {measured['disturbed_batches']} batches, and {overrun[BUFFERED]} with a skew buffer, in "
-        f"which at most {measured['most_waiting_rows']:,} rows waited. The simulated counterpart has "
+        f"of {measured['disturbed_batches']} batches. With a skew buffer {overrun[BUFFERED]} did, and "
+        f"at most {measured['most_waiting_rows']:,} rows waited in it. The simulated counterpart has "
         f"{twin['throughput_ratio']:.2f} of the throughput, and {twin['simulated_moves']} moves "
         f"where the run had {twin['real_moves']}"
     )

@@ -196,13 +196,13 @@ def _words(measured: Mapping[str, Any]) -> str:
     least = min(ratios, key=ratios.get)
     told = (
         f"auto has between {ratios[least]:.2f} ({least}) and {max(ratios.values()):.2f} of the best "
-        f"fixed setting of each workload; the worst fixed ones have between "
+        f"fixed setting of each workload. The worst fixed ones have between "
         f"{min(measured['worst_fixed'].values()):.2f} and {max(measured['worst_fixed'].values()):.2f}"
     )
     late, moves = measured["late_moves_per_minute"], measured["moves_per_minute"]
     if FAST in late:
         eager = next(iter(moves))
-        told += "; moves a minute: " + ", ".join(
+        told += ". Moves a minute: " + ", ".join(
             f"{name} {moves[AUTO][name]:.0f} (second half {late[name]:.0f}; {eager}: "
             f"{moves[eager][name]:.0f})"
             for name in moves[AUTO]
@@ -210,7 +210,7 @@ def _words(measured: Mapping[str, Any]) -> str:
         )
     if HEAVY in ratios:
         told += (
-            f"; in rows a second auto has {measured['rows_vs_best_fixed'][HEAVY]:.2f} in {HEAVY}"
+            f". In rows a second auto has {measured['rows_vs_best_fixed'][HEAVY]:.2f} in {HEAVY}"
         )
     return told
 

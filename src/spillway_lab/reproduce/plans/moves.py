@@ -116,18 +116,17 @@ def _words_swept(measured: Mapping[str, Any]) -> str:
 
     over = measured["vs_none"]
     text = (
-        f"over None, PTLB has {told(over['PTLB'])}, MSLB {told(over['MSLB'])}; MSLB over PTLB: "
-        f"{told(measured['mslb_vs_ptlb'])}"
+        f"MSLB has {told(measured['mslb_vs_ptlb'])} the results of PTLB. Over None, PTLB has "
+        f"{told(over['PTLB'])}. Over None, MSLB has {told(over['MSLB'])}"
     )
     if len(measured["mean_lead_by_rate"]) > 1:
         means = ", ".join(
             f"{lead:.3f} x at {rate} rows a second"
             for rate, lead in measured["mean_lead_by_rate"].items()
         )
-        text += f"; on average over the windows: {means}"
-    return f"{text}; where links are as slow as was measured here, MSLB over PTLB: " + told(
-        measured["calibrated_vs_ptlb"]
-    )
+        text += f". MSLB over PTLB, on average over the windows: {means}"
+    slow = told(measured["calibrated_vs_ptlb"])
+    return f"{text}. MSLB over PTLB, if links are as slow as measured here: {slow}"
 
 
 def lengths(found: Result) -> list[float]:
@@ -189,19 +188,19 @@ def _words_lasting(measured: Mapping[str, Any]) -> str:
     slow = ", ".join(f"{part:.2f} at {w} s" for w, part in measured["calibrated_vs_ptlb"].items())
     fast = [f"{part:.2f}" for part in measured["fast_windows"].values()]
     return (
-        f"PTLB takes {told}, and {min(fast)} to {max(fast)} W where slots are 5 x as fast and keep up; "
-        f"MSLB takes of that {less}; where links are as slow as was measured here, {slow}; with the "
-        f"windows of Spillway, where one is enough for any shape, PTLB takes {one}"
+        f"PTLB takes {told}. If slots are 5 x as fast and keep up, it takes {min(fast)} to {max(fast)} "
+        f"W. MSLB takes this fraction of PTLB's time: {less}. If links are as slow as measured here: "
+        f"{slow}. In Spillway one window is enough for any shape; then PTLB takes {one}"
     )
 
 
 SETUP = (
-    "Four slots, of which the first has 62.5 % of the groups; three streams of the same rate, all "
-    "slots with the shape ((A B) C). 7 % of the pairs of rows of two streams in one group match. A "
+    "Four slots; the first has 62.5 % of the groups. Three streams of the same rate; all "
+    "slots have the shape ((A B) C). 7 % of the pairs of rows of two streams in one group match. A "
     "slot does 110 units of work a second, a unit being one lookup: enough for the first slot at the "
     "lowest rate with the smallest window, too little for it in the others. (With 150, it keeps up "
-    "at 30 rows a second with windows up to 30 s, and PTLB and MSLB are alike there.) Slots are "
-    "compared every 45 s, the default. Each run is 300 s, one for each point."
+    "at 30 rows a second with windows up to 30 s, and PTLB and MSLB are alike there.) The query "
+    "compares slots every 45 s, the default. Each run is 300 s, one for each point."
 )
 
 

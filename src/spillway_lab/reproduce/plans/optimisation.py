@@ -41,7 +41,7 @@ HERE = -1.0
 
 
 def slowed(**changes: Any) -> JoinScenario:
-    """The workload of 5.2: three streams of 100 rows a second, of which two fall to 5."""
+    """The workload of 5.2: three streams of 100 rows a second; two of them fall to 5."""
     rates = ((0.0, (100.0, 100.0, 100.0)), (CHANGE_S, (100.0, 5.0, 5.0)))
     base = JoinScenario(
         "plans", 180.0, rates=rates, window_s=60.0, matching=0.07, work_per_s=150.0, tick_s=0.5
@@ -106,11 +106,11 @@ def _told(ratios: Mapping[str, float]) -> str:
 
 def _words_throughput(measured: Mapping[str, Any]) -> str:
     told = (
-        f"results at the end, over those of None: {_told(measured['vs_none'])}; all results that "
-        f"are due are {measured['all_vs_none']:.2f} x"
+        f"results at the end, over those of None: {_told(measured['vs_none'])}. All results that "
+        f"are due: {measured['all_vs_none']:.2f} x"
     )
     for setting, ratios in measured["other_settings"].items():
-        told += f"; with {setting}: {_told(ratios)}"
+        told += f". With {setting}: {_told(ratios)}"
     return told
 
 
@@ -126,7 +126,7 @@ def _judge_tuples(moves: str, points: Points, _: Results) -> Verdict:
 def _words_tuples(measured: Mapping[str, Any]) -> str:
     mean = ", ".join(f"{line} {some:,}" for line, some in measured["mean_tuples"].items())
     most = ", ".join(f"{line} {some:,}" for line, some in measured["most_tuples"].items())
-    return f"tuples in the system after second 30, on average: {mean}; at most: {most}"
+    return f"tuples in the system after second 30, on average: {mean}. At most: {most}"
 
 
 def _better() -> JoinRuns:
@@ -162,24 +162,24 @@ def _judge_better(points: Points, results: Results) -> Verdict:
 
 def _words_better(measured: Mapping[str, Any]) -> str:
     dearer = "".join(
-        f"; at the end {ratio:.3f} x where moving state costs {x} times as much"
+        f". At the end {ratio:.3f} x if moving state costs {x} times as much"
         for x, ratio in measured["where_dearer"].items()
     )
     return (
-        f"PTLB has {measured['ptlb_vs_mslb']:.3f} x the results of MSLB at the end; since load "
-        f"balancing began in second {measured['begun_s']:g}, {measured['mean']:.3f} x on average, "
-        f"between {measured['least']:.3f} and {measured['most']:.3f} x{dearer}; at the end "
-        f"{measured['where_calibrated']:.3f} x where links are as slow as was measured here"
+        f"PTLB has {measured['ptlb_vs_mslb']:.3f} x the results of MSLB at the end. Since load "
+        f"balancing began in second {measured['begun_s']:g}, it has {measured['mean']:.3f} x on "
+        f"average, between {measured['least']:.3f} and {measured['most']:.3f} x{dearer}. At the end "
+        f"{measured['where_calibrated']:.3f} x if links are as slow as measured here"
     )
 
 
 SETUP = (
-    "Four slots, of which the first has 62.5 % of the groups: half, and its share of the other half. "
+    "Four slots; the first has 62.5 % of the groups: half, and its share of the other half. "
     "A window of 60 s; 7 % of the pairs of rows of two streams in one group match, with which local "
     "optimisation saves a factor of up to 2.7 in this cost model. A slot does 150 units of work a "
     "second, a unit being one lookup, so the first slot falls behind in the first seconds and the "
-    "others do not. Slots are compared every 45 s, the default, by the memory of their states and of "
-    "the waiting rows. The run is 180 s."
+    "others do not. The query compares slots every 45 s, the default, by the memory of their states "
+    "and of the waiting rows. The run is 180 s."
 )
 
 

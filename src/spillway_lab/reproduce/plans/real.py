@@ -91,10 +91,10 @@ SETUP = (
     f"work {LOAD:g} s for a second of the streams. For such a load to come from states of some 100 MB, "
     f"combinations are made {SLOTS['block_rows'] // 2} at a time (`block_rows`), which takes about as "
     "long as one by one in an engine with tuples; by default a slot makes millions in a second. A batch "
-    "has a second of the streams, which is offered when that second is over. Slots are compared every "
-    f"{COMPARED_S} s by the memory of their states, as in the paper (`relocate-only`). When the last "
-    "row has been offered, every run goes on to the end of the input, and its results are compared "
-    "with a batch query."
+    "has a second of the streams, which is offered when that second is over. The query compares slots "
+    f"every {COMPARED_S} s by the memory of their states, as in the paper (`relocate-only`). After the "
+    "last row, every run continues to the end of the input, and its results are compared with a batch "
+    "query."
 )
 
 
@@ -304,12 +304,12 @@ def words(measured: Mapping[str, Any]) -> str:
     """What was measured, in a line."""
     mine, other = measured["slot_s_for_a_second"][NONE]
     told = (
-        f"{measured['rate']:,.0f} rows a second of each stream, so that with the first plan the slot "
-        f"with most groups works {mine:.2f} s for a second of the streams, the other {other:.2f}. When "
-        f"the last row is offered None has {measured['part_of_all'][NONE]:.0%} of all results; over "
-        "those of None, and so on average over the time until then, there are: "
-        f"{_ratios(measured)}. Tuples in the system after the change, on average: "
-        f"{_each(measured['mean_tuples'])}; at most: {_each(measured['most_tuples'])}. "
+        "results over those of None, when the last row is offered and on average until then: "
+        f"{_ratios(measured)}. None has {measured['part_of_all'][NONE]:.0%} of all results when the "
+        f"last row is offered. Each stream has {measured['rate']:,.0f} rows a second. With the first "
+        f"plan the slot with most groups works {mine:.2f} s for a second of the streams, the other "
+        f"{other:.2f}. Tuples in the system after the change, on average: "
+        f"{_each(measured['mean_tuples'])}. At most: {_each(measured['most_tuples'])}. "
         f"{_adapted(measured)}"
     )
     failed = [name for name, held in measured["checks"].items() if not held]
@@ -342,7 +342,7 @@ def _adapted(measured: Mapping[str, Any]) -> str:
             for one in measured["moves"][line]
         ]
         parts += [f"{line}: {', '.join(found)}"] if found else []
-    return "; ".join(parts)
+    return ". ".join(parts)
 
 
 PLANS_REAL = {

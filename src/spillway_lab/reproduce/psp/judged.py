@@ -220,7 +220,7 @@ def words(measured: Mapping[str, Any]) -> str:
     if checks["psp_keeps_the_windows"]:
         told.append("PSP's rows are those of the windows")
     failed = [name for name, held in checks.items() if not held]
-    said = ["; ".join(told)]
+    said = [". ".join(told)]
     if "ratios" in measured:
         said.append(f"Simulated, batches take {spread(measured['ratios'])} of what they take here")
     return ". ".join(said) + (f". Not so: {', '.join(failed)}" if failed else "")

@@ -124,10 +124,13 @@ def _judge_response(points: Points, results: PspResults) -> Verdict:
 
 def _words_response(measured: Mapping[str, Any]) -> str:
     best, least, end = (measured[key] for key in ("best_slots", "least_ms", "longest_ring_ms"))
-    told = (f"{s}: {least[s]:.1f} ms with {best[s]} slots, {end[s]:.1f} with 19" for s in best)
+    told = (
+        f"With selectivity {s}: {least[s]:.1f} ms with {best[s]} slots, {end[s]:.1f} with 19"
+        for s in best
+    )
     model = ", ".join(str(n) for n in measured["best_by_equation_5"].values())
     return (
-        f"{'; '.join(told)}. Response is {'' if measured['ordered'] else 'not '}longer with larger "
+        f"{'. '.join(told)}. Response is {'' if measured['ordered'] else 'not '}longer with larger "
         "selectivities at every length. Equation 5, which has no queues, puts the best lengths at "
         f"{model}. "
         f"Read as a fraction of all pairs, 0.5 would need {measured['busy_if_of_pairs']:.0f} x the time "

@@ -79,8 +79,8 @@ def _judge_atr_response(points: Points, _: PspResults) -> Verdict:
 def _words_atr_response(measured: Mapping[str, Any]) -> str:
     told = ", ".join(f"{s} s with segments of {t} s" for t, s in measured["seconds"].items())
     return (
-        f"{told}; with more slots never below {measured['least_vs_4_slots']:.2f} of the response with "
-        f"4; at least {measured['least_vs_psp']:.0f} x PSP's"
+        f"{told}. With more slots it is never below {measured['least_vs_4_slots']:.2f} of the response "
+        f"with 4. It is at least {measured['least_vs_psp']:.0f} x PSP's"
     )
 
 

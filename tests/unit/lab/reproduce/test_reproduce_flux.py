@@ -364,9 +364,9 @@ def test_page_names_the_workloads_of_tuning_and_says_how_often_groups_move() -> 
     page = rendered([document(SIMULATED["flux-tuning"], tuned(97.0))])
     for text in (
         "Auto has between 0.97 (alternating, 5 s) and 1.00 of the best fixed setting",
-        "moves a minute: alternating, 5 s 90 (second half 0; 10 ms, 1.2: 90)",
+        "Moves a minute: alternating, 5 s 90 (second half 0; 10 ms, 1.2: 90)",
         "| alternating, 5 s | 1 | 1 | 1 | 1 | 1 | 1 | 0.97 |",
-        "in rows a second auto has 1.00 in flux-15c",
+        "In rows a second auto has 1.00 in flux-15c",
     ):
         assert text in page
 

@@ -73,8 +73,8 @@ def test_claim_holds_where_all_its_parts_do() -> None:
     assert found["measured"]["vs_none"]["LM + MSLB"] == 2.0
     assert found["measured"]["part_of_all"][NONE] == 0.5
     told = words(found["measured"])
-    assert "9,000 rows a second of each stream, so that with the first plan the slot" in told
-    assert "works 2.00 s for a second of the streams, the other 0.70. When the last row" in told
+    assert "Each stream has 9,000 rows a second. With the first plan the slot" in told
+    assert "works 2.00 s for a second of the streams, the other 0.70. Tuples in the system" in told
     assert "None has 50% of all results" in told
     assert "LM only 1.50 and 1.50 x, MSLB only 1.40 and 1.40 x" in told
     assert "LM + PTLB: slot 0 to (a (b c)) in second 11, 25 groups from slot 0 to slot 1 in" in told

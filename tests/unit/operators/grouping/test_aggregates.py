@@ -173,5 +173,5 @@ def test_values_without_an_order_are_refused() -> None:
         aggregated("min", pa.array([{"a": 1}, {"a": 2}]))
     assert str(caught.value) == (
         "values of type struct<a: int64> have no order\n"
-        "  hint: leave the column out, or make its parts columns of their own"
+        "  hint: leave the column out, or select its fields as separate columns"
     )

@@ -208,7 +208,7 @@ def test_whole_numbers_that_are_no_floating_point_numbers_are_compared_as_they_a
         ("least(a.x) < b.x", "does not take 1 arguments"),
         ("a.z < b.x", "stream a has no column z"),
         ("a.x < c.x", "names c.x, but it is over a"),
-        ("a.x < 3", "is over one stream"),
+        ("a.x < 3", "names only one stream"),
     ],
 )
 def test_condition_that_is_not_known_is_refused_by_name(condition: str, why: str) -> None:

@@ -95,7 +95,8 @@ def test_length_is_told_in_words() -> None:
         "2 of 3 slots in use, no change wanted; last: not evaluated yet"
     )
     assert observed(Length(RULES), 1, HEAVY, HEAVY).told(1) == (
-        "1 of 3 slots in use, 3 wanted 2 times of 3; last: 1 slots are 60% busy, the best length is 3"
+        "1 of 3 slots in use, 3 slots were better in 2 of 3 evaluations; "
+        "last: 1 slots are 60% busy, the best length is 3"
     )
 
 

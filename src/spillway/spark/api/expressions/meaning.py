@@ -1,10 +1,10 @@
 """`check_meaning`: Spark must read a SQL condition as Spillway does.
 
-Spillway parses conditions itself (plan/sql/expression.py), and the order of precedence of its parser is
-not Spark's in every case. So Spark gets both texts: the condition as the user wrote it, and as Spillway
-understands it, with all parentheses (plan/sql/written.py). A condition is rejected unless both are the
-same to Spark, after its analyzer and optimizer. Only equal meanings become equal there, so what remains
-is a difference in reading, or something that Spillway supports and Spark does not.
+Spillway parses conditions itself (plan/sql/expression.py), and its parser sometimes has another order
+of precedence. So Spark gets both texts: the condition as the user wrote it, and as Spillway understands
+it, with all parentheses (plan/sql/written.py). Spillway rejects a condition unless both are equal after
+Spark's analyzer and optimizer. Texts with different meanings never become equal there. So a rejected
+condition has another meaning in Spark, or Spark does not support it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_meaning(frames: Mapping[str, DataFrame], condition: object) -> None:
 
 
 def unseen_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows; but the optimizer does not know that, and does not evaluate conditions on them."""
+    """An empty DataFrame. The optimizer does not know that it is empty, so it evaluates no condition."""
     none = spark.sparkContext.emptyRDD()
     return spark.createDataFrame(none, schema, verifySchema=False)
 
@@ -56,7 +56,7 @@ def check_reading(rows: DataFrame, text: str) -> None:
 
 
 def _texts(condition: object) -> Iterator[str]:
-    """The SQL in what a user gives to `match`."""
+    """The SQL texts of a condition that a user gives to `match`."""
     whole = condition if isinstance(condition, Condition) else None
     for one in (condition,) if whole is None else (whole.test, whole.prefilter):
         if isinstance(one, str):

@@ -1,13 +1,14 @@
 """The where and select of a query: whether Spark computes them row by row, and what they mean.
 
-Spark applies them to the results of one batch. So an aggregate or a window function would give an
-answer for each batch, and not one for the query: they are rejected.
+Spark applies them to the results of one batch. An aggregate or a window function would give one answer
+per batch instead of one per query, so Spillway rejects them.
 
-Functions whose value does not follow from the row (`rand`, `uuid`, `monotonically_increasing_id`,
-`input_file_name`, a non-deterministic UDF) are rejected too. A batch that is repeated would give other
-results, and after an exchange the place of a row in its partition means nothing. The current time is
-one value in all rows of a batch, so the results of a query may have it. A repeated batch has a later
-time. Between two stages it is rejected, because state would depend on it.
+Spillway also rejects functions whose value does not follow from the row: `rand`, `uuid`,
+`monotonically_increasing_id`, `input_file_name`, a non-deterministic UDF. A repeated batch would give
+other results, and after an exchange the position of a row in its partition means nothing.
+
+The current time is one value in all rows of a batch, so results may contain it; in a repeated batch it
+is later. Between two stages Spillway rejects it, because state would depend on it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def check_spread(
         which = " or ".join(f'distribute="{one}"' for one in distributions)
         more = "" if name == "distribute" else f", with {which}"
         raise SettingsError(
-            f"{name}={asked!r} is not possible for the {_told(planned, adapt, spread=spread)}",
+            f"{name}={asked!r} does not work with the {_told(planned, adapt, spread=spread)}",
             detail=_NO_RING if name in OF_RINGS else None,
             hint=f"leave {name} out; it is only for .within(...).match(...) without .on(...){more}",
         )

@@ -1,6 +1,6 @@
 """The sources of a streaming DataFrame, as plain data for the metadata of a checkpoint.
 
-Only names of places are kept, without secrets in them, and never other options: they may hold passwords.
+It has only the names of places, without secrets. Other options may hold passwords, so it has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spillway.spark.api.session import qualified
 
 #: Options that say where a source reads.
 _PLACES = ("path", "subscribe", "subscribepattern", "assign", "topic", "host", "port", "table")
-#: How Spark calls a source that reads the files of a directory.
+#: Spark's name for a source that reads the files of a directory.
 _FILES = "FileSource["
 
 

@@ -97,7 +97,7 @@ def _check_moves(planned: Planned, adapt: Adapt) -> None:
         hints = ['use moves="mslb", which moves the state; "auto" does so where needed']
         hints += [planned.track_hint] if planned.track_hint else []
         raise SettingsError(
-            f'moves="ptlb" is not possible for the {planned.plan.OPERATOR}',
+            f'moves="ptlb" does not work with the {planned.plan.OPERATOR}',
             detail=f"a parallel track ends when old rows no longer matter, but {why}",
             hint="; or ".join(hints),
         )

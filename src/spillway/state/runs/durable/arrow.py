@@ -1,9 +1,9 @@
 """The durable tier on any other filesystem that pyarrow has, for example HDFS.
 
-A file is durable when it is closed.
+A closed file is durable.
 
-Known limitation: pyarrow offers neither an exclusive creation nor an exclusive rename. `publish` looks
-first, moves then, and reads what is there. Two drivers that publish the same name in the same
+Known limitation: pyarrow offers neither exclusive creation nor exclusive rename. `publish` checks the
+name, renames the file, and reads it back. Two drivers that publish the same name in the same
 milliseconds could both succeed. On such a filesystem, let the cluster manager keep two drivers apart.
 """
 
@@ -20,7 +20,7 @@ from pyarrow import fs
 from spillway.state.runs.durable.full import naming_full_disk
 
 _PARTIAL = ".partial"
-#: Deletions at the same time; one takes a round trip, and the filesystem serves other queries too.
+#: Concurrent deletions. Each takes a round trip, and the filesystem serves other queries too.
 _DELETERS = 8
 
 
@@ -61,7 +61,7 @@ class ArrowDurable:
         return bool(self.read(name) == pa.py_buffer(data))
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a whole file, in the place of an older one."""
+        """Writes a whole file; replaces an older one."""
         self._fs.move(self._partial(name, data), self._path(name))
 
     def delete(self, names: Sequence[str]) -> None:

@@ -1,11 +1,11 @@
-"""Gives a written file its name, only if the name is free: three ways, the safest first.
+"""Gives a written file its name if the name is free, in one of three ways, the safest first.
 
     link      a hard link; most local filesystems
     rename    an exclusive rename (Linux renameat2 with RENAME_NOREPLACE); exFAT, VFAT, some of FUSE
-    claim     exclusive creation of a second file, then a rename; what every filesystem has
+    claim     exclusive creation of a second file, then a rename; works on every filesystem
 
-All three show the whole file or nothing. After a crash, the third leaves a claim without a file, and
-nobody can publish the name any more. Its owner may still rename, however late.
+Readers see the whole file or nothing. A crash in the third way leaves a claim without a file. Then no
+other process can publish the name, but the owner of the claim may still rename, at any later time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 
-#: Answers of filesystems that do not have an operation. A container may forbid the system call too.
+#: Errors of filesystems that lack an operation, or of containers that forbid the system call.
 _LACKING = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK, errno.EOPNOTSUPP)
-#: What the name of a claim has more than the name that it claims.
+#: The suffix of a claim: its name is the claimed name plus this.
 CLAIM = ".claim"
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -60,7 +60,7 @@ def rename(partial: str, target: str) -> bool:
 def claim(partial: str, target: str) -> bool:
     """Creates the claim exclusively, then renames the file; False if the name is taken.
 
-    The claim stays: another process may have seen that there was no file, and come for it now.
+    The claim stays: another process may have seen no file, and may try to claim the name now.
     """
     try:
         os.close(
@@ -73,12 +73,12 @@ def claim(partial: str, target: str) -> bool:
     return True
 
 
-#: In this order; each may find that the filesystem lacks it.
+#: The ways, in order; give_name skips one that the filesystem lacks.
 WAYS: tuple[Callable[[str, str], bool], ...] = (link, rename, claim)
 
 
 def give_name(partial: str, target: str) -> bool:
-    """Gives a synced file its name if that is free; the partial name is gone afterwards."""
+    """Gives a synced file its name if that is free; removes the partial name."""
     for way in WAYS:
         try:
             return way(partial, target)

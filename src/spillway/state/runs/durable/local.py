@@ -1,4 +1,4 @@
-"""The durable tier on a local filesystem, which keeps written data in memory until it is synced.
+"""The durable tier on a local filesystem, which keeps written data in memory until a sync.
 
 `write` creates a file under its final name: nothing refers to it before `sync`. `publish` and `replace`
 write and sync a partial file first, give it its name in one step (durable/exclusive.py), and sync the
@@ -26,7 +26,7 @@ from spillway.state.runs.durable.exclusive import give_name
 from spillway.state.runs.durable.full import naming_full_disk
 
 _PARTIAL = ".partial"
-#: Syncs at the same time. A slot writes a few files a batch.
+#: Concurrent syncs. A slot writes a few files per batch.
 _SYNCERS = 8
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
@@ -42,7 +42,7 @@ class LocalDurable:
         self._files: list[str] = []
         self._folders: set[str] = set()
         self._lock = threading.Lock()
-        #: Held during a whole sync: a caller returns when its files are durable, whoever syncs them.
+        #: Held during a whole sync, so that each caller returns after its files are durable.
         self._syncing = threading.Lock()
         self._failed: OSError | None = None
 
@@ -56,7 +56,7 @@ class LocalDurable:
                 self._folders.add(os.path.dirname(path))
 
     def sync(self) -> None:
-        """Makes durable what was written through this object: files, then their directories."""
+        """Makes all writes of this object durable: files, then their directories."""
         if not self._fsync:
             return
         with self._syncing:
@@ -91,7 +91,7 @@ class LocalDurable:
         return published
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a whole, durable file in the place of an older one, atomically."""
+        """Writes a whole, durable file; replaces an older one atomically."""
         target = self._path(name)
         os.replace(self._partial(target, data), target)
         self._sync_folder_of(target)
@@ -140,7 +140,7 @@ class LocalDurable:
                 _write_file(path, data)
 
     def _make_folder(self, folder: str) -> None:
-        """Creates a directory and its parents; the names of new ones are durable at once."""
+        """Creates a directory and its parents, and makes their names durable."""
         if os.path.isdir(folder):
             return
         parent = os.path.dirname(folder)
@@ -163,7 +163,7 @@ def _write_file(path: str, data: pa.Buffer | bytes) -> None:
 
 
 def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Syncs several at the same time: a filesystem with a journal writes it once for all of them."""
+    """Syncs several files at a time: a journal is then written once for all."""
     if len(paths) < 2:
         for path in paths:
             sync(path)
@@ -173,7 +173,7 @@ def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
 
 
 def _sync_file(path: str) -> None:
-    # A file that was deleted again needs no sync.
+    # A deleted file needs no sync.
     with suppress(FileNotFoundError):
         _sync(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
 

@@ -1,7 +1,7 @@
 """The durable tier in an object store: S3, Google Cloud Storage, Azure.
 
 A put is atomic and durable on return. `publish` is a put that the store rejects if the object exists,
-so two drivers cannot both succeed. Nothing is ever renamed.
+so two drivers cannot both succeed. It never renames an object.
 
 obstore is an optional dependency (`pip install "spillway[object-store]"`).
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: The schemes of object stores, with Hadoop's names for them.
 SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss")
 _S3 = ("s3", "s3a", "s3n")
-#: Names in one request to delete; the most that S3 takes.
+#: Most names in one delete request of S3.
 _MOST_DELETED = 1000
-#: Requests at the same time when the store deletes one object per request.
+#: Concurrent requests, if the store deletes one object per request.
 _DELETERS = 16
 
 
@@ -66,11 +66,11 @@ class ObjectDurable:
         return True
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes an object in the place of an older one, atomically."""
+        """Writes an object; replaces an older one atomically."""
         self.write(name, data)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Removes objects, many in one request where the store can."""
+        """Removes objects, many per request if the store can."""
         for start in range(0, len(names), _MOST_DELETED):
             some = list(names[start : start + _MOST_DELETED])
             try:
@@ -114,7 +114,7 @@ def open_objects(location: str) -> ObjectStore:
 
 
 def client_config(location: str) -> tuple[str, dict[str, Any]]:
-    """Returns the plain URL of a location, and the settings that it carries as pyarrow writes them.
+    """Returns the plain URL of a location, and the settings in its parameters (in pyarrow's form).
 
     Example:
         >>> client_config("s3a://bucket/ck?region=eu-west-1")

@@ -1,7 +1,7 @@
 """Opens the durable tier at a location: the one place that chooses among its implementations.
 
-A client of a remote store is made once for each process and location: connecting takes longer than a
-small request. The object around it is new in every call, because `sync` covers what one caller wrote.
+A process makes one client for each location: connecting takes longer than a small request. Every call
+returns a new object around it, because `sync` covers the writes of one caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def open_durable(location: str, *, fsync: bool = True) -> DurableStore:
 
 
 def file_sizes(location: str, folder: str) -> dict[str, int]:
-    """Returns the files in a folder of the durable tier, with their sizes, for people who inspect it."""
+    """Returns the files in a folder of the durable tier, with their sizes, for inspection."""
     if urlsplit(location).scheme in SCHEMES:
         with as_os_errors(location):
             found = _object_client(location).list_with_delimiter(folder)["objects"]

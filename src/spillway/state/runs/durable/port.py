@@ -1,18 +1,18 @@
-"""The port to durable storage: what a checkpoint asks of the filesystem or object store under it.
+"""The port to durable storage: what a checkpoint needs from its filesystem or object store.
 
-    write      a new file, complete, but perhaps not yet durable
-    sync       makes everything durable that was written through this object
-    publish    a whole, durable file, only if the name is free: the commit primitive
-    replace    a whole, durable file in the place of another
+    write      writes a new file, complete, but perhaps not yet durable
+    sync       makes all writes of this object durable
+    publish    writes a whole, durable file, only if the name is free: the commit primitive
+    replace    writes a whole, durable file over another
 
-The order of durability follows from these four: a slot task writes its runs and its manifest, syncs,
-and reports; the driver writes and syncs what it adds, and publishes the record last. A rename is never
-assumed to be atomic, except on a local filesystem.
+These four give the order of durability. A slot task writes its runs and its manifest, syncs, and
+reports. The driver writes and syncs what it adds, and publishes the record last. No code assumes that a
+rename is atomic, except on a local filesystem.
 
-Two things are left to the caller. An answer can get lost after success: then `publish` raises, or
-returns False although the file is there, so the caller compares its content. And on a local filesystem
-without hard links and without exclusive renames, a crash can leave a name that is claimed but has no
-file (durable/exclusive.py). The log passes such a record (checkpoint/log.py).
+The caller handles two cases. An answer can get lost after success: then `publish` raises, or returns
+False although it wrote the file. So the caller compares the content. And on a local filesystem without
+hard links and exclusive renames, a crash can leave a claimed name without a file (durable/exclusive.py).
+The log skips such a record (checkpoint/log.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DurableStore(Protocol):
         ...
 
     def sync(self) -> None:
-        """Makes durable what was written through this object since the last call, by any thread."""
+        """Makes all writes of this object since the last call durable, from any thread."""
         ...
 
     def read(self, name: str) -> pa.Buffer | None:
@@ -49,7 +49,7 @@ class DurableStore(Protocol):
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a whole, durable file in the place of an older one, atomically."""
+        """Writes a whole, durable file; replaces an older one atomically."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
