@@ -59,11 +59,11 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return _cast(batch.take(pa.array(np.arange(batch.num_rows))), _narrow)
 
 
-def conserve(step: str, before: int, after: int) -> None:
+def conserve(step: str, before: int, after: int, what: str = "rows") -> None:
     """Raises an error unless a step has as many rows after as before."""
     if before != after:
         raise StateError(
-            f"{step} got {before} rows and gave {after}",
+            f"{step} got {before} {what} and gave {after}",
             detail="no result may be missing or doubled, so the batch stops and is not committed",
             hint="this is a bug in Spillway: please report it; the query repeats the batch when it "
             "restarts",
