@@ -118,7 +118,7 @@ class Slot:
         return found
 
 
-def rows(stream: int, numbers: Iterable[int], width: int = WIDE) -> pa.RecordBatch:
+def rows(stream: int, numbers: Iterable[int], texts: pa.Array | None = None) -> pa.RecordBatch:
     """Wide rows of one key as they come to a slot, all in one Arrow batch."""
     some = list(numbers)
     return pa.RecordBatch.from_arrays(
@@ -127,14 +127,14 @@ def rows(stream: int, numbers: Iterable[int], width: int = WIDE) -> pa.RecordBat
             pa.array([7] * len(some), pa.int32()),
             pa.array([1] * len(some), pa.int64()),
             pa.array(some, pa.int64()),
-            pa.array([text(n, width) for n in some]),
+            pa.array([text(n) for n in some]) if texts is None else texts,
         ],
         names=["_stream", "_h", "lane0", "lane1", "lane2"],
     )
 
 
-def text(number: int, width: int = WIDE) -> str:
-    return f"{number:06d}" + "x" * width
+def text(number: int) -> str:
+    return f"{number:06d}" + "x" * WIDE
 
 
 def pairs(found: Iterable[dict[str, Any]]) -> Counter[tuple[int, int]]:
@@ -241,15 +241,16 @@ def test_more_than_two_gib_of_one_key_spill_and_are_cleaned_up(
     with little_disk(tmp_path) as durable:
         slot = Slot(tmp_path, JOIN, durable=durable)
         limited = Limits(memory_bytes=300_000_000)
-        coming = (rows(0, [n], width) for n in range(count))
+        wide = pa.array(["x" * width])
+        coming = (rows(0, [n], wide) for n in range(count))
         assert not any(block.num_rows for block in slot.batch(coming, limits=limited))
         assert sum(slot.manifest.disk_bytes) > 2 << 30
         found: Counter[tuple[int, int]] = Counter()
-        meeting = slot.batch([rows(1, [0], 1)], limits=limited)
+        meeting = slot.batch([rows(1, [0])], limits=limited)
         cleaning = slot.batch([], limits=limited, cleanup=tuple(range(GROUPS)))
         for block in chain(meeting, cleaning):
             assert block.nbytes <= bounds.JOINED_BYTES
             a = block.column("a")
             lengths = pc.binary_length(a.field("w")).to_pylist()
             found.update(zip(a.field("n").to_pylist(), lengths, strict=True))
-    assert found == Counter({(n, width + 6): 1 for n in range(count)})
+    assert found == Counter({(n, width): 1 for n in range(count)})
