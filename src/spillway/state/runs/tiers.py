@@ -45,6 +45,8 @@ class LocalTier:
         self._private = False
         #: Whether it is only in memory; None: nobody has asked.
         self._volatile: bool | None = None
+        #: Files that `map` copied into the heap, because the process could not map them.
+        self.copies = 0
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
         """Writes a file to the tier, stamped; readers see all of it or nothing."""
@@ -71,14 +73,17 @@ class LocalTier:
         except FileNotFoundError:
             return None
         except OSError:
-            # The process may have no map left (vm.max_map_count); a copy in memory is as good.
+            # The process may have no map left (vm.max_map_count). A copy gives the same rows, but no
+            # other process shares its memory; so it is counted.
             return self._copied(name)
 
     def _copied(self, name: str) -> pa.Buffer | None:
         try:
-            return pa.py_buffer((self.root / name).read_bytes())
+            found = pa.py_buffer((self.root / name).read_bytes())
         except OSError:
             return None
+        self.copies += 1
+        return found
 
     def stamp(self, name: str, checksum: int) -> None:
         """Marks a file that is only in memory as intact."""
