@@ -15,6 +15,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from spillway.coordinator.batch.references import References
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
+from spillway.slot import uniting
 from spillway.slot.limits import Budget
 from spillway.testing.simulated.sizes import small_sizes
 from tier import examples
@@ -50,9 +52,10 @@ WAITING = [
 
 
 @contextmanager
-def small():
-    """A folder, and everything that has a size made small."""
-    with small_sizes(), tempfile.TemporaryDirectory() as folder:
+def small(parts: int = 2):
+    """A folder, and everything that has a size made small; so many parts of a group become one."""
+    united = mock.patch.multiple(uniting, FAN=parts, UNITE_BYTES=100)
+    with small_sizes(), united, tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
@@ -341,7 +344,7 @@ def test_cleanup_around_a_group_that_arrives_in_parts_gives_none_of_its_results(
     values = itertools.count()
     # Keys of groups 0, 4 and 6, in slots 0, 1 and 2.
     first, between, last = 0, 2, 6
-    with small() as folder:
+    with small(parts=8) as folder:
         subject = Joined([None, None])
         cluster = Cluster(folder, subject, 0, 3, memory_bytes=10, block_rows=1000)
 

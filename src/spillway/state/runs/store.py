@@ -2,9 +2,9 @@
 
 The store writes a run to one local tier, and to the durable tier if a manifest may name it. Reads
 try the local tiers first. A process compares the checksum of a file on disk when it first opens it; of
-one that is only in memory a stamp is enough (state/runs/tiers.py). If the file is missing there or damaged, the
-store restores it from the durable copy. If that is damaged too, it raises an error: a wrong result is
-never an option.
+one that is only in memory a stamp is enough (state/runs/tiers.py). If the file is missing there or
+damaged, the store restores it from the durable copy. If that is damaged too, it raises an error: a
+wrong result is never an option.
 
 Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
 files free their memory.
