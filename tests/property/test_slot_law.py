@@ -460,3 +460,32 @@ def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
     once, gone = shared.updated([Answer((), ("r",))])
     assert gone == ()
     assert once.updated([Answer(("s",), ("r",))])[1] == ("r",)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        Joined([None, None]),
+        Treed([None, None, None], parse("((s0 s1) s2)")),
+        Grouped(),
+        Windowed(False, 3, None),
+    ],
+    ids=["join", "tree", "group-by", "last rows"],
+)
+def test_group_that_spills_in_every_batch_unites_its_parts(subject: Subject) -> None:
+    values = itertools.count()
+    streams = len(subject.streams)
+    with (
+        small() as folder,
+        mock.patch.object(
+            uniting.Uniting, "_chosen", autospec=True, side_effect=uniting.Uniting._chosen
+        ) as asked,
+    ):
+        cluster = Cluster(folder, subject, 0, 2, memory_bytes=10, block_rows=1000)
+        for batch in range(12):
+            # Keys 0 and 1 share a hash: the last rows of one come while the other's wait.
+            keys = (0, 3, 4) if batch < 6 else (1,)
+            cluster.batch([Row(batch % streams, key, batch, next(values)) for key in keys], [])
+        assert asked.called
+        cluster.clean_up()
+        subject.check(cluster)
