@@ -42,6 +42,9 @@ PACKAGES = {
 LOW_ROOM_BYTES = GIB
 #: Spark's driver takes a heap of 1 GiB by default; this leaves the same amount for Python workers.
 LOW_MEMORY_BYTES = 2 * GIB
+#: A process maps every run that it has open. The usual value for software that maps many files; Linux
+#: allows 65,530 by default.
+LOW_MAP_COUNT = 262_144
 
 JAVA_REMEDY = (
     f"install Java {JAVA_NEEDED} or newer (Debian, Ubuntu: apt-get install "
@@ -85,6 +88,7 @@ def examine(environ: Mapping[str, str] | None = None, which: Which = shutil.whic
         check_disk(Path(tempfile.gettempdir())),
         check_cores(),
         check_memory(memory_bytes()),
+        check_maps(),
     ]
 
 
@@ -228,6 +232,23 @@ def check_memory(available_bytes: int | None) -> Check:
         return Check("memory", "ok", found)
     remedy = f"give the machine or container {_size(LOW_MEMORY_BYTES)} or more"
     return Check("memory", "warn", found, remedy)
+
+
+def check_maps(limit: Path = Path("/proc/sys/vm/max_map_count")) -> Check:
+    """How many files a process may map: a slot maps the runs of its state."""
+    name = "memory maps"
+    try:
+        most = int(limit.read_text())
+    except (OSError, ValueError):
+        return Check(name, "ok", "unknown on this system")
+    found = f"{most} per process"
+    if most >= LOW_MAP_COUNT:
+        return Check(name, "ok", found)
+    remedy = (
+        f"with state of many runs: sysctl -w vm.max_map_count={LOW_MAP_COUNT} on each host; beyond the "
+        "limit, a process copies runs into its own memory, and the progress counts them as copied"
+    )
+    return Check(name, "warn", found, remedy)
 
 
 def memory_bytes(cgroup_limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:

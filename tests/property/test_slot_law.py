@@ -15,6 +15,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from spillway.coordinator.batch.references import References
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
+from spillway.slot import uniting
 from spillway.slot.limits import Budget
 from spillway.testing.simulated.sizes import small_sizes
 from tier import examples
@@ -50,9 +52,10 @@ WAITING = [
 
 
 @contextmanager
-def small():
-    """A folder, and everything that has a size made small."""
-    with small_sizes(), tempfile.TemporaryDirectory() as folder:
+def small(parts: int = 2):
+    """A folder, and everything that has a size made small; so many parts of a group become one."""
+    united = mock.patch.multiple(uniting, FAN=parts, UNITE_BYTES=100)
+    with small_sizes(), united, tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
@@ -341,7 +344,7 @@ def test_cleanup_around_a_group_that_arrives_in_parts_gives_none_of_its_results(
     values = itertools.count()
     # Keys of groups 0, 4 and 6, in slots 0, 1 and 2.
     first, between, last = 0, 2, 6
-    with small() as folder:
+    with small(parts=8) as folder:
         subject = Joined([None, None])
         cluster = Cluster(folder, subject, 0, 3, memory_bytes=10, block_rows=1000)
 
@@ -457,3 +460,32 @@ def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
     once, gone = shared.updated([Answer((), ("r",))])
     assert gone == ()
     assert once.updated([Answer(("s",), ("r",))])[1] == ("r",)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        Joined([None, None]),
+        Treed([None, None, None], parse("((s0 s1) s2)")),
+        KeyedTotals(),
+        Windowed(False, 3, None),
+    ],
+    ids=["join", "tree", "group-by", "last rows"],
+)
+def test_group_that_spills_in_every_batch_unites_its_parts(subject: Subject) -> None:
+    values = itertools.count()
+    streams = len(subject.streams)
+    with (
+        small() as folder,
+        mock.patch.object(
+            uniting.Uniting, "_chosen", autospec=True, side_effect=uniting.Uniting._chosen
+        ) as asked,
+    ):
+        cluster = Cluster(folder, subject, 0, 2, memory_bytes=10, block_rows=1000)
+        for batch in range(12):
+            # Keys 0 and 1 share a hash: the last rows of one come while the other's wait.
+            keys = (0, 3, 4) if batch < 6 else (1,)
+            cluster.batch([Row(batch % streams, key, batch, next(values)) for key in keys], [])
+        assert asked.called
+        cluster.clean_up()
+        subject.check(cluster)

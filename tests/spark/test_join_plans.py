@@ -148,7 +148,7 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("apart")
-def test_state_is_sent_between_slots_of_different_shapes(
+def test_state_is_fetched_between_slots_of_different_shapes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = ("((a b) c)", "(a (b c))", "((a c) b)")
@@ -168,15 +168,16 @@ def test_state_is_sent_between_slots_of_different_shapes(
 
 @pytest.mark.full
 @pytest.mark.usefixtures("apart")
-def test_a_state_that_the_receiver_does_not_have_is_not_sent(
+def test_a_state_that_the_receiver_does_not_have_is_not_fetched(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, set[int]]] = []
     carried = Mover._carry
 
-    def noted(self, move, load, *rest):
-        sent.append((move.receiver, {parcel.stream for parcel in load}))
-        return carried(self, move, load, *rest)
+    def noted(self, move, batch, load, *rest):
+        # The name of a run has its batch, slot and stream.
+        sent.append((move.receiver, {int(one.run.name.split("-")[2]) for one in load}))
+        return carried(self, move, batch, load, *rest)
 
     def divided(state, _shaping):
         """A tree in the first slot, and the n-way join in the others."""
@@ -197,7 +198,7 @@ def test_a_state_that_the_receiver_does_not_have_is_not_sent(
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slots are taken to have memory tiers of their own, so that state is sent."""
+    """Slots are taken to have memory tiers of their own, so that the receiver fetches state."""
     monkeypatch.setattr("spillway.coordinator.coordinator.in_one_place", lambda *_: False)
 
 

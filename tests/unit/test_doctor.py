@@ -223,6 +223,23 @@ def test_little_memory_is_a_warning():
     assert doctor.check_memory(None).status == "ok"
 
 
+@pytest.mark.parametrize(
+    ("told", "status", "found"),
+    [
+        ("65530\n", "warn", "65530 per process"),
+        ("262144\n", "ok", "262144 per process"),
+        ("", "ok", "unknown on this system"),
+    ],
+)
+def test_few_memory_maps_are_a_warning_with_the_remedy(tmp_path, told, status, found):
+    limit = tmp_path / "max_map_count"
+    limit.write_text(told)
+    check = doctor.check_maps(limit)
+    assert (check.status, check.found) == (status, found)
+    assert ("sysctl -w vm.max_map_count=262144" in (check.remedy or "")) == (status == "warn")
+    assert doctor.check_maps(tmp_path / "missing").status == "ok"
+
+
 def test_memory_of_a_container_is_its_limit(tmp_path):
     limit = tmp_path / "memory.max"
     limit.write_text("1048576\n")

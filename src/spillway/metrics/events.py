@@ -44,7 +44,7 @@ class ForceSpilled(Spilled):
 
 @dataclass(frozen=True)
 class CleanedUp(Event):
-    """The slot produced the missing results of groups; their rows are one part again."""
+    """The slot produced missing results of groups; the parts that missed them are one part again."""
 
     kind: ClassVar[str] = "cleaned-up"
 

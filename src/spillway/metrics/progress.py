@@ -132,5 +132,6 @@ def _slot(record: SlotRecord, inputs: Sequence[str]) -> dict[str, Any]:
         "busyMs": round(record.busy_s * 1e3, 1),
         "cpuMs": {name: round(s * 1e3, 2) for name, s in record.phases_s.items()},
         "restored": len(record.restored),
+        "copied": record.copied,
         "worker": record.worker,
     }

@@ -91,6 +91,8 @@ class SlotRecord:
     dropped: tuple[str, ...] = ()
     #: Runs that came from the durable tier.
     restored: tuple[str, ...] = ()
+    #: Runs that the process copied into its heap, because it had no memory map left for them.
+    copied: int = 0
 
     @property
     def held_rows(self) -> tuple[int, ...]:

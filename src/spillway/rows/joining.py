@@ -59,11 +59,11 @@ def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return _cast(batch.take(pa.array(np.arange(batch.num_rows))), _narrow)
 
 
-def conserve(step: str, before: int, after: int) -> None:
+def conserve(step: str, before: int, after: int, what: str = "rows") -> None:
     """Raises an error if a step lost or added rows."""
     if before != after:
         raise StateError(
-            f"{step} read {before} rows but wrote {after}",
+            f"{step} read {before} {what} but wrote {after}",
             detail="the query stops before the commit, so no result is lost or duplicated",
             hint=BUG,
         )

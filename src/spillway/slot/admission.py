@@ -35,6 +35,7 @@ from spillway.operators.input import rows_inside
 from spillway.operators.operator import Operator, Shadowing, Tracking
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange, group_ranges
+from spillway.rows.joining import conserve
 from spillway.slot.controller import Controller
 from spillway.slot.limits import Budget
 from spillway.slot.orders import Order, Park, Shadow
@@ -95,14 +96,20 @@ class Fates:
         """Splits rows by the fate of their groups."""
         if len(self.ranges) == 1:
             return dict.fromkeys(self.ranges, deltas)
-        return {
+        cut = {
             fate: [rows_inside(rows, ranges) for rows in deltas]
             for fate, ranges in self.ranges.items()
         }
+        conserve("cutting rows by fate", _rows(deltas), sum(map(_rows, cut.values())))
+        return cut
 
     def any_of(self, *fates: Fate) -> Mask:
         """Marks the groups that have one of the given fates."""
         return np.isin(self.of_group, fates)
+
+
+def _rows(deltas: Deltas) -> int:
+    return sum(rows.rows for rows in deltas)
 
 
 @dataclass(frozen=True, eq=False)

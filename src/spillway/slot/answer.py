@@ -71,6 +71,7 @@ def with_files(
         added=tuple(sorted(seen - before)),
         dropped=tuple(sorted(seen - after)),
         restored=tuple(store.restored),
+        copied=store.memory.copies + store.disk.copies,
     )
 
 

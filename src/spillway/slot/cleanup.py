@@ -62,7 +62,7 @@ def make_whole(
         gaps = state.parts.gaps_between(groups)
         keeping = Keeping(ending.keep, gaps, ending.made_bytes)
         work = Work(stats, state.manifest.selectivity, keeping)
-        yield from _make_between(operator, state, groups, work)
+        yield from between(operator, state.parts.of(groups), work)
     state.parts.settle(groups, in_memory=ending.in_memory)
 
 
@@ -92,11 +92,10 @@ def _make_younger(
     state.parts.settle(groups, in_memory=False)
 
 
-def _make_between(
-    operator: Additive, state: SlotState, groups: Sequence[int], work: Work
+def between(
+    operator: Additive, parts: Sequence[list[list[Segment]]], work: Work
 ) -> Iterator[pa.RecordBatch]:
-    """Produces the combinations that have rows of several parts."""
-    parts = state.parts.of(groups)
+    """Yields the combinations that have rows of several parts, oldest first."""
     if not parts:
         return
     made: list[list[Segment]]

@@ -26,6 +26,7 @@ from spillway.operators.operator import (
     Work,
 )
 from spillway.operators.stats import OperatorStats
+from spillway.rows.joining import conserve
 from spillway.slot.admission import Admission, Cut, Deltas, Fate, Fates, admitted_fates
 from spillway.slot.limits import ENDLESS
 from spillway.state.runs.merging import sorted_whole
@@ -143,8 +144,12 @@ class Intake:
 
     def _park(self, mine: Deltas, admission: Admission) -> None:
         for stream, rows in enumerate(mine):
+            parked = 0
             for move, ranges in admission.parks:
-                self._state.park(move, stream, rows_inside(rows, ranges))
+                waiting = rows_inside(rows, ranges)
+                self._state.park(move, stream, waiting)
+                parked += waiting.rows
+            conserve("parking rows", rows.rows, parked)
 
     def _shadow(self, mine: Deltas) -> None:
         """Keeps what is needed of rows whose results the slot with the old rows produces."""

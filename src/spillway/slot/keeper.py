@@ -3,7 +3,8 @@
 `MemoryKeeper` asks the controller (slot/controller.py) and carries out its answer. Groups that
 spill become one more generation on disk. Before a batch, the keeper produces results that are
 missing between parts of groups (slot/cleanup.py): for groups that expire, groups that the
-coordinator asked for, and groups for which memory has room again.
+coordinator asked for, and groups for which memory has room again. It unites parts of groups that
+have many (slot/uniting.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from spillway.slot.controller import Controller
 from spillway.slot.limits import ENDLESS, Limits
 from spillway.slot.meter import Watch
 from spillway.slot.orders import Force
+from spillway.slot.uniting import Uniting
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.slot.state import SlotState
@@ -71,6 +73,7 @@ class MemoryKeeper:
         yield from self._clean(
             sorted(self._state.parts.pending & set(asked)), math.inf, "requested by cleanup()"
         )
+        yield from self._unite_parts()
         yield from self._bring_back()
 
     def keep(self, stream: int, rows: RunData) -> list[Segment]:
@@ -184,6 +187,21 @@ class MemoryKeeper:
             self.rows_cleaned += rows
             kind = Reloaded if ending.in_memory else CleanedUp
             self._note(kind, few, int(sizes[few].sum()), watch, reason, rows_out=rows)
+
+    def _unite_parts(self) -> Iterator[pa.RecordBatch]:
+        """Unites parts of groups that have many."""
+        watch, rows = Watch(), 0
+        stats = OperatorStats(self._state.groups)
+        uniting = Uniting(self._operator, self._state, self._limits.made_bytes)
+        results = uniting.results(self._table.generations, self._limits.pinned, stats)
+        while (batch := watch.next(results)) is not None:
+            rows += batch.num_rows
+            yield batch
+        if uniting.groups:
+            self._state.news.cleaned += stats.outputs
+            self.rows_cleaned += rows
+            reason = "many parts of similar size on disk"
+            self._note(CleanedUp, uniting.groups, uniting.bytes, watch, reason, rows_out=rows)
 
     def _ending(self, groups: Sequence[int], *, to_memory: bool) -> Ending:
         """Decides where cleaned-up groups end."""

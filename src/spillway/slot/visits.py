@@ -130,6 +130,7 @@ class VisitRecord:
     #: Predicate counts; see `operators.predicates.probing.Measured`.
     measured: Counts = field(default_factory=dict)
     restored: tuple[str, ...] = ()
+    copied: int = 0
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,7 @@ class LaterVisit:
             sum(meter.cpu_s.values()),
             of_predicates(stats.selectivity),
             tuple(self.store.restored),
+            self.store.memory.copies + self.store.disk.copies,
         )
 
 
@@ -216,6 +218,7 @@ def completed(record: SlotRecord, later: Sequence[VisitRecord]) -> SlotRecord:
         cpu_s=record.cpu_s + sum(one.cpu_s for one in later),
         sampled=added([record.sampled, *(one.measured for one in later)]),
         restored=(*record.restored, *(name for one in later for name in one.restored)),
+        copied=record.copied + sum(one.copied for one in later),
     )
 
 

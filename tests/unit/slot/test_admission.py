@@ -64,7 +64,7 @@ class At:
 
     def spill(self, groups: list[int]) -> None:
         """Gives groups a part on disk."""
-        self.state.add(0, rows(groups))
+        self.state.add(0, self.operator.stored([rows(groups)], 0)[0])
         self.state.parts.spill(groups)
         self.state.parts.seal()
 
@@ -127,7 +127,7 @@ def test_staged_rows_of_a_closed_group_with_a_part_on_disk_are_deferred(tmp_path
 
 def test_what_leaves_memory_in_a_batch_changes_no_fate_of_it(tmp_path: Path) -> None:
     slot = At(tmp_path, COUNTS)
-    slot.state.add(0, rows([2, 3]))
+    slot.state.add(0, COUNTS.stored([rows([2, 3])], 0)[0])
     slot.state.parts.spill([2])
     assert fates(slot.admission([], closed=[]).admitted) == "." * GROUPS
     slot.state.parts.seal()

@@ -18,6 +18,7 @@ from spillway.state.layout.shelf import StreamLayout
 from spillway.state.manifest.combining import combine
 from spillway.state.manifest.manifest import FORMAT, empty_manifest
 from spillway.state.manifest.reading import decode_manifest
+from spillway.state.runs import tiers
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.durable.opening import open_filesystem
 from spillway.state.runs.merging import WHOLE
@@ -179,7 +180,10 @@ def test_rows_that_are_only_staged_are_not_durable(store, tmp_path, monkeypatch)
     assert len(state.written) == len(list((tmp_path / "disk").iterdir()))
 
 
-def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store, tmp_path) -> None:
+def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(
+    store, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(tiers, "is_volatile", lambda _: True)
     _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
     run = next(iter(manifest.runs().values()))
     local, memory = tmp_path / "memory" / run.name, store().memory
@@ -193,7 +197,8 @@ def test_whole_file_is_read_for_its_checksum_once_and_again_after_a_change(store
 
 
 def test_file_is_not_stamped_where_the_boot_is_not_known(store, monkeypatch) -> None:
-    monkeypatch.setattr("spillway.state.runs.tiers._boot", lambda: None)
+    monkeypatch.setattr(tiers, "is_volatile", lambda _: True)
+    monkeypatch.setattr(tiers, "_boot", lambda: None)
     _, manifest, _ = advanced(empty_manifest(SlotId(0), 1), store, 0, [rows(100, 0)])
     run = next(iter(manifest.runs().values()))
     again = store()

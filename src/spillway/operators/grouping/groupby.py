@@ -18,9 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spillway.kernels.grouping import Grouping, by_group, grouped
+from spillway.kernels.ranking import numbers
 from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import GatheredRows, Partial, Total
+from spillway.operators.grouping.partials import Count, GatheredRows, Partial, Total
 from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import matches
 from spillway.operators.operator import Results
@@ -67,7 +68,7 @@ class GroupByOperator(Cumulative):
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """The layout: keys and partials."""
-        return (StreamLayout(self.stream.name, combine=self.combine),)
+        return (StreamLayout(self.stream.name, combine=self.combine, weigh=self.weigh),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
         """Reduces the rows of each key to partials."""
@@ -96,6 +97,15 @@ class GroupByOperator(Cumulative):
             columns += partial.combined(rows.columns[at : at + partial.width], groups)
             at += partial.width
         return _batch(h, keys, columns, groups)
+
+    def weigh(self, rows: pa.RecordBatch) -> int:
+        """Returns the sum of all counts, which are the same however rows are combined."""
+        found, at = 0, 1 + len(self._key_at)
+        for partial in self.partials:
+            if isinstance(partial, Count):
+                found += int(numbers(rows.column(at), np.int64).sum())
+            at += partial.width
+        return found
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Combines partials of several segments, one row per key."""

@@ -102,17 +102,16 @@ class Compactor:
             left = tuple(part for p in layers[at].slices if (part := p.cut(rest)))
             layers[at] = replace(layers[at], slices=left if cut < HASH_END else ())
         self.layers = tuple(layers)
-        return sum(batch.num_rows for batch in taken), sum(batch.nbytes for batch in taken)
+        rows = sum(batch.num_rows for batch in taken)
+        still = (p for at in sources for p in layers[at].slices)
+        left_rows = sum(self.shelf.segment(self.stream, p).rows for p in still)
+        conserve("merging layers", sum(p.rows for p in pieces), rows + left_rows)
+        return rows, sum(batch.nbytes for batch in taken)
 
     def _merge(self, taken: Sequence[pa.RecordBatch], low: HashRange) -> tuple[Slice, ...]:
         """Writes the merged rows that still count."""
-        before = self.expired_rows
         merged = self.shelf.merged(self.stream, taken, self.waiting)
-        written = self.shelf.write_each(self.stream, map(self._still_alive, merged), low, self.tier)
-        if self.shelf.layouts[self.stream].combine is None:
-            left = sum(piece.run.rows for piece in written) + self.expired_rows - before
-            conserve("merging layers", sum(batch.num_rows for batch in taken), left)
-        return written
+        return self.shelf.write_each(self.stream, map(self._still_alive, merged), low, self.tier)
 
     def _still_alive(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         column = self.shelf.layouts[self.stream].time_column

@@ -7,7 +7,8 @@ only with rows in memory. So this law holds, and cleanup relies on it:
     the slot has produced a combination of rows if and only if all its rows are in one part,
 
 where a part is one generation of the group, or its rows in memory. Generations have ascending
-numbers; memory comes after all of them.
+numbers; memory comes after all of them. Two parts become one only when the results between them are
+there (slot/cleanup.py, slot/uniting.py).
 """
 
 from __future__ import annotations

@@ -65,6 +65,8 @@ class StreamLayout:
     window_us: int | None = None
     #: Combines rows in a merge; None: the merge leaves them as they are.
     combine: Combine | None = None
+    #: A sum over rows that combining leaves as it is, such as their counts; None: there is none.
+    weigh: Callable[[pa.RecordBatch], int] | None = None
     #: Whether the operator makes these rows from other streams (state/layout/gaps.py). Made rows
     #: that arrive together expire at any time within the window, so layers cannot be kept narrow.
     #: Compaction merges them as if there were no window, and drops expired rows.
@@ -75,6 +77,12 @@ class StreamLayout:
     over: Callable[[int, int], tuple[HashRange, ...]] | None = None
     #: Whether new rows probe all parts of a group, including disk, so that parts miss no result.
     visited: bool = False
+
+    def weight(self, batch: pa.RecordBatch) -> int:
+        """Returns what a merge conserves: the number of rows, or what combining leaves of it."""
+        if self.combine is None:
+            return int(batch.num_rows)
+        return self.weigh(batch) if self.weigh is not None else 0
 
 
 class _Contents:
@@ -277,7 +285,9 @@ class Shelf:
     ) -> tuple[Slice, ...]:
         """Writes sorted rows as slices of a range: more than one if one run cannot hold them."""
         found = cut_rows(batch, bounds.JOINED_BYTES)
-        return self.write_each(stream, found, range_, tier, durable=durable)
+        written = self.write_each(stream, found, range_, tier, durable=durable)
+        conserve("writing new rows", batch.num_rows, sum(piece.run.rows for piece in written))
+        return written
 
     def write_each(
         self,
@@ -293,12 +303,18 @@ class Shelf:
         Two slices share a hash only if its rows are in two batches.
         """
         found: list[Slice] = []
+        given = named = 0
         for batch in batches:
+            given += batch.num_rows
             if batch.num_rows:
                 h = hashes(batch)
                 low = int(h[0]) if found else range_.lo
                 part = HashRange(low, int(h[-1]) + 1)
                 found.append(self.write(stream, batch, part, tier, durable=durable))
+                # Rows outside the range would be in a file without a slice that shows them.
+                shown = low <= int(h[0]) and int(h[-1]) < range_.hi
+                named += batch.num_rows if shown else 0
+        conserve("writing slices", given, named)
         if found:
             found[-1] = Slice(found[-1].run, HashRange(found[-1].range.lo, range_.hi))
         return tuple(found)
@@ -310,7 +326,19 @@ class Shelf:
 
         `waiting` marks the groups whose rows still wait for results.
         """
-        combine = self.layouts[stream].combine
+        layout = self.layouts[stream]
+        before, after = sum(map(layout.weight, parts)), 0
+        for batch in self._merged(layout.combine, parts, waiting):
+            after += layout.weight(batch)
+            yield batch
+        conserve("merging rows", before, after)
+
+    def _merged(
+        self,
+        combine: Combine | None,
+        parts: Sequence[pa.RecordBatch],
+        waiting: NDArray[np.bool_] | None,
+    ) -> Iterator[pa.RecordBatch]:
         if combine is None:
             yield from merged(parts)
             return
@@ -355,7 +383,7 @@ class Shelf:
     ) -> list[Slice]:
         """Rewrites rows in steps: a group alone may have more than a step can hold."""
         written: list[Slice] = []
-        left, before = [s for s in found if s.rows], sum(s.rows for s in found)
+        left, before, taken = [s for s in found if s.rows], sum(s.rows for s in found), 0
         low = whole.lo
         while left:
             high = min(cut_for(left, HASH_END), whole.hi)
@@ -365,13 +393,13 @@ class Shelf:
                 for s, end in zip(left, ends, strict=True)
                 if s.begin < end
             ]
+            taken += sum(batch.num_rows for batch in rows)
             batches = self.merged(stream, rows, waiting)
             written += self.write_each(stream, batches, HashRange(low, high), tier)
             rest = zip(left, ends, strict=True)
             left = [Segment(s.data, end, s.end, s.range) for s, end in rest if end < s.end]
             low = high
-        if self.layouts[stream].combine is None:
-            conserve("rewriting groups", before, sum(piece.run.rows for piece in written))
+        conserve("rewriting groups", before, taken)
         return written
 
 

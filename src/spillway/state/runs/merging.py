@@ -2,12 +2,12 @@
 
 A merge yields sorted batches, nearly always one. Rows beyond `JOINED_BYTES` (rows/bounds.py) become
 several, and even rows of one hash are then in more than one. A merge that does not give every row
-that it got raises an error.
+that it got raises an error. A merge that combines rows must give every hash that it got.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ from spillway.state.runs.run import RunData, as_numpy
 WHOLE = HashRange(0, HASH_END)
 
 Spots = NDArray[np.int64]
+#: Takes rows and the order that sorts them by hash; returns the sorted rows that are left.
+_Combine = Callable[[pa.RecordBatch, NDArray[np.int32]], pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,31 @@ def together(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, NDArray[n
     return batch, order_by_hash(hashes(batch))
 
 
-def combined(
-    parts: Sequence[pa.RecordBatch],
-    combine: Callable[[pa.RecordBatch, NDArray[np.int32]], pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
+def combined(parts: Sequence[pa.RecordBatch], combine: _Combine) -> Iterator[pa.RecordBatch]:
     """Merges sorted rows of several runs, and combines those of equal keys.
 
     `combine` takes rows and the order that sorts them by hash. If the rows are too many for one batch,
-    it gets a few at a time, together with what is left of their hash so far.
+    it gets a few at a time, together with what is left of their hash so far. It must return a row of
+    every hash that it gets.
     """
     if fit([part.nbytes for part in parts]):
-        yield narrowed(combine(*together(parts)))
+        yield narrowed(_combined(parts, combine))
         return
+    before, after = _HashCount(), _HashCount()
+    pieces = map(before.counted, merged(parts, bounds.JOINED_BYTES // 2))
+    yield from map(after.counted, _combined_pieces(pieces, combine))
+    conserve("combining rows", before.count, after.count, "hashes")
+
+
+def _combined_pieces(
+    pieces: Iterable[pa.RecordBatch], combine: _Combine
+) -> Iterator[pa.RecordBatch]:
     held: pa.RecordBatch | None = None
-    for piece in merged(parts, bounds.JOINED_BYTES // 2):
+    for piece in pieces:
         if held is not None and hashes(held)[-1] != hashes(piece)[0]:
             yield from cut_rows(held, bounds.JOINED_BYTES)
             held = None
-        rows = combine(*together([piece] if held is None else [held, piece]))
+        rows = _combined([piece] if held is None else [held, piece], combine)
         h = hashes(rows)
         last = int(np.searchsorted(h, h[-1])) if len(h) else 0
         if last:
@@ -121,6 +130,35 @@ def combined(
         held = rows.slice(last)
     if held is not None:
         yield from cut_rows(held, bounds.JOINED_BYTES)
+
+
+def _combined(parts: Sequence[pa.RecordBatch], combine: _Combine) -> pa.RecordBatch:
+    batch, order = together(parts)
+    rows = combine(batch, order)
+    before, after = _distinct(hashes(batch)[order]), _distinct(hashes(rows))
+    conserve("combining rows", before, after, "hashes")
+    return rows
+
+
+class _HashCount:
+    """Counts the different hashes of sorted batches, which come one after the other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: int | None = None
+
+    def counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Counts a batch, and returns it."""
+        h = hashes(batch)
+        if len(h):
+            self.count += _distinct(h) - (int(h[0]) == self._last)
+            self._last = int(h[-1])
+        return batch
+
+
+def _distinct(h: NDArray[np.uint32]) -> int:
+    """Counts the different hashes among sorted ones."""
+    return int(np.count_nonzero(h[1:] != h[:-1])) + (len(h) > 0)
 
 
 def hashes(batch: pa.RecordBatch) -> NDArray[np.uint32]:

@@ -1,10 +1,10 @@
 """The store of a slot task: writes runs to tiers, and opens them from the nearest intact copy.
 
 The store writes a run to one local tier, and to the durable tier if a manifest may name it. Reads
-try the local tiers first. A process compares the checksum of a file on disk when it first opens it; in
-the memory tier a stamp is enough (state/runs/tiers.py). If the file is missing there or damaged, the
-store restores it from the durable copy. If that is damaged too, it raises an error: a wrong result is
-never an option.
+try the local tiers first. A process compares the checksum of a file on disk when it first opens it; of
+one that is only in memory a stamp is enough (state/runs/tiers.py). If the file is missing there or
+damaged, the store restores it from the durable copy. If that is damaged too, it raises an error: a
+wrong result is never an option.
 
 Groups move by reference: the receiver's manifest names slices of runs that another host wrote. So the
 store of a slot restores only the rows that the slot needs, unless these are most of the run. Such an
@@ -59,7 +59,7 @@ class OpenRuns:
     """The open runs of a process, with the batch that last used each."""
 
     entries: dict[str, _Opened] = field(default_factory=dict)
-    #: Files of the disk tier whose checksums this process has compared, as they were then.
+    #: Files on disk whose checksums this process has compared, as they were then.
     _compared: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     def find(self, name: str, range_: HashRange, batch: int) -> RunData | None:
@@ -194,8 +194,7 @@ class Store:
                 return buffer
             if _intact(buffer, run):
                 tier.stamp(run.name, run.checksum)
-                if tier is self.disk:
-                    self._opened.remember(run.name, identity)
+                self._opened.remember(run.name, identity)
                 return buffer
         return None
 

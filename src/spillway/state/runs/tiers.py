@@ -9,7 +9,8 @@ becomes a number made from its checksum and the machine's boot id. A later write
 machine crash changes the boot id. Nobody else can write to the directory (state/runs/private.py). So a
 stamped file is intact, and a process that opens a gigabyte of state saves seconds of checksums. A disk
 can change what it holds: a process compares the checksum of its files when it first opens them
-(state/runs/store.py).
+(state/runs/store.py). That includes the files of a memory tier that is on a disk because shared memory
+is small, or because the user said so (state/runs/volatile.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from spillway.state.runs.durable.full import naming_full_disk
 from spillway.state.runs.private import check_private, make_private
+from spillway.state.runs.volatile import is_volatile
 
 MEMORY = "memory"
 #: By default, smaller shared memory is not used: containers often give 64 MB.
@@ -43,6 +45,10 @@ class LocalTier:
         self.root = root
         #: Whether the directory was found private.
         self._private = False
+        #: Whether it is only in memory; None: nobody has asked.
+        self._volatile: bool | None = None
+        #: Files that `map` copied into the heap, because the process could not map them.
+        self.copies = 0
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
         """Writes a file to the tier, stamped; readers see all of it or nothing."""
@@ -69,24 +75,27 @@ class LocalTier:
         except FileNotFoundError:
             return None
         except OSError:
-            # The process may have no map left (vm.max_map_count); a copy in memory is as good.
+            # The process may have no map left (vm.max_map_count). A copy gives the same rows, but no
+            # other process shares its memory; so it is counted.
             return self._copied(name)
 
     def _copied(self, name: str) -> pa.Buffer | None:
         try:
-            return pa.py_buffer((self.root / name).read_bytes())
+            found = pa.py_buffer((self.root / name).read_bytes())
         except OSError:
             return None
+        self.copies += 1
+        return found
 
     def stamp(self, name: str, checksum: int) -> None:
-        """Marks a file of the memory tier as intact."""
-        if self.kind == MEMORY:
+        """Marks a file that is only in memory as intact."""
+        if self._is_volatile():
             with suppress(OSError):
                 _stamp(self.root / name, checksum)
 
     def stamped(self, name: str, checksum: int) -> bool:
         """Whether a file is known to be intact without reading it."""
-        if self.kind != MEMORY:
+        if not self._is_volatile():
             return False
         stamp_ns = _stamp_ns(checksum)
         try:
@@ -134,6 +143,13 @@ class LocalTier:
 
     def _marked(self, name: str) -> int:
         return int((self.root / name).read_text())
+
+    def _is_volatile(self) -> bool:
+        if self.kind != MEMORY:
+            return False
+        if self._volatile is None:
+            self._volatile = is_volatile(self.root)
+        return self._volatile
 
     def names(self) -> list[str]:
         """Returns the names of all files in the tier."""

@@ -2,12 +2,13 @@
 
 `Parts` spills groups and loads them back. It knows which groups may miss results between their
 parts (state/layout/generations.py). Generations are immutable. A batch spills into one new
-generation, and probes it until the batch ends.
+generation, and probes it until the batch ends. `unite` merges parts of groups on disk
+(slot/uniting.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -95,6 +96,27 @@ class Parts:
         for part in taken_out(self.generations, set(chosen), self._groups)[0]:
             self._open_into(found, part.streams)
         return found
+
+    def part_sizes(self) -> dict[int, NDArray[np.int64]]:
+        """Returns the bytes of each group in each generation, by its number; 0: no rows."""
+        found: dict[int, NDArray[np.int64]] = {}
+        for one in self.generations:
+            sizes = (self._shelf.sizes(stream, x)[1] for stream, x in enumerate(one.streams))
+            found[one.number] = sum(sizes, np.zeros(self._groups, np.int64))
+        return found
+
+    def some_of(self, group: int, numbers: Collection[int]) -> list[list[list[Segment]]]:
+        """Returns the parts of a group in some generations, oldest first: segments by stream."""
+        found = []
+        for part in self._some(group, numbers):
+            segments: list[list[Segment]] = [[] for _ in self._shelf.layouts]
+            self._open_into(segments, part.streams)
+            found.append(segments)
+        return found
+
+    def gaps_of(self, group: int, numbers: Collection[int]) -> Gaps:
+        """Returns, for each made stream, where it is missing in these parts of a group."""
+        return all_gaps([part.gaps for part in self._some(group, numbers)])
 
     @property
     def deferred(self) -> NDArray[np.bool_]:
@@ -247,6 +269,28 @@ class Parts:
             )
             self.generations.append(replace(whole, streams=streams))
 
+    def unite(self, chosen: Mapping[int, Collection[int]], *, waiting: bool) -> None:
+        """Merges parts on disk into a new generation: for each group, those of some generations.
+
+        No result between the parts of a group may be missing, unless they wait for their results.
+        """
+        parts, rest = [], []
+        for generation in self.generations:
+            groups = [group for group, numbers in chosen.items() if generation.number in numbers]
+            mine, others = generation.split(groups, self._groups)
+            parts += [mine] if mine else []
+            rest += [others] if others else []
+        made = tuple(tuple(layers) for layers in self._settling)
+        self._settling = [[] for _ in self._shelf.layouts]
+        number = next_number(self.generations)
+        whole = united(number, [*parts, Generation(number, (), made)])
+        still = np.ones(self._groups, np.bool_) if waiting else None
+        streams = tuple(
+            self._shelf.rewrite(stream, layers, chosen, tier="disk", waiting=still)
+            for stream, layers in enumerate(whole.streams)
+        )
+        self.generations = [*rest, replace(whole, streams=streams)]
+
     def take_waiting(self, chosen: Collection[int]) -> list[list[Segment]]:
         """Removes all parts of groups except the oldest; returns their rows for each stream."""
         taken: list[list[Segment]] = [[] for _ in self._shelf.layouts]
@@ -279,6 +323,11 @@ class Parts:
 
     def _all(self) -> list[Generation]:
         return [*self.generations, self._leaving] if self._leaving else self.generations
+
+    def _some(self, group: int, numbers: Collection[int]) -> list[Generation]:
+        """Returns the parts of a group in some generations, oldest first."""
+        some = [one for one in self.generations if one.number in numbers]
+        return taken_out(some, {group}, self._groups)[0]
 
     def _groups_in(self, generation: Generation) -> NDArray[np.bool_]:
         """Returns the groups with rows in a generation; its list may name expired ones."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from spillway.ids import HASH_END
 from spillway.routing.groups import group_bounds
-from spillway.rows.joining import fit
+from spillway.rows.joining import conserve, fit
 from spillway.state.layout.shelf import Shelf
 from spillway.state.runs.merging import (
     WHOLE,
@@ -93,11 +93,14 @@ class Staging:
         ]
         self._held, self._held_bytes = [[] for _ in streams], 0
         self._written = [[] for _ in streams]
+        staged, given = _rows(streams), 0
         while everything := [s for stream in streams for s in stream]:
             cut = cut_for(everything, HASH_END)
             taken = [[rows for s in found if (rows := _below(s, cut))] for found in streams]
+            given += _rows(taken)
             yield from self._in_batches(taken, whole=whole)
             streams = [[rest for s in found if (rest := _after(s, cut))] for found in streams]
+        conserve("taking staged rows", staged, given)
         self.groups[:] = False
 
     def _in_batches(
@@ -146,6 +149,10 @@ def _alone(segment: Segment, time_column: int | None) -> RunData:
     if segment.begin == 0 and segment.end == data.rows:
         return data
     return RunData(data.part(segment.begin, segment.end).batch, time_column)
+
+
+def _rows(streams: Sequence[Sequence[Segment]]) -> int:
+    return sum(segment.rows for stream in streams for segment in stream)
 
 
 def _below(segment: Segment, cut: int) -> Segment | None:

@@ -11,7 +11,7 @@ from spillway.operators.equi import ascent, tree
 from spillway.operators.grouping import groupby, windowed, windows
 from spillway.operators.theta import sliced, visit
 from spillway.rows import bounds
-from spillway.slot import cleanup, keeper, limits
+from spillway.slot import cleanup, keeper, limits, uniting
 from spillway.slot import visits as rounds
 from spillway.state.layout import compaction, shelf
 from spillway.state.slot import memory, parts, staging
@@ -40,6 +40,8 @@ SMALL: list[tuple[ModuleType, str, int]] = [
     (visit, "FEW_PAIRS", 0),
     (sliced, "VISITING_ROWS", 5),
     (rounds, "HELD_BYTES", 300),
+    (uniting, "FAN", 2),
+    (uniting, "UNITE_BYTES", 100),
 ]
 
 

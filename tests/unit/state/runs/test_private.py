@@ -14,12 +14,14 @@ from spillway.settings import Adapt
 from spillway.spark.runtime import home
 from spillway.spark.runtime.home import Home, LocalFolders
 from spillway.state.runs import store as stores
+from spillway.state.runs import tiers
 from spillway.state.runs.durable import open_durable
 from spillway.state.runs.merging import WHOLE
 from spillway.state.runs.private import make_private
 from spillway.state.runs.run import Slice
 from spillway.state.runs.store import OpenRuns, Store
 from spillway.state.runs.tiers import LocalTier
+from spillway.state.runs.volatile import is_volatile
 
 
 def modes(root: Path) -> set[int]:
@@ -27,8 +29,8 @@ def modes(root: Path) -> set[int]:
 
 
 def store_of(root: Path, opened: OpenRuns) -> Store:
-    tiers = [LocalTier(kind, root / "local" / kind) for kind in ("memory", "disk")]
-    return Store(*tiers, open_durable(str(root / "durable")), opened, 0)
+    local = [LocalTier(kind, root / "local" / kind) for kind in ("memory", "disk")]
+    return Store(*local, open_durable(str(root / "durable")), opened, 0)
 
 
 def rows() -> pa.RecordBatch:
@@ -108,10 +110,21 @@ def test_a_task_makes_the_directory_of_its_query_private(tmp_path: Path) -> None
         Home("q", 1, str(tmp_path / "ck"), adapt).store(1, 0)
 
 
-def test_changed_file_on_disk_is_found_when_a_process_first_opens_it(tmp_path: Path) -> None:
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a test directory in shared memory counts as one on a disk."""
+    monkeypatch.setattr(tiers, "is_volatile", lambda _: False)
+
+
+@pytest.mark.usefixtures("on_disk")
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_changed_file_on_disk_is_found_when_a_process_first_opens_it(
+    tmp_path: Path, tier: str
+) -> None:
     """Its size and modification time are as they were: only the checksum tells."""
-    run, _ = store_of(tmp_path, OpenRuns()).write("r", rows(), None, in_memory=False)
-    path = tmp_path / "local" / "disk" / "r"
+    in_memory = tier == "memory"
+    run, _ = store_of(tmp_path, OpenRuns()).write("r", rows(), None, in_memory=in_memory)
+    path = tmp_path / "local" / tier / "r"
     found, data = path.stat(), bytearray(path.read_bytes())
     data[data.index(bytes(np.arange(8, dtype=np.uint32)))] ^= 1
     path.write_bytes(data)
@@ -121,21 +134,51 @@ def test_changed_file_on_disk_is_found_when_a_process_first_opens_it(tmp_path: P
     assert store.restored == ["r"]
 
 
+@pytest.mark.usefixtures("on_disk")
+@pytest.mark.parametrize("tier", ["memory", "disk"])
 def test_a_process_compares_a_file_on_disk_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[str] = []
     real = stores._intact
     monkeypatch.setattr(
         stores, "_intact", lambda buffer, run: (compared.append(run.name), real(buffer, run))[1]
     )
-    opened = OpenRuns()
-    run, _ = store_of(tmp_path, opened).write("r", rows(), None, in_memory=False)
+    opened, in_memory = OpenRuns(), tier == "memory"
+    run, _ = store_of(tmp_path, opened).write("r", rows(), None, in_memory=in_memory)
     for _ in range(3):
         opened.entries.clear()
         store_of(tmp_path, opened).open(Slice(run, WHOLE), None)
     assert compared == ["r"]
     opened.entries.clear()
-    os.utime(tmp_path / "local" / "disk" / "r")
+    os.utime(tmp_path / "local" / tier / "r")
     store_of(tmp_path, opened).open(Slice(run, WHOLE), None)
     assert compared == ["r", "r"]
+
+
+def test_a_stamp_is_enough_for_a_file_that_is_only_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "is_volatile", lambda _: True)
+    run, _ = store_of(tmp_path, OpenRuns()).write("r", rows(), None, in_memory=True)
+    monkeypatch.setattr(stores, "_intact", lambda *_: pytest.fail("the file was compared"))
+    assert store_of(tmp_path, OpenRuns()).open(Slice(run, WHOLE), None).batch.equals(rows())
+
+
+def test_the_mount_tells_whether_a_directory_is_only_in_memory(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+
+    def told(*lines: str) -> bool:
+        mounts = tmp_path / f"mounts{len(list(tmp_path.iterdir()))}"
+        mounts.write_text("".join(f"{line}\n" for line in lines))
+        return is_volatile(tmp_path, mounts)
+
+    other = "22 27 0:9999 / /proc rw - tmpfs tmpfs rw"
+    assert told(other, f"25 24 {number} / /dev/shm rw,relatime shared:3 - tmpfs tmpfs rw,size=9k")
+    assert told(f"25 24 {number} / /ram rw - ramfs none rw")
+    assert not told(other, f"27 1 {number} / / rw,relatime - ext4 /dev/root rw")
+    assert not told(other)
+    assert not told("", "nonsense")
+    assert not is_volatile(tmp_path / "missing")
+    assert not is_volatile(tmp_path, tmp_path / "no such list")
