@@ -60,6 +60,8 @@ class Log:
     def __init__(self, durable: DurableStore) -> None:
         self._durable = durable
         self._own: Record | None = None
+        #: What this owner has begun. Nobody else writes its notes, so reading them again is not needed.
+        self._open = Begun()
 
     # Reading
 
@@ -100,8 +102,7 @@ class Log:
 
     def read_note(self, mark: Mark) -> Note | None:
         """Returns the owner's note of a batch or round, if it has begun."""
-        own = self.owned
-        return self._read_begun(own.sequence + 1, own.epoch).note_of(mark)
+        return self._open.note_of(mark)
 
     # Writing
 
@@ -137,7 +138,7 @@ class Log:
         record = replace(own, sequence=sequence, since=sequence, passed=False, state=state)
         if not self._publish(record):
             raise self._fenced()
-        self._own = record
+        self._own, self._open = record, Begun()
         if self._durable.local_path() is not None:
             # A takeover may have passed this record while it was only claimed.
             self.check_owner()
@@ -233,6 +234,7 @@ class Log:
     def _write_begun(self, begun: Begun) -> None:
         path = note_path(self.owned.sequence + 1, self.owned.epoch)
         self._durable.replace(path, sealed(begun_text(begun)))
+        self._open = begun
 
     def _body(self, data: object, name: str) -> tuple[bytes, str, str]:
         """Returns the JSON of a file, with its name and location for errors."""

@@ -72,15 +72,16 @@ class Conductor:
 
     @property
     def replays(self) -> bool:
-        """Whether a batch began before this start, so that it is repeated first."""
-        return self.coordinator.first and self._note(Mark(self.state.batch + 1)) is not None
+        """Whether the next batch has already begun, so that it is repeated first."""
+        return self._note(Mark(self.state.batch + 1)) is not None
 
     def begin_batch(self, batch: int) -> BatchPlan:
         """Returns the plan of the next batch.
 
-        The first batch of a start may have begun before a crash; then it gets the same plan.
+        A batch that has already begun, in this start or an earlier one, gets the same plan: a sink or a
+        later stage may have its results.
         """
-        note = self._note(Mark(batch)) if self.coordinator.first else None
+        note = self._note(Mark(batch))
         if note is None:
             self.catch_up()
         plan, effects = self.coordinator.plan_batch(batch, note)

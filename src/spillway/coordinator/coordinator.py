@@ -324,7 +324,7 @@ class Coordinator:
     # One batch or round
 
     def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
-        """Returns the plan of the next batch; with a note, the same plan as before a crash.
+        """Returns the plan of the next batch; with a note, the same plan as when it began.
 
         Every new plan has a note to write: another start, with other settings, could plan
         differently.

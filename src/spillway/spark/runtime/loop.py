@@ -6,8 +6,8 @@
 
 coordinator/chain.py decides which stages run, in which order they commit, and what a restart repeats. A
 sink may evaluate the DataFrame twice, so the loop ignores repeated records. It must read all of it: a
-slot whose results the sink did not read is never committed. Only a sink that knows a replayed batch may
-skip it; then the loop evaluates the slots.
+slot whose results the sink did not read is never committed. Only a batch that had begun before may be in
+the sink already, which then may skip it; the loop evaluates the slots.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ until the replay of b.** A crash can happen at any point:
 
 Each attempt has its own staging directory, so a task of a dead driver cannot add to a later attempt. A
 driver that slept while another start took over finds out before its first move.
-The sink lists the target only in a replay, the first batch after a start.
+The sink lists the target only in a replay and in the first batch after a start.
 
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
@@ -76,7 +76,9 @@ class FileSink:
 
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
         """Writes the batch; a replay replaces what the batch wrote before."""
-        if replay:
+        # The first batch of a start also clears what an older checkpoint, restored from a backup, left.
+        replaces = replay or not self._has_published
+        if replaces:
             self._directory.delete(self._staging)
         with refusals(
             f"the query cannot write batch {batch_id} as {self._kind.name} to {self._directory}",
@@ -84,7 +86,7 @@ class FileSink:
         ):
             staged = self._stage(df, str(batch_id))
         self._check_owner()
-        if replay:
+        if replaces:
             self._withdraw(batch_id)
         self._publish(staged, batch_id, df.schema)
         self._directory.delete(staged)

@@ -59,6 +59,6 @@ class Sink(Protocol):
     def write(self, df: DataFrame, batch_id: int, *, replay: bool) -> None:
         """Writes the rows of one batch.
 
-        `replay` is True for the first batch after a start or restart: an earlier run may have written
-        all or part of it. The sink may evaluate `df` any number of times.
+        `replay` is True for a batch that had already begun: an earlier attempt may have written all or
+        part of it. The sink may evaluate `df` any number of times.
         """
