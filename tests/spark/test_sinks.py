@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,24 @@ def test_replayed_batch_replaces_its_files(
         "b000000000001",
         "b000000000002",
     }
+
+
+def test_published_files_and_their_directories_are_durable(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(
+            os, name, lambda handle: told.append(os.readlink(f"/proc/self/fd/{handle}"))
+        )
+    out = tmp_path / "new" / "out"
+    spec = SinkSpec("parquet", {}, ("name",), path=str(out), fsync=True)
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "k bigint, name string")
+    opened(spec, spark).write(frame, 0, replay=False)
+    files = [path for path in out.rglob("*.parquet") if "_spillway" not in path.parts]
+    assert len(files) == 2
+    needed = {*files, *(path.parent for path in files), out, out.parent}
+    assert set(map(str, needed)) <= set(told)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from spillway.coordinator.batch.committed import Committed, steps_of
-from spillway.coordinator.batch.plan import BatchPlan
+from spillway.coordinator.batch.plan import BatchPlan, refuse_other_input
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Took
 from spillway.errors import QueryError
@@ -133,15 +133,23 @@ class Chain(Generic[Rows]):
         """
         return self.conductors[-1].coordinator.steps
 
-    def batch(self, rows: Rows, number: int, period_s: float | None = None) -> list[Ran[Rows]]:
+    def batch(
+        self,
+        rows: Rows,
+        number: int,
+        period_s: float | None = None,
+        input_digest: str | None = None,
+    ) -> list[Ran[Rows]]:
         """Runs one batch, exactly once; repeats open rounds before it.
 
-        It recognises a committed batch by its number, and returns nothing for it.
+        It recognises a committed batch by its number, and returns nothing for it. If `input_digest` says
+        that a batch had other rows when it began or was committed, it fails.
         """
         if number == self.conductors[0].state.batch:
+            refuse_other_input(number, self.conductors[0].state.input_digest, input_digest)
             return []
         ran = list(self.repeat_rounds().values())
-        ran.append(self._run(self._begun(0, number, rows), period_s))
+        ran.append(self._run(self._begun(0, number, rows, input_digest), period_s))
         return ran
 
     def round(
@@ -192,11 +200,13 @@ class Chain(Generic[Rows]):
         self._may_be_open = False
         return ran
 
-    def _begun(self, at: int, number: int, rows: Rows) -> Step[Rows]:
+    def _begun(
+        self, at: int, number: int, rows: Rows, input_digest: str | None = None
+    ) -> Step[Rows]:
         """Returns the next batch of a stage, with its rows."""
         conductor = self.conductors[at]
         replay = conductor.replays
-        return Step(at, conductor.begin_batch(number), rows, replay)
+        return Step(at, conductor.begin_batch(number, input_digest), rows, replay)
 
     def _run(self, given: Step[Rows], period_s: float | None = None) -> Ran[Rows]:
         """Runs one step of a stage and of the later ones; `given` has the rows of the first."""

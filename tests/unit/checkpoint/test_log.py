@@ -14,6 +14,7 @@ from spillway.checkpoint.record import Owner, note_path, record_path
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import Note, new_note
 from spillway.errors import QueryError, StateError
+from spillway.kernels.checksum import sealed
 from spillway.routing.routing import Routing
 from spillway.state.runs.durable import DurableStore, open_durable
 from spillway.state.runs.durable.objects import ObjectDurable
@@ -118,6 +119,25 @@ def test_a_note_of_an_older_owner_replaces_none_of_a_newer(durable: DurableStore
         first.begin(Mark(0), note(2))
     assert second.read_note(Mark(0)) == note(1)
     assert started(durable).read_note(Mark(0)) == note(1)
+
+
+def test_the_log_keeps_which_rows_a_batch_had(durable: DurableStore) -> None:
+    log = started(durable)
+    log.begin(Mark(0), replace(note(), input_digest="00ff"))
+    assert started(durable).read_note(Mark(0)).input_digest == "00ff"
+    started(durable).append(replace(state(0), input_digest="00ff"))
+    assert started(durable).latest().input_digest == "00ff"
+
+
+def test_a_record_without_the_rows_of_its_batch_is_read(tmp_path: Path) -> None:
+    """Records of earlier builds do not have the field."""
+    durable = open_durable(str(tmp_path))
+    started(durable).append(state(0))
+    path = tmp_path / record_path(1)
+    body = path.read_bytes().partition(b"\n")[2]
+    assert b',"input_digest":null' in body
+    path.write_bytes(sealed(body.replace(b',"input_digest":null', b"")))
+    assert started(durable).latest() == state(0)
 
 
 class LostAnswers:

@@ -295,3 +295,40 @@ def test_round_that_only_the_next_stage_has_is_repeated_up_to_it(world: World) -
     assert stages(chain.batch(["b"], 1)) == [[0], [0, 1]]
     assert world.marks() == [[(0, 0), (0, 1), (1, 0)], [(0, 0), (1, 0), (2, 0)]]
     assert world.engine.sink == {0: ["a01"], 1: ["<3>01"], 2: ["b01"]}
+
+
+def test_committed_batch_that_has_other_rows_now_is_refused(world: World) -> None:
+    """After a loss of power, Spark may have forgotten which rows the batch had."""
+    world.start().batch(["a"], 0, input_digest="1")
+    assert world.start().batch(["a"], 0, input_digest="1") == []
+    assert world.start().batch(["a"], 0) == []
+    with pytest.raises(QueryError) as refused:
+        world.start().batch(["b"], 0, input_digest="2")
+    assert refused.value.message == "Spark gives batch 0 other rows than it had before"
+    assert refused.value.detail == (
+        "the source offsets of the batch have the checksum 2, the log has 1; "
+        "with other rows, some would be lost or come twice"
+    )
+    assert refused.value.hint == (
+        "restore the whole checkpoint directory from one backup, or start with a new one"
+    )
+
+
+def test_batch_that_began_with_other_rows_is_refused(world: World) -> None:
+    world.engine.fails = "after"
+    with pytest.raises(QueryError, match="the driver is gone"):
+        world.start().batch(["a"], 0, input_digest="1")
+    with pytest.raises(QueryError, match="other rows than it had before"):
+        world.start().batch(["b"], 0, input_digest="2")
+    assert world.marks() == [[], []]
+    world.start().batch(["a"], 0, input_digest="1")
+    assert world.engine.sink == {0: ["a01"]}
+
+
+def test_round_keeps_which_rows_its_batch_had(world: World) -> None:
+    world.engine.owes = {0: (3,)}
+    chain = world.start()
+    chain.batch(["a"], 0, input_digest="1")
+    chain.round(0, 100, {3})
+    with pytest.raises(QueryError, match="the log has 1"):
+        world.start().batch(["b"], 0, input_digest="2")

@@ -22,6 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from spillway.checkpoint.offsets import SourceOffsets
 from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain, Ran
@@ -83,7 +84,7 @@ class StageEngine:
 class BatchLoop:
     """Runs the batches of one query."""
 
-    def __init__(self, stages: Sequence[Stage], sink: Sink) -> None:
+    def __init__(self, stages: Sequence[Stage], sink: Sink, offsets: SourceOffsets) -> None:
         #: In the order in which rows pass through them.
         self.stages = tuple(stages)
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
@@ -95,6 +96,7 @@ class BatchLoop:
         self._engine = StageEngine(self.stages, sink)
         self.chain = Chain([one.conductor for one in stages], self._engine, time.perf_counter)
         self._arrow = ArrowBatches([kind for s in stages for kind in s.spec.lanes.types])
+        self._offsets = offsets
         self._planned_exactly = False
         #: Held while a batch or a round runs.
         self._turn = threading.Lock()
@@ -122,7 +124,9 @@ class BatchLoop:
         try:
             with self._turn, self._paced():
                 self._prepare(rows)
-                self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s))
+                # Before anything happens because of these rows, Spark must be able to give them again.
+                digest = self._offsets.settle(batch)
+                self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s, digest))
         except BaseException as problem:
             raise self._failed(problem) from None
 

@@ -17,6 +17,9 @@ Each attempt has its own staging directory, so a task of a dead driver cannot ad
 driver that slept while another start took over finds out before its first move.
 The sink lists the target only in a replay and in the first batch after a start.
 
+On a local filesystem, the sink syncs the files and their directories before the batch is committed
+(setting `fsync`).
+
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
 Known limitations: a driver that sleeps between two moves until another start has written the batch
@@ -55,6 +58,7 @@ class FileSink:
         self._staging = f"{_STAGING}/{spec.writer or 'staging'}"
         self._writer = f"{spec.writer}-" if spec.writer else ""
         self._check_owner = spec.check_owner
+        self._fsync = spec.fsync
         self._empty_bytes = 0
         self._has_published = False
 
@@ -108,9 +112,13 @@ class FileSink:
             files = [f for f in files if not self._is_empty(staged, f, schema)]
         for folder in sorted({f.folder for f in files} - {""}):
             self._directory.make(folder)
+        targets = []
         for file in files:
             target = f"{file.folder}/{self._prefix(batch_id)}{file.base}".lstrip("/")
             self._directory.move(f"{staged}/{file.name}", target)
+            targets.append(target)
+        if self._fsync:
+            self._directory.sync(targets)
         self._has_published = True
 
     def _prefix(self, batch_id: int) -> str:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,10 +23,14 @@ import pyarrow as pa
 from spillway.errors import StateError
 from spillway.state.runs.durable.exclusive import give_name
 from spillway.state.runs.durable.full import naming_full_disk
+from spillway.state.runs.durable.syncing import (
+    make_folder,
+    sync_files,
+    sync_folder,
+    sync_folders,
+)
 
 _PARTIAL = ".partial"
-#: Syncs at the same time. A slot writes a few files a batch.
-_SYNCERS = 8
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
@@ -66,8 +69,8 @@ class LocalDurable:
             if self._failed is not None:
                 raise _not_synced(self.location, self._failed)
             try:
-                _sync_all(_sync_file, files)
-                _sync_all(_sync_folder, sorted(folders))
+                sync_files(files)
+                sync_folders(sorted(folders))
             except OSError as problem:
                 self._failed = problem
                 raise _not_synced(self.location, problem) from problem
@@ -124,7 +127,7 @@ class LocalDurable:
         try:
             self._write(partial, data)
             if self._fsync:
-                _sync_file(partial)
+                sync_files([partial])
         except BaseException:
             with suppress(OSError):
                 os.unlink(partial)
@@ -136,23 +139,12 @@ class LocalDurable:
             try:
                 _write_file(path, data)
             except FileNotFoundError:
-                self._make_folder(os.path.dirname(path))
+                make_folder(os.path.dirname(path), fsync=self._fsync)
                 _write_file(path, data)
-
-    def _make_folder(self, folder: str) -> None:
-        """Creates a directory and its parents; the names of new ones are durable at once."""
-        if os.path.isdir(folder):
-            return
-        parent = os.path.dirname(folder)
-        self._make_folder(parent)
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-        if self._fsync:
-            _sync_folder(parent)
 
     def _sync_folder_of(self, path: str) -> None:
         if self._fsync:
-            _sync_folder(os.path.dirname(path))
+            sync_folder(os.path.dirname(path))
 
 
 def _write_file(path: str, data: pa.Buffer | bytes) -> None:
@@ -160,35 +152,6 @@ def _write_file(path: str, data: pa.Buffer | bytes) -> None:
         left = memoryview(data).cast("B")
         while left:
             left = left[out.write(left) :]
-
-
-def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Syncs several at the same time: a filesystem with a journal writes it once for all of them."""
-    if len(paths) < 2:
-        for path in paths:
-            sync(path)
-        return
-    with ThreadPoolExecutor(min(_SYNCERS, len(paths))) as pool:
-        list(pool.map(sync, paths))
-
-
-def _sync_file(path: str) -> None:
-    # A file that was deleted again needs no sync.
-    with suppress(FileNotFoundError):
-        _synced(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
-
-
-def _sync_folder(path: str) -> None:
-    _synced(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
-
-
-def _synced(path: str, flags: int, sync: object) -> None:
-    handle = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        assert callable(sync)
-        sync(handle)
-    finally:
-        os.close(handle)
 
 
 def _not_synced(location: str, problem: OSError) -> StateError:
