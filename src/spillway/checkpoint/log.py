@@ -16,6 +16,10 @@ notes. Either the older owner stops before it runs anything, or the new one find
 the batch with the same plan, the same sink number and the same results. The takeover copies the note
 that holds, or says that there is none, before anything else. Later notes of older owners do not count.
 
+**Lost answers.** A publication may fail although the record is there. Its owner compares, and adopts its
+own record. If it cannot read either, the outcome is unknown: the owner commits nothing more, and the next
+start continues after whatever is on record.
+
 **Claimed records.** On some local filesystems, a name is claimed before its file is there
 (state/runs/durable/exclusive.py). A takeover passes it, publishes after it, and looks again; its writer
 completes it, and looks for a later record. So one of the two sees the other.
@@ -27,6 +31,7 @@ all others and means nothing, but the owner believes in it until its next check.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from spillway.checkpoint.record import (
@@ -137,7 +142,7 @@ class Log:
         sequence = own.sequence + 1
         record = replace(own, sequence=sequence, since=sequence, passed=False, state=state)
         if not self._publish(record):
-            raise self._fenced()
+            raise self._refusal()
         self._own, self._open = record, Begun()
         if self._durable.local_path() is not None:
             # A takeover may have passed this record while it was only claimed.
@@ -159,12 +164,12 @@ class Log:
     @property
     def is_owner(self) -> bool:
         """Whether no other start has taken over."""
-        return self._durable.read(record_path(self.owned.sequence + 1)) is None
+        return not self._has_next or self._newest_is_own()
 
     def check_owner(self) -> None:
-        """Fails if another start has taken over."""
-        if not self.is_owner:
-            raise self._fenced()
+        """Fails if another start has taken over, or if this one has a commit that it does not know."""
+        if self._has_next:
+            raise self._refusal()
 
     def leftovers(self) -> list[str]:
         """Returns the log files that no restart needs, of all owners."""
@@ -205,10 +210,28 @@ class Log:
     def _publish(self, record: Record) -> bool:
         """Publishes a record. An answer may get lost, so what is there is compared."""
         path, data = record_path(record.sequence), sealed(record_text(record))
-        if self._durable.publish(path, data):
-            return True
+        try:
+            if self._durable.publish(path, data):
+                return True
+        except OSError:
+            with suppress(OSError):
+                if self._has(path, data):
+                    return True
+            raise
+        return self._has(path, data)
+
+    def _has(self, path: str, data: bytes) -> bool:
         found = self._durable.read(path)
         return found is not None and bytes(found) == data
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether there is a record after the last one of this owner."""
+        return self._durable.read(record_path(self.owned.sequence + 1)) is not None
+
+    def _newest_is_own(self) -> bool:
+        newest = self.newest()
+        return newest is not None and newest.owner.token == self.owned.owner.token
 
     def _whole(self, sequence: int) -> Record | None:
         """Reads a record; None if it is missing or only claimed."""
@@ -240,6 +263,22 @@ class Log:
         """Returns the JSON of a file, with its name and location for errors."""
         what, location = f"log record {name}", self._durable.location
         return FORMAT.body_of(data, what, location), what, location
+
+    def _refusal(self) -> QueryError:
+        """Returns why this owner cannot write the next record."""
+        return self._unsure() if self._newest_is_own() else self._fenced()
+
+    def _unsure(self) -> QueryError:
+        """Returns the error of an owner whose commit succeeded, or began, while the answer got lost."""
+        sequence = self.owned.sequence + 1
+        record = self._whole(sequence)
+        what = f"batch {record.state.batch}" if record and record.state else "only its name is taken"
+        return QueryError(
+            f"the checkpoint at {self._durable.location} has a commit of this start whose outcome it "
+            "did not learn",
+            detail=f"record {sequence} of the log: {what}; no row is lost",
+            hint="start the query again: it continues after that commit",
+        )
 
     def _fenced(self) -> QueryError:
         """Returns the error of an owner whose checkpoint another start has taken over."""

@@ -16,7 +16,7 @@ from spillway.coordinator.batch.plan import Note, new_note
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.routing.routing import Routing
-from spillway.state.runs.durable import DurableStore, open_durable
+from spillway.state.runs.durable import DurableStore, local, open_durable
 from spillway.state.runs.durable.objects import ObjectDurable
 
 START = initial(Routing.even(4, 2), 2)
@@ -164,6 +164,78 @@ def test_a_lost_answer_is_no_other_owner(durable: DurableStore) -> None:
     flaky.loses = 1
     log.append(state(0))
     assert log.latest() == state(0)
+
+
+class FailingAnswers(LostAnswers):
+    """A store whose next publication fails after success; reading what is there may fail too."""
+
+    def __init__(self, durable: DurableStore) -> None:
+        super().__init__(durable)
+        self.unreadable = False
+
+    def publish(self, name: str, data: bytes) -> bool:
+        done = self._durable.publish(name, data)
+        if self.loses:
+            self.loses -= 1
+            raise OSError("the answer is lost")
+        return done
+
+    def read(self, name: str) -> pa.Buffer | None:
+        if self.unreadable:
+            raise OSError("the store is away")
+        return self._durable.read(name)
+
+
+def test_a_commit_whose_answer_is_lost_is_adopted(durable: DurableStore) -> None:
+    flaky = FailingAnswers(durable)
+    log = Log(flaky)
+    flaky.loses = 1
+    assert log.take_over().epoch == 1
+    flaky.loses = 1
+    log.append(state(0))
+    assert (log.owned.state, log.is_owner) == (state(0), True)
+    log.append(state(1))
+    assert started(durable).commits() == [state(0), state(1)]
+
+
+def test_a_commit_whose_outcome_is_unknown_is_no_other_owner(durable: DurableStore) -> None:
+    flaky = FailingAnswers(durable)
+    log = Log(flaky)
+    log.take_over()
+    flaky.loses, flaky.unreadable = 1, True
+    with pytest.raises(OSError, match="the answer is lost"):
+        log.append(state(0))
+    flaky.unreadable = False
+    assert log.is_owner
+    # The batch is committed, but this start has gone on without it.
+    for step in (lambda: log.append(state(1)), lambda: log.begin(Mark(1), note())):
+        with pytest.raises(QueryError) as refused:
+            step()
+        assert refused.value.message == (
+            f"the checkpoint at {durable.location} has a commit of this start whose outcome it did "
+            "not learn"
+        )
+        assert refused.value.detail == "record 1 of the log: batch 0; no row is lost"
+        assert refused.value.hint == "start the query again: it continues after that commit"
+    second = started(durable)
+    assert second.owned.state == state(0)
+    with pytest.raises(QueryError, match="epoch 2 after 1"):
+        log.check_owner()
+    assert not log.is_owner
+
+
+def test_record_that_a_disk_did_not_confirm_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = started(open_durable(str(tmp_path)))
+
+    def fail(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(local, "sync_folder", fail)
+    with pytest.raises(StateError, match="did not confirm that written data is on disk"):
+        log.append(state(0))
+    assert log.owned.state is None
 
 
 def test_the_log_keeps_the_last_records_and_all_late_owners_out(durable: DurableStore) -> None:

@@ -244,8 +244,10 @@ class BatchLoop:
     def _taken_over(self) -> QueryError | None:
         """The error of an older owner, whose files a newer one may have deleted in its batch."""
         for stage in self.stages:
+            log = stage.checkpoint.log
             try:
-                stage.checkpoint.log.check_owner()
+                if not log.is_owner:
+                    log.check_owner()
             except QueryError as problem:
                 return problem
             except (OSError, StateError):

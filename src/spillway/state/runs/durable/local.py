@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,14 +66,9 @@ class LocalDurable:
             with self._lock:
                 files, self._files = self._files, []
                 folders, self._folders = self._folders, set()
-            if self._failed is not None:
-                raise _not_synced(self.location, self._failed)
-            try:
+            with self._confirmed():
                 sync_files(files)
                 sync_folders(sorted(folders))
-            except OSError as problem:
-                self._failed = problem
-                raise _not_synced(self.location, problem) from problem
 
     def read(self, name: str) -> pa.Buffer | None:
         """Returns the bytes of a file, or None if it is missing."""
@@ -127,7 +122,8 @@ class LocalDurable:
         try:
             self._write(partial, data)
             if self._fsync:
-                sync_files([partial])
+                with self._confirmed():
+                    sync_files([partial])
         except BaseException:
             with suppress(OSError):
                 os.unlink(partial)
@@ -144,7 +140,19 @@ class LocalDurable:
 
     def _sync_folder_of(self, path: str) -> None:
         if self._fsync:
-            sync_folder(os.path.dirname(path))
+            with self._confirmed():
+                sync_folder(os.path.dirname(path))
+
+    @contextmanager
+    def _confirmed(self) -> Iterator[None]:
+        """Turns a failed sync into an error of the state: a caller must not take it for a lost answer."""
+        if self._failed is not None:
+            raise _not_synced(self.location, self._failed)
+        try:
+            yield
+        except OSError as problem:
+            self._failed = problem
+            raise _not_synced(self.location, problem) from problem
 
 
 def _write_file(path: str, data: pa.Buffer | bytes) -> None:

@@ -9,8 +9,9 @@ The order of durability follows from these four: a slot task writes its runs and
 and reports; the driver writes and syncs what it adds, and publishes the record last. A rename is never
 assumed to be atomic, except on a local filesystem.
 
-Two things are left to the caller. An answer can get lost after success: then `publish` raises, or
-returns False although the file is there, so the caller compares its content. And on a local filesystem
+Two things are left to the caller. An answer can get lost after success: then `publish` raises an
+`OSError`, or returns False although the file is there, so the caller compares its content. A file that
+is there but perhaps not durable is a `StateError`. And on a local filesystem
 without hard links and without exclusive renames, a crash can leave a name that is claimed but has no
 file (durable/exclusive.py). The log passes such a record (checkpoint/log.py).
 """
