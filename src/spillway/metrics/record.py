@@ -91,6 +91,8 @@ class SlotRecord:
     dropped: tuple[str, ...] = ()
     #: Runs that came from the durable tier.
     restored: tuple[str, ...] = ()
+    #: Bytes of a row in the widest Arrow batch of the input; 0 without rows.
+    input_row_bytes: int = 0
 
     @property
     def held_rows(self) -> tuple[int, ...]:
