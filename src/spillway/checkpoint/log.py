@@ -52,6 +52,8 @@ from spillway.errors import QueryError, StateError
 from spillway.formats import read_as
 from spillway.kernels.checksum import sealed
 from spillway.state.runs.durable import DurableStore
+from spillway.state.runs.durable.exclusive import CLAIM
+from spillway.state.runs.names import whole_name
 
 #: Records kept for people to read; a restart needs only the last. And takeovers kept.
 KEEP_RECORDS = 100
@@ -150,7 +152,9 @@ class Log:
         old = sequence - KEEP_RECORDS
         if old < 0:
             return []
-        records = [] if old in own.takeovers else [record_path(old)]
+        path = record_path(old)
+        claims = [path + CLAIM] if self._durable.local_path() is not None else []
+        records = [] if old in own.takeovers else [path, *claims]
         return [*records, note_path(old, own.epoch)]
 
     def begin(self, mark: Mark, note: Note) -> None:
@@ -182,7 +186,16 @@ class Log:
                 found.append(f"log/{name}")
             if at is not None and at[0] <= min(oldest, own.since):
                 found.append(f"log/{name}")
+            if (whole := whole_name(name)) is not None and self._is_past(whole):
+                found.append(f"log/{name}")
         return found
+
+    def _is_past(self, name: str) -> bool:
+        """Whether a record can no longer get its name, or a note is of an older owner."""
+        number, at = sequence_of(name), note_at(name)
+        if number is not None:
+            return number <= self.owned.sequence
+        return at is not None and at[1] < self.owned.epoch
 
     # The files
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from obstore.store import LocalStore, MemoryStore
+from pyarrow import fs
 
 from spillway.checkpoint.log import KEEP_RECORDS, Log
 from spillway.checkpoint.record import Owner, note_path, record_path
@@ -16,7 +19,8 @@ from spillway.coordinator.batch.plan import Note, new_note
 from spillway.errors import QueryError, StateError
 from spillway.kernels.checksum import sealed
 from spillway.routing.routing import Routing
-from spillway.state.runs.durable import DurableStore, local, open_durable
+from spillway.state.runs.durable import DurableStore, exclusive, local, open_durable
+from spillway.state.runs.durable.arrow import ArrowDurable
 from spillway.state.runs.durable.objects import ObjectDurable
 
 START = initial(Routing.even(4, 2), 2)
@@ -255,6 +259,39 @@ def test_the_log_keeps_the_last_records_and_all_late_owners_out(durable: Durable
     assert third.sequences()[:2] == [0, 2]
     assert len(third.sequences()) <= KEEP_RECORDS + 3
     assert len(durable.names("log")) <= 2 * KEEP_RECORDS + 5
+
+
+def test_claims_go_with_their_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(exclusive, "_renameat2", lambda: None)
+    durable = open_durable(str(tmp_path), fsync=False)
+    log = started(durable)
+    for batch in range(KEEP_RECORDS + 50):
+        durable.delete(log.append(state(batch)))
+    names = durable.names("log")
+    claims = {name.removesuffix(".claim") for name in names if name.endswith(".claim")}
+    assert claims == {name for name in names if name.endswith(".json")}
+    assert len(claims) == KEEP_RECORDS + 1
+
+
+@pytest.mark.parametrize("kind", ["local", "arrow"])
+def test_a_start_deletes_partial_files_of_older_ones(tmp_path: Path, kind: str) -> None:
+    durable: DurableStore = open_durable(str(tmp_path))
+    if kind == "arrow":
+        durable = ArrowDurable(str(tmp_path), fs.LocalFileSystem(), str(tmp_path))
+    first = started(durable)
+    old = ["log/000000001.json.ab.partial", "log/000000001.000001.begun.cd.partial"]
+    late = ["log/000000003.json.ef.partial", "log/000000002.000003.begun.01.partial"]
+    for name in [*old, *late]:
+        (tmp_path / name).write_bytes(b"x")
+    second = started(durable)
+    assert second.owned.sequence == 1
+    # A later start may be writing the others just now.
+    assert sorted(second.leftovers()) == sorted(old)
+    assert first.sequences() == [0, 1]
 
 
 def test_owner_of_a_claimed_record_and_a_takeover_see_each_other(tmp_path: Path) -> None:

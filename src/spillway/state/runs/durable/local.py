@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,8 +28,8 @@ from spillway.state.runs.durable.syncing import (
     sync_folder,
     sync_folders,
 )
+from spillway.state.runs.names import partial_name
 
-_PARTIAL = ".partial"
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
@@ -84,7 +83,13 @@ class LocalDurable:
             return False
         partial = self._partial(target, data)
         with naming_full_disk("durable", self.location):
-            published = give_name(partial, target)
+            try:
+                published = give_name(partial, target)
+            except FileNotFoundError:
+                # A start that has published the name has deleted the partial file.
+                if not os.path.exists(target):
+                    raise
+                published = False
         self._sync_folder_of(target)
         return published
 
@@ -104,10 +109,9 @@ class LocalDurable:
         """Returns the names of the files in a folder, sorted."""
         try:
             with os.scandir(self._path(folder)) as found:
-                names = [one.name for one in found if one.is_file()]
+                return sorted(one.name for one in found if one.is_file())
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.endswith(_PARTIAL))
 
     def local_path(self) -> Path | None:
         """Returns the directory."""
@@ -118,7 +122,7 @@ class LocalDurable:
 
     def _partial(self, target: str, data: bytes) -> str:
         """Writes and syncs a file that has no name yet."""
-        partial = f"{target}.{uuid.uuid4().hex}{_PARTIAL}"
+        partial = partial_name(target)
         try:
             self._write(partial, data)
             if self._fsync:

@@ -58,7 +58,10 @@ class DurableStore(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, sorted; none if the folder is missing."""
+        """Returns the names of the files in a folder, sorted; none if the folder is missing.
+
+        Partial files are among them (`state.runs.names.whole_name`).
+        """
         ...
 
     def local_path(self) -> Path | None:

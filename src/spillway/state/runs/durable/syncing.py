@@ -32,8 +32,11 @@ def make_folder(folder: str, *, fsync: bool = True) -> None:
         return
     parent = os.path.dirname(folder)
     make_folder(parent, fsync=fsync)
-    with suppress(FileExistsError):
+    try:
         os.mkdir(folder)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise
     if fsync:
         sync_folder(parent)
 
