@@ -160,6 +160,34 @@ def test_crash_between_moves_leaves_no_row_twice_after_the_replay(
     assert not [name for name in data_files(out) if name.startswith("_spillway")]
 
 
+def test_late_move_of_a_driver_that_slept_leaves_no_row_twice(
+    spark: SparkSession,
+    batch: Callable[..., DataFrame],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sleeps after its last check, before a move; its successor writes the batch again meanwhile."""
+    out = tmp_path / "out"
+    spec = file_spec("parquet", out)
+    sink, move = opened(spec, spark), HadoopDirectory.move
+    slept: list[str] = []
+
+    def sleeping(self: HadoopDirectory, source: str, target: str) -> None:
+        if not slept:
+            slept.append(target)
+            # The successor leaves the staged files of others in this test.
+            patch.setattr(HadoopDirectory, "delete", lambda *_: None)
+            opened(spec, spark).write(batch(SECOND), 1, replay=False)
+        move(self, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HadoopDirectory, "move", sleeping)
+        with pytest.raises(QueryError, match=r"cannot move the file .* to b0+1-part"):
+            sink.write(batch(SECOND), 1, replay=False)
+    loaded = spark.read.schema(SCHEMA).parquet(str(out))
+    assert sorted(tuple(r) for r in loaded.select("k", "name").collect()) == sorted(SECOND)
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 

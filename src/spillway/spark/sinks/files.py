@@ -4,17 +4,21 @@ The sink writes a batch to a staging directory that readers ignore. Then it move
 place, under a name that begins with the batch:
 
     out/_spillway/<writer>/<batch>-<attempt>/p=1/part-00000-….parquet      staged
-    out/p=1/b000000000007-<writer>-part-00000-….parquet                    published
+    out/p=1/b000000000007-<writer>-part-00000-c000.….parquet               published
 
-**Invariant: the published files of batch b all come from one attempt. Some of them are missing only
-until the replay of b.** A crash can happen at any point:
+A published name has the batch and the number of the slot's partition, and nothing of the attempt. Every
+attempt at a batch has the same rows in the same slots. So a late driver finds the name of its file
+taken: the filesystem refuses the move (local disks, HDFS), or replaces a file with the same rows.
+
+**Invariant: the published files of batch b hold each of its rows at most once. Some of them are missing
+only until the replay of b.** A crash can happen at any point:
 
 - before the first move: nothing of b is published. The replay drops the staged files;
 - between moves, or after them but before the commit: the replay stages b again, deletes every file
   named for b, and only then moves its own.
 
 Each attempt has its own staging directory, so a task of a dead driver cannot add to a later attempt. A
-driver that slept while another start took over finds out before its first move.
+driver that slept while another start took over finds out before its next move.
 The sink lists the target only in a replay and in the first batch after a start.
 
 On a local filesystem, the sink syncs the files and their directories before the batch is committed
@@ -22,14 +26,17 @@ On a local filesystem, the sink syncs the files and their directories before the
 
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
-Known limitations: a driver that sleeps between two moves until another start has written the batch
-again, and then wakes up, publishes the rest of its files too. A reader sees part of the batch during
-the moves. Spark writes an empty file for an empty batch; the sink keeps it only for the first batch of
-a run, so that the schema is readable.
+Known limitations: a filesystem that replaces files may replace one with other rows of the same batch, in
+two cases. The writer's option `maxRecordsPerFile` cuts the rows of a slot in any order, and a join
+without keys on several streams may make a result in another slot. A late file that arrives while the new owner
+moves its own can stop the new owner; its restart writes the batch again. A reader sees part of the batch
+during the moves. Spark writes an empty file for an empty batch; the sink keeps it only for the first
+batch of a run, so that the schema is readable.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +51,8 @@ from spillway.spark.sinks.spec import SinkSpec
 
 _STAGING = "_spillway"
 _HIDDEN = ("_", ".")
+#: The part of a name that Spark draws anew for every job.
+_ATTEMPT = re.compile(r"^(part-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class FileSink:
@@ -89,8 +98,8 @@ class FileSink:
             hint="check the columns of the result and the options of the writer",
         ):
             staged = self._stage(df, str(batch_id))
-        self._check_owner()
         if replaces:
+            self._check_owner()
             self._withdraw(batch_id)
         self._publish(staged, batch_id, df.schema)
         self._directory.delete(staged)
@@ -114,7 +123,9 @@ class FileSink:
             self._directory.make(folder)
         targets = []
         for file in files:
-            target = f"{file.folder}/{self._prefix(batch_id)}{file.base}".lstrip("/")
+            base = _ATTEMPT.sub(r"\1", file.base)
+            target = f"{file.folder}/{self._prefix(batch_id)}{base}".lstrip("/")
+            self._check_owner()
             self._directory.move(f"{staged}/{file.name}", target)
             targets.append(target)
         if self._fsync:
