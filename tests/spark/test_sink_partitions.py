@@ -137,7 +137,9 @@ def totals(batches: list[list[tuple[int, int]]]) -> list[dict[int, int]]:
     return found[1:]
 
 
-@pytest.mark.parametrize(("reads", "first"), [("nothing", 0), *few([("nothing", 2)]), ("one row", 2)])
+@pytest.mark.parametrize(
+    ("reads", "first"), [("nothing", 0), *few([("nothing", 2)]), ("one row", 2)]
+)
 def test_batch_that_the_sink_did_not_read_is_not_committed(
     scenario: Scenario, reads: str, first: int
 ) -> None:

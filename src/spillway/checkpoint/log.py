@@ -17,8 +17,8 @@ the batch with the same plan, the same sink number and the same results. The tak
 that holds, or says that there is none, before anything else. Later notes of older owners do not count.
 
 **Lost answers.** A publication may fail although the record is there. Its owner compares, and adopts its
-own record. If it cannot read either, the outcome is unknown: the owner commits nothing more, and the next
-start continues after whatever is on record.
+own record. If it cannot read either, the outcome is unknown: the owner commits nothing more, and the
+next start continues after whatever is on record.
 
 **Claimed records.** On some local filesystems, a name is claimed before its file is there
 (state/runs/durable/exclusive.py). A takeover passes it, publishes after it, and looks again; its writer
@@ -285,7 +285,9 @@ class Log:
         """Returns the error of an owner whose commit succeeded, or began, while the answer got lost."""
         sequence = self.owned.sequence + 1
         record = self._whole(sequence)
-        what = f"batch {record.state.batch}" if record and record.state else "only its name is taken"
+        what = (
+            f"batch {record.state.batch}" if record and record.state else "only its name is taken"
+        )
         return QueryError(
             f"the checkpoint at {self._durable.location} has a commit of this start whose outcome it "
             "did not learn",

@@ -3,13 +3,14 @@
     offsets/<batch>       how far the batch reads each source
     sources/<n>/<entry>   what a source itself must remember, for example names of files
 
-Spark writes both before it asks for the batch, and does not sync them. If a loss of power took them, Spark
-would give the batch other rows, although a sink has its results or the log says that it is committed. So
-`settle` makes them durable on a local filesystem before anything happens because of the rows. It returns
-the checksum of the offsets, which note and record keep. A start compares it, and refuses other rows.
+Spark writes both before it asks for the batch, and does not sync them. If a loss of power took them,
+Spark would give the batch other rows, although a sink has its results or the log says that it is
+committed. So `settle` makes them durable on a local filesystem before anything happens because of the
+rows. It returns the checksum of the offsets, which note and record keep. A start compares it, and
+refuses other rows.
 
-Known limitation: Spark's checkpoint may be in a place that Spillway cannot open, if the state has a place
-of its own (setting `durable`). Then there is no checksum.
+Known limitation: Spark's checkpoint may be in a place that Spillway cannot open, if the state has a
+place of its own (setting `durable`). Then there is no checksum.
 """
 
 from __future__ import annotations

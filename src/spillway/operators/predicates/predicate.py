@@ -7,8 +7,8 @@ it implies about two of several streams filters earlier (operators/predicates/im
 A predicate *can fail* if it is a Python function, or SQL that can raise an error (plan/sql/failing.py).
 Whatever comes before it in the user's order is its guard: see `in_order` in
 operators/predicates/probing.py. If a guard is about streams that have not joined yet, the predicate is
-asked twice (`guarded`): as soon as its own streams have joined, where a failure means "perhaps", and again
-with its guards. So it filters early, and fails only where all its guards hold.
+asked twice (`guarded`): as soon as its own streams have joined, where a failure means "perhaps", and
+again with its guards. So it filters early, and fails only where all its guards hold.
 """
 
 from __future__ import annotations
@@ -200,7 +200,10 @@ def judged(
     pairs that the candidates were selected from.
     """
     since = time.perf_counter()
-    left = (_tried if predicate.tentative else _passing)(predicate, rows, None, count)
+    if predicate.tentative:
+        left = _tried(predicate, rows, None, count)
+    else:
+        left = _passing(predicate, rows, None)
     seconds = time.perf_counter() - since
     passed = count if left is None else len(left)
     stats.count_judged(predicate.label, considered, passed, seconds)
@@ -213,10 +216,8 @@ _Of = Callable[["Positions | None"], "tuple[Mapping[str, Rows], int]"]
 _FEW_PAIRS = 64
 
 
-def _passing(
-    predicate: Predicate, rows: _Of, at: Positions | None, count: int
-) -> Positions | None:
-    """Which of `count` candidates, at the given places, pass; None: all of all."""
+def _passing(predicate: Predicate, rows: _Of, at: Positions | None) -> Positions | None:
+    """Which of the candidates at the given places pass; None: all of all."""
     left = at
     if predicate.prefilter is not None:
         left = _kept(left, _where(holds(predicate.prefilter, *rows(left))))
@@ -228,7 +229,7 @@ def _passing(
 def _tried(predicate: Predicate, rows: _Of, at: Positions | None, count: int) -> Positions | None:
     """The same, where candidates near one on which the predicate fails pass too."""
     try:
-        return _passing(predicate, rows, at, count)
+        return _passing(predicate, rows, at)
     except QueryError:
         if count <= _FEW_PAIRS:
             return at

@@ -114,7 +114,7 @@ def test_division_in_a_later_condition_does_not_fail_where_an_earlier_one_does_n
         joined(QUOTIENT, "a.x != 77", costs_us=(1.0, 100.0))
 
 
-THREE = {key: COLUMNS["a"] for key in "abc"}
+THREE = dict.fromkeys("abc", COLUMNS["a"])
 
 
 def joined_three(*conditions: object, **values: list[int]) -> int:

@@ -149,7 +149,7 @@ class LocalDurable:
 
     @contextmanager
     def _confirmed(self) -> Iterator[None]:
-        """Turns a failed sync into an error of the state: a caller must not take it for a lost answer."""
+        """Turns a failed sync into a `StateError`: a caller must not take it for a lost answer."""
         if self._failed is not None:
             raise _not_synced(self.location, self._failed)
         try:
