@@ -26,12 +26,12 @@ On a local filesystem, the sink syncs the files and their directories before the
 
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
-Known limitations: a filesystem that replaces files may replace one with other rows of the same batch, in
-two cases. The writer's option `maxRecordsPerFile` cuts the rows of a slot in any order, and a join
-without keys on several streams may make a result in another slot. A late file that arrives while the new owner
-moves its own can stop the new owner; its restart writes the batch again. A reader sees part of the batch
-during the moves. Spark writes an empty file for an empty batch; the sink keeps it only for the first
-batch of a run, so that the schema is readable.
+Known limitations: a filesystem that replaces files may replace one with other rows of the same batch,
+in two cases. The writer's option `maxRecordsPerFile` cuts the rows of a slot in any order, and a join
+without keys on several streams may make a result in another slot. A late file that arrives while the
+new owner moves its own can stop the new owner; its restart writes the batch again. A reader sees part
+of the batch during the moves. Spark writes an empty file for an empty batch; the sink keeps it only for
+the first batch of a run, so that the schema is readable.
 """
 
 from __future__ import annotations
