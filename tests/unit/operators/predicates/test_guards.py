@@ -121,7 +121,7 @@ def joined_three(*conditions: object, **values: list[int]) -> int:
     """The results of new rows of stream a, which look into b first and then into c."""
     streams = [StreamColumns(name, NAMES[:2], (0, 1), (0,)) for name in "abc"]
     predicates = [
-        bound(one, ("a", "b") if callable(one) else ("a", "b", "c"), THREE, at)
+        bound(one, ("a", "b") if callable(one) else (), THREE, at)
         for at, one in enumerate(conditions)
     ]
     join = JoinOperator(streams, predicates=predicates)
