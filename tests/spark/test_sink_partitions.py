@@ -137,21 +137,25 @@ def totals(batches: list[list[tuple[int, int]]]) -> list[dict[int, int]]:
     return found[1:]
 
 
-@pytest.mark.parametrize("reads", ["nothing", "one row"])
-def test_batch_that_the_sink_did_not_read_is_not_committed(scenario: Scenario, reads: str) -> None:
+@pytest.mark.parametrize(
+    ("reads", "first"), [("nothing", 0), *few([("nothing", 2)]), ("one row", 2)]
+)
+def test_batch_that_the_sink_did_not_read_is_not_committed(
+    scenario: Scenario, reads: str, first: int
+) -> None:
     written: dict[int, list[tuple[Any, ...]]] = {}
 
     def part(rows: DataFrame, number: int) -> None:
-        if number < 2:
+        if number < first:
             written[number] = [tuple(row) for row in rows.collect()]
         elif reads == "one row":
             assert len(rows.limit(1).collect()) == 1
 
     joined = flat(scenario.join().on("k"))
-    with pytest.raises(Exception, match="the sink has not read all results of batch 2"):
+    with pytest.raises(Exception, match=f"the sink has not read all results of batch {first}"):
         scenario.run(joined, sink=part, slots=4)
-    log = log_of(scenario)
-    assert log.latest().batch == 1
+    committed = log_of(scenario).latest()
+    assert first == (0 if committed is None else committed.batch + 1)
 
     def whole(rows: DataFrame, number: int) -> None:
         assert number not in written
@@ -162,6 +166,15 @@ def test_batch_that_the_sink_did_not_read_is_not_committed(scenario: Scenario, r
         [row for rows in written.values() for row in rows], expected(scenario).schema
     )
     assert_same_rows(found, expected(scenario))
+
+
+def test_first_batch_after_a_clean_restart_must_be_read_too(scenario: Scenario) -> None:
+    scenario.run(flat(scenario.join().on("k")), slots=2)
+    scenario.add(a=[(1, 5000, "more")], b=[(1, 5000)])
+    message = f"the sink has not read all results of batch {FILES}"
+    with pytest.raises(Exception, match=message):
+        scenario.run(flat(scenario.join().on("k")), sink=lambda rows, number: None, slots=2)
+    assert log_of(scenario).latest().batch == FILES - 1
 
 
 def log_of(scenario: Scenario) -> Log:

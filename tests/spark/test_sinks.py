@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,24 @@ def test_replayed_batch_replaces_its_files(
     }
 
 
+def test_published_files_and_their_directories_are_durable(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(
+            os, name, lambda handle: told.append(os.readlink(f"/proc/self/fd/{handle}"))
+        )
+    out = tmp_path / "new" / "out"
+    spec = SinkSpec("parquet", {}, ("name",), path=str(out), fsync=True)
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "k bigint, name string")
+    opened(spec, spark).write(frame, 0, replay=False)
+    files = [path for path in out.rglob("*.parquet") if "_spillway" not in path.parts]
+    assert len(files) == 2
+    needed = {*files, *(path.parent for path in files), out, out.parent}
+    assert set(map(str, needed)) <= set(told)
+
+
 @pytest.mark.parametrize(
     ("kind", "partition_by", "moves"),
     [
@@ -139,6 +158,34 @@ def test_crash_between_moves_leaves_no_row_twice_after_the_replay(
     loaded = spark.read.format(kind).schema(SCHEMA).option("header", "true").load(str(out))
     assert sorted(tuple(r) for r in loaded.select("k", "name").collect()) == [*FIRST, *SECOND]
     assert not [name for name in data_files(out) if name.startswith("_spillway")]
+
+
+def test_late_move_of_a_driver_that_slept_leaves_no_row_twice(
+    spark: SparkSession,
+    batch: Callable[..., DataFrame],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It sleeps after its last check, before a move; its successor writes the batch again meanwhile."""
+    out = tmp_path / "out"
+    spec = file_spec("parquet", out)
+    sink, move = opened(spec, spark), HadoopDirectory.move
+    slept: list[str] = []
+
+    def sleeping(self: HadoopDirectory, source: str, target: str) -> None:
+        if not slept:
+            slept.append(target)
+            # The successor leaves the staged files of others in this test.
+            patch.setattr(HadoopDirectory, "delete", lambda *_: None)
+            opened(spec, spark).write(batch(SECOND), 1, replay=False)
+        move(self, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HadoopDirectory, "move", sleeping)
+        with pytest.raises(QueryError, match=r"cannot move the file .* to b0+1-part"):
+            sink.write(batch(SECOND), 1, replay=False)
+    loaded = spark.read.schema(SCHEMA).parquet(str(out))
+    assert sorted(tuple(r) for r in loaded.select("k", "name").collect()) == sorted(SECOND)
 
 
 def _interrupt(*_: object) -> None:

@@ -43,11 +43,13 @@ from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.durable import DurableStore, open_durable
 from spillway.state.runs.durable.opening import not_opened
-from spillway.state.runs.names import epoch_of, new_attempt
+from spillway.state.runs.durable.syncing import make_folder
+from spillway.state.runs.names import epoch_of, new_attempt, whole_name
 from spillway.state.runs.orphans import orphans
 
 #: Of metadata.json; 4 is the first whose log has owners and epochs (docs/formats.md).
 FORMAT = Format(4, 4)
+_METADATA = "metadata.json"
 
 
 class Checkpoint:
@@ -68,7 +70,7 @@ class Checkpoint:
                 # Elsewhere there is only the ownership of the log.
                 self.durable.names("log")
                 return
-            local.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.abspath(local))
         except OSError as problem:
             raise not_opened(self.location, problem) from problem
         self._lock = self._lock_file(local / "lock")
@@ -103,7 +105,7 @@ class Checkpoint:
 
     def metadata(self) -> dict[str, Any] | None:
         """Returns what the first start wrote, or None in a new checkpoint."""
-        data = self.durable.read("metadata.json")
+        data = self.durable.read(_METADATA)
         if data is None:
             return None
         body = unsealed(data)
@@ -139,11 +141,11 @@ class Checkpoint:
                 "sources": sources or {},
             }
             body = msgspec.json.format(encode(found), indent=1)
-            if not self.durable.publish("metadata.json", sealed(body)):
+            if not self.durable.publish(_METADATA, sealed(body)):
                 # Another first start was quicker, or died after it had claimed the name.
                 other = self.metadata()
                 if other is None:
-                    self.durable.replace("metadata.json", sealed(body))
+                    self.durable.replace(_METADATA, sealed(body))
                 found = other or found
         refuse_other_query(self.location, [found["query"], *found["then"]], [query, *then])
         if found["groups"] != groups:
@@ -259,7 +261,8 @@ class Checkpoint:
         orphans = [name for name in found if name not in named]
         orphans += [f"runs/{n}" for n in self.durable.names("runs") if n not in runs]
         older = [name for name in orphans if epoch_of(name) < self.epoch]
-        self.discard([*older, *self.log.leftovers()])
+        partial = [name for name in self.durable.names("") if whole_name(name) == _METADATA]
+        self.discard([*older, *partial, *self.log.leftovers()])
 
 
 def _references(manifests: Sequence[Manifest]) -> References:

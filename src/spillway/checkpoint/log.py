@@ -16,6 +16,10 @@ notes. So the older owner stops before it runs anything, or the new one finds it
 owner repeats the batch with the same plan, sink number and results. Before anything else, the takeover
 copies the valid note, or states that there is none. Later notes of older owners do not count.
 
+**Lost answers.** A publication may fail although the record is there. Its owner compares, and adopts its
+own record. If it cannot read either, the outcome is unknown: the owner commits nothing more, and the
+next start continues after whatever is on record.
+
 **Claimed records.** On some local filesystems, a writer claims a name before it creates the file
 (state/runs/durable/exclusive.py). A takeover skips a claimed name, publishes the next record, and looks
 again. The writer of the claim completes its record and looks for a later one. So one of the two sees the
@@ -28,6 +32,7 @@ others and has no effect, but the owner believes in it until its next check.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from spillway.checkpoint.record import (
@@ -48,6 +53,8 @@ from spillway.errors import QueryError, StateError
 from spillway.formats import read_as
 from spillway.kernels.checksum import sealed
 from spillway.state.runs.durable import DurableStore
+from spillway.state.runs.durable.exclusive import CLAIM
+from spillway.state.runs.names import whole_name
 
 #: Records kept for people to read; a restart needs only the last. And takeovers kept.
 KEEP_RECORDS = 100
@@ -61,6 +68,8 @@ class Log:
     def __init__(self, durable: DurableStore) -> None:
         self._durable = durable
         self._own: Record | None = None
+        #: What this owner has begun. Nobody else writes its notes, so reading them again is not needed.
+        self._open = Begun()
 
     # Reading
 
@@ -101,8 +110,7 @@ class Log:
 
     def read_note(self, mark: Mark) -> Note | None:
         """Returns the owner's note of a batch or round, if it has begun."""
-        own = self.owned
-        return self._read_begun(own.sequence + 1, own.epoch).note_of(mark)
+        return self._open.note_of(mark)
 
     # Writing
 
@@ -137,15 +145,17 @@ class Log:
         sequence = own.sequence + 1
         record = replace(own, sequence=sequence, since=sequence, passed=False, state=state)
         if not self._publish(record):
-            raise self._fenced()
-        self._own = record
+            raise self._refusal()
+        self._own, self._open = record, Begun()
         if self._durable.local_path() is not None:
             # A takeover may have passed this record while it was only claimed.
             self.check_owner()
         old = sequence - KEEP_RECORDS
         if old < 0:
             return []
-        records = [] if old in own.takeovers else [record_path(old)]
+        path = record_path(old)
+        claims = [path + CLAIM] if self._durable.local_path() is not None else []
+        records = [] if old in own.takeovers else [path, *claims]
         return [*records, note_path(old, own.epoch)]
 
     def begin(self, mark: Mark, note: Note) -> None:
@@ -159,12 +169,12 @@ class Log:
     @property
     def is_owner(self) -> bool:
         """Whether no other start has taken over."""
-        return self._durable.read(record_path(self.owned.sequence + 1)) is None
+        return not self._has_next or self._newest_is_own()
 
     def check_owner(self) -> None:
-        """Fails if another start has taken over."""
-        if not self.is_owner:
-            raise self._fenced()
+        """Fails if another start has taken over, or if this one has a commit that it does not know."""
+        if self._has_next:
+            raise self._refusal()
 
     def leftovers(self) -> list[str]:
         """Returns the log files that no restart needs, of all owners."""
@@ -177,7 +187,16 @@ class Log:
                 found.append(f"log/{name}")
             if at is not None and at[0] <= min(oldest, own.since):
                 found.append(f"log/{name}")
+            if (whole := whole_name(name)) is not None and self._is_past(whole):
+                found.append(f"log/{name}")
         return found
+
+    def _is_past(self, name: str) -> bool:
+        """Whether a record can no longer get its name, or a note is of an older owner."""
+        number, at = sequence_of(name), note_at(name)
+        if number is not None:
+            return number <= self.owned.sequence
+        return at is not None and at[1] < self.owned.epoch
 
     # The files
 
@@ -205,10 +224,28 @@ class Log:
     def _publish(self, record: Record) -> bool:
         """Publishes a record. An answer may get lost, so what is there is compared."""
         path, data = record_path(record.sequence), sealed(record_text(record))
-        if self._durable.publish(path, data):
-            return True
+        try:
+            if self._durable.publish(path, data):
+                return True
+        except OSError:
+            with suppress(OSError):
+                if self._has(path, data):
+                    return True
+            raise
+        return self._has(path, data)
+
+    def _has(self, path: str, data: bytes) -> bool:
         found = self._durable.read(path)
         return found is not None and bytes(found) == data
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether there is a record after the last one of this owner."""
+        return self._durable.read(record_path(self.owned.sequence + 1)) is not None
+
+    def _newest_is_own(self) -> bool:
+        newest = self.newest()
+        return newest is not None and newest.owner.token == self.owned.owner.token
 
     def _whole(self, sequence: int) -> Record | None:
         """Reads a record; None if it is missing or only claimed."""
@@ -234,11 +271,30 @@ class Log:
     def _write_begun(self, begun: Begun) -> None:
         path = note_path(self.owned.sequence + 1, self.owned.epoch)
         self._durable.replace(path, sealed(begun_text(begun)))
+        self._open = begun
 
     def _body(self, data: object, name: str) -> tuple[bytes, str, str]:
         """Returns the JSON of a file, with its name and location for errors."""
         what, location = f"log record {name}", self._durable.location
         return FORMAT.body_of(data, what, location), what, location
+
+    def _refusal(self) -> QueryError:
+        """Returns why this owner cannot write the next record."""
+        return self._unsure() if self._newest_is_own() else self._fenced()
+
+    def _unsure(self) -> QueryError:
+        """Returns the error of an owner whose commit succeeded, or began, while the answer got lost."""
+        sequence = self.owned.sequence + 1
+        record = self._whole(sequence)
+        what = (
+            f"batch {record.state.batch}" if record and record.state else "only its name is taken"
+        )
+        return QueryError(
+            f"the checkpoint at {self._durable.location} has a commit of this start whose outcome it "
+            "did not learn",
+            detail=f"record {sequence} of the log: {what}; no row is lost",
+            hint="start the query again: it continues after that commit",
+        )
 
     def _fenced(self) -> QueryError:
         """Returns the error of an owner whose checkpoint another start has taken over."""

@@ -15,11 +15,11 @@ repetition (`Chain.sink_id`). A sink that keeps the last number it has seen can 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from spillway.coordinator.batch.committed import Committed, steps_of
-from spillway.coordinator.batch.plan import BatchPlan
+from spillway.coordinator.batch.plan import BatchPlan, refuse_other_input
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.took import Took
 from spillway.errors import QueryError
@@ -59,7 +59,8 @@ class Engine(Protocol[Rows]):
     def collect_answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
         """Collects the answers of a stage's slots, each at least once; may run the tasks for them.
 
-        Fails if the sink has not read the results of a slot. Only a replay may be left unread.
+        Fails if the sink has not read the results of a slot. Only a step that the sink may already have
+        (`replay`) may be left unread.
         """
         ...
 
@@ -71,6 +72,8 @@ class StageStep(Generic[Rows]):
     at: int
     plan: BatchPlan
     results: Rows
+    #: Whether it had already begun, so that the sink may have it.
+    replay: bool
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,6 @@ class Chain(Generic[Rows]):
         self.conductors = tuple(conductors)
         self._engine = engine
         self._clock = clock
-        #: Whether the sink may already have the next batch, from before this start.
-        self._first = True
         #: Whether an earlier start or a failure may have left a round open.
         self._may_be_open = True
 
@@ -132,17 +133,23 @@ class Chain(Generic[Rows]):
         """
         return self.conductors[-1].coordinator.steps
 
-    def batch(self, rows: Rows, number: int, period_s: float | None = None) -> list[Ran[Rows]]:
+    def batch(
+        self,
+        rows: Rows,
+        number: int,
+        period_s: float | None = None,
+        input_digest: str | None = None,
+    ) -> list[Ran[Rows]]:
         """Runs one batch, exactly once; repeats open rounds before it.
 
-        It recognises a committed batch by its number, and returns nothing for it.
+        It recognises a committed batch by its number, and returns nothing for it. If `input_digest` says
+        that a batch had other rows when it began or was committed, it fails.
         """
         if number == self.conductors[0].state.batch:
+            refuse_other_input(number, self.conductors[0].state.input_digest, input_digest)
             return []
         ran = list(self.repeat_rounds().values())
-        plan = self.conductors[0].begin_batch(number)
-        ran.append(self._run(StageStep(0, plan, rows), replay=self._first, period_s=period_s))
-        self._first = False
+        ran.append(self._run(self._begun(0, number, rows, input_digest), period_s))
         return ran
 
     def round(
@@ -189,20 +196,26 @@ class Chain(Generic[Rows]):
         return any(later.state.batch + 1 > steps for later in following)
 
     def _round(self, at: int, plan: BatchPlan, *, replay: bool) -> Ran[Rows]:
-        ran = self._run(StageStep(at, plan, self._engine.no_rows(at)), replay=replay)
+        ran = self._run(StageStep(at, plan, self._engine.no_rows(at), replay))
         self._may_be_open = False
         return ran
 
-    def _run(
-        self, given: StageStep[Rows], *, replay: bool, period_s: float | None = None
-    ) -> Ran[Rows]:
+    def _begun(
+        self, at: int, number: int, rows: Rows, input_digest: str | None = None
+    ) -> StageStep[Rows]:
+        """Returns the next batch of a stage, with its rows."""
+        conductor = self.conductors[at]
+        replay = conductor.replays
+        return StageStep(at, conductor.begin_batch(number, input_digest), rows, replay)
+
+    def _run(self, given: StageStep[Rows], period_s: float | None = None) -> Ran[Rows]:
         """Runs one step of a stage and of the later ones; `given` has the rows of the first."""
         engine, planned_at = self._engine, self._clock()
         steps = self._steps(given)
         began_at = self._clock()
         if steps[-1].at == len(self.conductors) - 1:
-            engine.write(steps[-1].results, self.sink_id, replay=replay)
-        answers = [engine.collect_answers(s.at, s.results, s.plan, replay=replay) for s in steps]
+            engine.write(steps[-1].results, self.sink_id, replay=steps[-1].replay)
+        answers = [engine.collect_answers(s.at, s.results, s.plan, replay=s.replay) for s in steps]
         ended_at = self._clock()
         took = Took(ended_at - planned_at, period_s)
         for step, said in reversed(list(zip(steps, answers, strict=True))):
@@ -213,14 +226,13 @@ class Chain(Generic[Rows]):
     def _steps(self, given: StageStep[Rows]) -> list[StageStep[Rows]]:
         """Returns the stages that take part: up to one that has this step, or to the last."""
         engine = self._engine
-        steps = [
-            StageStep(given.at, given.plan, engine.results(given.at, given.results, given.plan))
-        ]
+        steps = [replace(given, results=engine.results(given.at, given.results, given.plan))]
         for at in range(given.at, len(self.conductors) - 1):
             if self._left_behind(at):
                 break
             later = self.conductors[at + 1]
-            plan = later.begin_batch(later.state.batch + 1)
             rows = engine.feed(at + 1, steps[-1].results)
-            steps.append(StageStep(at + 1, plan, engine.results(at + 1, rows, plan)))
+            step = self._begun(at + 1, later.state.batch + 1, rows)
+            results = engine.results(step.at, step.results, step.plan)
+            steps.append(replace(step, results=results))
         return steps

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 
 from spillway.coordinator.batch.committed import Committed, Mark, next_round_of
-from spillway.coordinator.batch.plan import BatchPlan, Note
+from spillway.coordinator.batch.plan import BatchPlan, Note, refuse_other_input
 from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.effects import (
     AppendRecord,
@@ -73,18 +73,21 @@ class Conductor:
 
     @property
     def replays(self) -> bool:
-        """Whether a batch began before this start, so that it is repeated first."""
-        return self.coordinator.first and self._note(Mark(self.state.batch + 1)) is not None
+        """Whether the next batch has already begun, so that it is repeated first."""
+        return self._note(Mark(self.state.batch + 1)) is not None
 
-    def begin_batch(self, batch: int) -> BatchPlan:
-        """Returns the plan of the next batch.
+    def begin_batch(self, batch: int, input_digest: str | None = None) -> BatchPlan:
+        """Returns the plan of the next batch, whose rows have this digest.
 
-        The first batch of a start may have begun before a crash; then it gets the same plan.
+        A batch that has already begun, in this start or an earlier one, gets the same plan: a sink or a
+        later stage may have its results. It must have the same rows, too.
         """
-        note = self._note(Mark(batch)) if self.coordinator.first else None
+        note = self._note(Mark(batch))
         if note is None:
             self.catch_up()
-        plan, effects = self.coordinator.plan_batch(batch, note)
+        else:
+            refuse_other_input(batch, note.input_digest, input_digest)
+        plan, effects = self.coordinator.plan_batch(batch, note, input_digest)
         self._take((self.coordinator, effects))
         return plan
 

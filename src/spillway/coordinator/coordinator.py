@@ -290,13 +290,15 @@ class Coordinator:
 
     # One batch or round
 
-    def plan_batch(self, batch: int, note: Note | None = None) -> tuple[BatchPlan, Effects]:
-        """Returns the plan of the next batch; with a note, the same plan as before a crash.
+    def plan_batch(
+        self, batch: int, note: Note | None = None, input_digest: str | None = None
+    ) -> tuple[BatchPlan, Effects]:
+        """Returns the plan of the next batch; with a note, the same plan as when it began.
 
         Every new plan has a note to write: another start, with other settings, could plan
         differently.
         """
-        planned = note or self._new_note()
+        planned = note or replace(self._new_note(), input_digest=input_digest)
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
         return plan, () if note is not None else (WriteNote(Mark(batch), planned),)
 

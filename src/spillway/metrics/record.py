@@ -93,6 +93,8 @@ class SlotRecord:
     restored: tuple[str, ...] = ()
     #: Runs that the process copied into its heap, because it had no memory map left for them.
     copied: int = 0
+    #: Bytes of a row in the widest Arrow batch of the input; 0 without rows.
+    input_row_bytes: int = 0
 
     @property
     def held_rows(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ People and the coordinator read the times; no result depends on them.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -69,11 +69,20 @@ class Tally:
     out: int = 0
     #: Rows passed to the operator, in their stored form.
     processed: int = 0
+    #: Bytes of a row in the widest Arrow batch of the input.
+    row_bytes: int = 0
 
     @classmethod
     def none(cls, streams: int) -> Tally:
         """Returns a tally of zero."""
         return cls([0] * streams, [0] * streams, np.zeros(streams, np.int64), [None] * streams)
+
+    def receive(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the input as it comes, and measures its rows."""
+        for batch in rows:
+            if batch.num_rows:
+                self.row_bytes = max(self.row_bytes, -(-batch.nbytes // batch.num_rows))
+            yield batch
 
     def add(self, piece: Sorted) -> None:
         """Counts a piece of the input."""
@@ -107,6 +116,7 @@ class Tally:
             rows_out=self.out,
             max_times=tuple(self.max_times),
             processed_rows=self.processed,
+            input_row_bytes=self.row_bytes,
         )
 
 

@@ -166,7 +166,7 @@ class SlotBatch:
 
     def _take_in(self, rows: Iterable[pa.RecordBatch], intake: Intake) -> Iterator[pa.RecordBatch]:
         """Processes the new rows, one piece after the other."""
-        for batches in _pieces(rows, _piece_bytes(self._job)):
+        for batches in _pieces(self._tally.receive(rows), _piece_bytes(self._job)):
             with self._meter.phase("sort"):
                 admitted = list(intake.admit(self._sort(batches)))
             for cut in admitted:

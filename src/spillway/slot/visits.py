@@ -34,7 +34,7 @@ from spillway.routing.groups import group_of
 from spillway.routing.routing import HashRange
 from spillway.slot.held import Held
 from spillway.slot.job import SlotJob, manifest_name, open_state
-from spillway.slot.meter import Meter
+from spillway.slot.meter import Meter, Tally
 from spillway.slot.run import Attempt, run_slot
 from spillway.state.manifest.reading import read_manifest
 from spillway.state.runs.run import as_numpy
@@ -131,6 +131,8 @@ class VisitRecord:
     measured: Counts = field(default_factory=dict)
     restored: tuple[str, ...] = ()
     copied: int = 0
+    #: Bytes of a combination in the widest Arrow batch that came.
+    input_row_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,14 @@ class LaterVisit:
                     "batch when it restarts"
                 ),
             )
-        stats, out = OperatorStats(job.groups), 0
-        for result in meter.measure("operator", self._found(name, batches, stats)):
-            out += result.num_rows if self.last else 0
+        stats, tally = OperatorStats(job.groups), Tally.none(0)
+        found = self._found(name, tally.receive(batches), stats)
+        for result in meter.measure("operator", found):
+            tally.out += result.num_rows if self.last else 0
             yield result
         if not self.last:
             yield control_row(int(job.slot), name, join.streams, join.types)
-        self.report(self._record(out, stats, meter))
+        self.report(self._record(tally, stats, meter))
 
     def _found(
         self, manifest: str, batches: Iterable[pa.RecordBatch], stats: OperatorStats
@@ -180,17 +183,18 @@ class LaterVisit:
             for left in of_batch(batch, self.join.streams):
                 yield from self.join.step(left, state, self.probing, stats)
 
-    def _record(self, out: int, stats: OperatorStats, meter: Meter) -> VisitRecord:
+    def _record(self, tally: Tally, stats: OperatorStats, meter: Meter) -> VisitRecord:
         return VisitRecord(
             self.job.batch,
             int(self.job.slot),
             self.number,
-            out,
+            tally.out,
             meter.busy_s,
             sum(meter.cpu_s.values()),
             of_predicates(stats.selectivity),
             tuple(self.store.restored),
             self.store.memory.copies + self.store.disk.copies,
+            tally.row_bytes,
         )
 
 
@@ -219,6 +223,7 @@ def completed(record: SlotRecord, later: Sequence[VisitRecord]) -> SlotRecord:
         sampled=added([record.sampled, *(one.measured for one in later)]),
         restored=(*record.restored, *(name for one in later for name in one.restored)),
         copied=record.copied + sum(one.copied for one in later),
+        input_row_bytes=max((record.input_row_bytes, *(one.input_row_bytes for one in later))),
     )
 
 

@@ -45,6 +45,11 @@ RATIOS = {
 SPILL_RATIOS = {"vs_all_memory": ALL_MEMORY}
 
 
+def ratio_name(engine: str) -> str | None:
+    """Returns the name of the ratio against an engine, if there is one."""
+    return next((name for name, one in {**RATIOS, **SPILL_RATIOS}.items() if one == engine), None)
+
+
 def engine_figures(
     result: Mapping[str, Any], rows_per_batch: int, dropped: int
 ) -> dict[str, float | int | None]:

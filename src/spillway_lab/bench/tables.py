@@ -54,7 +54,7 @@ def table(documents: Sequence[Mapping[str, Any]]) -> str:
 def _join_table(documents: Sequence[Mapping[str, Any]]) -> str:
     """One row per benchmark: the median batch of each engine, then the ratios."""
     head = ["benchmark", *(f"{engine}, s" for engine in ENGINES), "vs memory", "vs RocksDB"]
-    head += ["vs identity", "p99/p50", "growth", "µs/row", "bytes/row"]
+    head += ["vs identity", "vs unsynced", "p99/p50", "growth", "µs/row", "bytes/row"]
     return _table(head, [_cells(document) for document in documents])
 
 
@@ -137,7 +137,7 @@ def _cells(document: Mapping[str, Any]) -> list[str]:
     cells = [f"`{document['name']}`"]
     cells += [_number(engines.get(engine, {}).get("batch_p50_s"), 2) for engine in ENGINES]
     cells += [_number(ratios.get("vs_spark_memory"), 1), _number(ratios.get("vs_spark_rocksdb"), 1)]
-    cells.append(_number(ratios.get("vs_identity"), 2))
+    cells += [_number(ratios.get(name), 2) for name in ("vs_identity", "vs_unsynced")]
     for name in ("p99_vs_p50", "growth", "operator_us_per_row", "bytes_per_state_row"):
         cells.append(_number(ours.get(name), 1 if name.startswith("bytes") else 2))
     return cells

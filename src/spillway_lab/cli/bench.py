@@ -130,8 +130,10 @@ def _table(document: dict[str, Any]) -> Table:
     )  # fmt: skip
     for column in table.columns[1:]:
         column.justify = "right"
+    from spillway_lab.bench.figures import ratio_name
+
     for engine, figures in document["engines"].items():
-        ratio = document["ratios"].get("vs_" + engine.replace("-", "_"))
+        ratio = document["ratios"].get(ratio_name(engine))
         table.add_row(
             engine,
             count(figures["rows_per_s"]),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from obstore.store import LocalStore, MemoryStore
+from pyarrow import fs
 
 from spillway.checkpoint.log import KEEP_RECORDS, Log
 from spillway.checkpoint.record import Owner, note_path, record_path
 from spillway.coordinator.batch.committed import Committed, Mark, initial
 from spillway.coordinator.batch.plan import Note, new_note
 from spillway.errors import QueryError, StateError
+from spillway.kernels.checksum import sealed
 from spillway.routing.routing import Routing
-from spillway.state.runs.durable import DurableStore, open_durable
+from spillway.state.runs.durable import DurableStore, exclusive, local, open_durable
+from spillway.state.runs.durable.arrow import ArrowDurable
 from spillway.state.runs.durable.objects import ObjectDurable
 
 START = initial(Routing.even(4, 2), 2)
@@ -120,6 +125,25 @@ def test_a_note_of_an_older_owner_replaces_none_of_a_newer(durable: DurableStore
     assert started(durable).read_note(Mark(0)) == note(1)
 
 
+def test_the_log_keeps_which_rows_a_batch_had(durable: DurableStore) -> None:
+    log = started(durable)
+    log.begin(Mark(0), replace(note(), input_digest="00ff"))
+    assert started(durable).read_note(Mark(0)).input_digest == "00ff"
+    started(durable).append(replace(state(0), input_digest="00ff"))
+    assert started(durable).latest().input_digest == "00ff"
+
+
+def test_a_record_without_the_rows_of_its_batch_is_read(tmp_path: Path) -> None:
+    """Records of earlier builds do not have the field."""
+    durable = open_durable(str(tmp_path))
+    started(durable).append(state(0))
+    path = tmp_path / record_path(1)
+    body = path.read_bytes().partition(b"\n")[2]
+    assert b',"input_digest":null' in body
+    path.write_bytes(sealed(body.replace(b',"input_digest":null', b"")))
+    assert started(durable).latest() == state(0)
+
+
 class LostAnswers:
     """A store whose next answer to a publication says that the name is taken, after success."""
 
@@ -146,6 +170,78 @@ def test_a_lost_answer_is_no_other_owner(durable: DurableStore) -> None:
     assert log.latest() == state(0)
 
 
+class FailingAnswers(LostAnswers):
+    """A store whose next publication fails after success; reading what is there may fail too."""
+
+    def __init__(self, durable: DurableStore) -> None:
+        super().__init__(durable)
+        self.unreadable = False
+
+    def publish(self, name: str, data: bytes) -> bool:
+        done = self._durable.publish(name, data)
+        if self.loses:
+            self.loses -= 1
+            raise OSError("the answer is lost")
+        return done
+
+    def read(self, name: str) -> pa.Buffer | None:
+        if self.unreadable:
+            raise OSError("the store is away")
+        return self._durable.read(name)
+
+
+def test_a_commit_whose_answer_is_lost_is_adopted(durable: DurableStore) -> None:
+    flaky = FailingAnswers(durable)
+    log = Log(flaky)
+    flaky.loses = 1
+    assert log.take_over().epoch == 1
+    flaky.loses = 1
+    log.append(state(0))
+    assert (log.owned.state, log.is_owner) == (state(0), True)
+    log.append(state(1))
+    assert started(durable).commits() == [state(0), state(1)]
+
+
+def test_a_commit_whose_outcome_is_unknown_is_no_other_owner(durable: DurableStore) -> None:
+    flaky = FailingAnswers(durable)
+    log = Log(flaky)
+    log.take_over()
+    flaky.loses, flaky.unreadable = 1, True
+    with pytest.raises(OSError, match="the answer is lost"):
+        log.append(state(0))
+    flaky.unreadable = False
+    assert log.is_owner
+    # The batch is committed, but this start has gone on without it.
+    for step in (lambda: log.append(state(1)), lambda: log.begin(Mark(1), note())):
+        with pytest.raises(QueryError) as refused:
+            step()
+        assert refused.value.message == (
+            f"the checkpoint at {durable.location} has a commit of this start whose outcome it did "
+            "not learn"
+        )
+        assert refused.value.detail == "record 1 of the log: batch 0; no row is lost"
+        assert refused.value.hint == "start the query again: it continues after that commit"
+    second = started(durable)
+    assert second.owned.state == state(0)
+    with pytest.raises(QueryError, match="epoch 2 after 1"):
+        log.check_owner()
+    assert not log.is_owner
+
+
+def test_record_that_a_disk_did_not_confirm_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = started(open_durable(str(tmp_path)))
+
+    def fail(path: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(local, "sync_folder", fail)
+    with pytest.raises(StateError, match="did not confirm that written data is on disk"):
+        log.append(state(0))
+    assert log.owned.state is None
+
+
 def test_the_log_keeps_the_last_records_and_all_late_owners_out(durable: DurableStore) -> None:
     first = started(durable)
     first.append(state(0))
@@ -163,6 +259,39 @@ def test_the_log_keeps_the_last_records_and_all_late_owners_out(durable: Durable
     assert third.sequences()[:2] == [0, 2]
     assert len(third.sequences()) <= KEEP_RECORDS + 3
     assert len(durable.names("log")) <= 2 * KEEP_RECORDS + 5
+
+
+def test_claims_go_with_their_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(exclusive, "_renameat2", lambda: None)
+    durable = open_durable(str(tmp_path), fsync=False)
+    log = started(durable)
+    for batch in range(KEEP_RECORDS + 50):
+        durable.delete(log.append(state(batch)))
+    names = durable.names("log")
+    claims = {name.removesuffix(".claim") for name in names if name.endswith(".claim")}
+    assert claims == {name for name in names if name.endswith(".json")}
+    assert len(claims) == KEEP_RECORDS + 1
+
+
+@pytest.mark.parametrize("kind", ["local", "arrow"])
+def test_a_start_deletes_partial_files_of_older_ones(tmp_path: Path, kind: str) -> None:
+    durable: DurableStore = open_durable(str(tmp_path))
+    if kind == "arrow":
+        durable = ArrowDurable(str(tmp_path), fs.LocalFileSystem(), str(tmp_path))
+    first = started(durable)
+    old = ["log/000000001.json.ab.partial", "log/000000001.000001.begun.cd.partial"]
+    late = ["log/000000003.json.ef.partial", "log/000000002.000003.begun.01.partial"]
+    for name in [*old, *late]:
+        (tmp_path / name).write_bytes(b"x")
+    second = started(durable)
+    assert second.owned.sequence == 1
+    # A later start may be writing the others just now.
+    assert sorted(second.leftovers()) == sorted(old)
+    assert first.sequences() == [0, 1]
 
 
 def test_owner_of_a_claimed_record_and_a_takeover_see_each_other(tmp_path: Path) -> None:

@@ -185,6 +185,18 @@ def test_first_batch_of_a_start_has_the_plan_of_its_note() -> None:
     assert again.begin_batch(1).memory_bytes == (7, 7)
 
 
+def test_batch_that_the_same_start_repeats_has_the_plan_of_its_note() -> None:
+    """Its results may have reached a sink or a later stage, whoever repeats it."""
+    found = conductor("spill-only", memory={0: 100, 1: 100})
+    run(found)
+    plan = found.begin_batch(1)
+    found.wish(LimitMemory({0: 7}))
+    assert found.replays
+    assert found.begin_batch(1) == plan
+    commit(found, plan)
+    assert found.begin_batch(2).memory_bytes == (7, 100)
+
+
 def test_round_that_was_begun_is_found_again() -> None:
     found = conductor()
     run(found, pending=[((0, 5),), ()])

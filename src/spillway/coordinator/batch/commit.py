@@ -56,6 +56,7 @@ def _named(after: Committed, plan: BatchPlan, before: Committed) -> Committed:
         batch=plan.batch,
         rounds=before.rounds + is_round,
         round=before.round + 1 if is_round else 0,
+        input_digest=before.input_digest if is_round else plan.note.input_digest,
     )
 
 

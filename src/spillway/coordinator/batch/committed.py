@@ -109,6 +109,8 @@ class Committed:
     given_up: GivenUpTrack | None = None
     #: Rows with a NULL key or time since the first start, per stream; not part of `rows_in`.
     rows_null: tuple[int, ...] = ()
+    #: Tells the rows of the last batch from any others; None: the host does not know.
+    input_digest: str | None = None
 
 
 def initial(routing: Routing, streams: int) -> Committed:

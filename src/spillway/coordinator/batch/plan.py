@@ -63,6 +63,8 @@ class Note:
     #: The join shape of each slot; no entry: the n-way join.
     shapes: tuple[Shape, ...] = ()
     local: LocalRules = LocalRules()
+    #: Tells the rows of the batch from any others, if the host knows; None: unknown, or a round.
+    input_digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,18 @@ def plan_batch(
             hint="restore the whole checkpoint directory from one backup, or start with a new one",
         )
     return _plan(state, batch, garbage, note or new_note(state, {}), sweep=sweep)
+
+
+def refuse_other_input(batch: int, known: str | None, given: str | None) -> None:
+    """Rejects a batch that had other rows when it began or was committed."""
+    if known is None or given is None or known == given:
+        return
+    raise QueryError(
+        f"Spark gives batch {batch} other rows than it had before",
+        detail=f"the source offsets of the batch have the checksum {given}, the log has {known}; "
+        "with other rows, some would be lost or come twice",
+        hint="restore the whole checkpoint directory from one backup, or start with a new one",
+    )
 
 
 def new_note(

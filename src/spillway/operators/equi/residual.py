@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from spillway.metrics.counts import Counts
 from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.columns import Rows
-from spillway.operators.predicates.predicate import Predicate, due, judged, with_implied
+from spillway.operators.predicates.predicate import (
+    Predicate,
+    due,
+    guarded,
+    judged,
+    with_implied,
+)
 from spillway.operators.predicates.probing import Measured, in_order, probe_order
 from spillway.operators.stats import OperatorStats
 
@@ -32,6 +38,7 @@ class Residual:
     def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
         self._streams = tuple(streams)
         self._predicates = with_implied(predicates)
+        self._guarded = guarded(self._predicates)
 
     def order(
         self,
@@ -48,7 +55,7 @@ class Residual:
     def reads(self, target: int, there: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Returns the columns that predicates read when a stream joins others, for each stream."""
         known = [self._streams[number].name for number in there]
-        asked = due(self._predicates, known, self._streams[target].name)
+        asked = due(self._guarded, known, self._streams[target].name)
         found = {}
         for number in (*there, target):
             stream = self._streams[number]
@@ -92,7 +99,7 @@ class Residual:
         measured: Counts,
     ) -> list[Predicate]:
         known = [self._streams[number].name for number in there]
-        asked = due(self._predicates, known, self._streams[target].name)
+        asked = due(self._guarded, known, self._streams[target].name)
         return in_order(asked, Measured(measured))
 
     def _rows(self, number: int, column: ColumnOfPairs, count: int) -> Rows:

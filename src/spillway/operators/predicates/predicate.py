@@ -6,14 +6,16 @@ it implies about two of several streams filters earlier (operators/predicates/im
 
 A predicate *can fail* if it is a Python function, or SQL that can raise an error (plan/sql/failing.py).
 Whatever comes before it in the user's order is its guard: see `in_order` in
-operators/predicates/probing.py.
+operators/predicates/probing.py. If a guard is about streams that have not joined yet, the predicate is
+asked twice (`guarded`): as soon as its own streams have joined, where a failure means "perhaps", and
+again with its guards. So it filters early, and fails only where all its guards hold.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,10 +53,21 @@ class Predicate:
     answered: bool = False
     #: What must hold of two of its streams for it to hold.
     implied: tuple[Predicate, ...] = ()
+    #: Other streams of its guards, which must have joined too.
+    after: tuple[str, ...] = ()
+    #: Whether pairs on which it fails pass: it is asked again with its guards.
+    tentative: bool = False
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The streams that must have joined before it is asked."""
+        return (*self.streams, *self.after)
 
     @cached_property
     def can_fail(self) -> bool:
         """Whether it may raise an error on some pair, so that earlier predicates must guard it."""
+        if self.tentative:
+            return False
         parts = (one for one in (self.test, self.prefilter) if isinstance(one, SqlCondition))
         return callable(self.test) or any(can_fail(one.root) for one in parts)
 
@@ -134,6 +147,31 @@ def with_implied(predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
     return tuple(one for whole in predicates for one in (*whole.implied, whole))
 
 
+def guarded(predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
+    """Predicates in the user's order, twice where a guard is about streams that may join later.
+
+    Example:
+        >>> ab, bc = Predicate("0:ab", ("a", "b"), min), Predicate("1:bc", ("b", "c"), min)
+        >>> [(one.label, one.after, one.tentative) for one in guarded([ab, bc])]
+        [('0:ab', (), False), ('1:bc', (), True), ('1:bc, again', ('a',), False)]
+    """
+    found: list[Predicate] = []
+    earlier: set[str] = set()
+    for one in predicates:
+        others = tuple(sorted(earlier.difference(one.streams)))
+        if others and one.can_fail:
+            found.append(replace(one, tentative=True))
+            found.append(replace(one, label=_again(one), after=others))
+        else:
+            found.append(one)
+        earlier.update(one.streams)
+    return tuple(found)
+
+
+def _again(predicate: Predicate) -> str:
+    return f"{predicate.label}, again"
+
+
 def due(predicates: Sequence[Predicate], there: Collection[str], joins: str) -> list[Predicate]:
     """The predicates that a stream completes when it joins others.
 
@@ -143,7 +181,10 @@ def due(predicates: Sequence[Predicate], there: Collection[str], joins: str) -> 
         (['ab'], [])
     """
     known = {*there, joins}
-    return [one for one in predicates if joins in one.streams and known.issuperset(one.streams)]
+    found = [one for one in predicates if joins in one.needs and known.issuperset(one.needs)]
+    # With its guards, one that was to be tried first is asked once.
+    sure = {one.label for one in found if one.after}
+    return [one for one in found if not (one.tentative and _again(one) in sure)]
 
 
 def judged(
@@ -159,17 +200,49 @@ def judged(
     pairs that the candidates were selected from.
     """
     since = time.perf_counter()
-    left: Positions | None = None
-    if predicate.prefilter is not None:
-        left = _where(holds(predicate.prefilter, *rows(None)))
-    if left is None or len(left):
-        keep = _where(predicate.passed(*rows(left)))
-        if keep is not None:
-            left = keep if left is None else left.take(keep)
+    if predicate.tentative:
+        left = _tried(predicate, rows, None, count)
+    else:
+        left = _passing(predicate, rows, None)
     seconds = time.perf_counter() - since
     passed = count if left is None else len(left)
     stats.count_judged(predicate.label, considered, passed, seconds)
     return left
+
+
+#: Pairs that a predicate is asked about, and where they are among the candidates.
+_Of = Callable[["Positions | None"], "tuple[Mapping[str, Rows], int]"]
+#: Pairs that pass together if the predicate fails on one of them.
+_FEW_PAIRS = 64
+
+
+def _passing(predicate: Predicate, rows: _Of, at: Positions | None) -> Positions | None:
+    """Which of the candidates at the given places pass; None: all of all."""
+    left = at
+    if predicate.prefilter is not None:
+        left = _kept(left, _where(holds(predicate.prefilter, *rows(left))))
+    if left is None or len(left):
+        left = _kept(left, _where(predicate.passed(*rows(left))))
+    return left
+
+
+def _tried(predicate: Predicate, rows: _Of, at: Positions | None, count: int) -> Positions | None:
+    """The same, where candidates near one on which the predicate fails pass too."""
+    try:
+        return _passing(predicate, rows, at)
+    except QueryError:
+        if count <= _FEW_PAIRS:
+            return at
+        whole = np.arange(count) if at is None else at
+        halves = (whole[: count // 2], whole[count // 2 :])
+        found = [_tried(predicate, rows, half, len(half)) for half in halves]
+        return np.concatenate([one for one in found if one is not None])
+
+
+def _kept(left: Positions | None, keep: Positions | None) -> Positions | None:
+    if keep is None:
+        return left
+    return keep if left is None else left.take(keep)
 
 
 def _where(held: Mask) -> Positions | None:

@@ -7,12 +7,8 @@ does (policies/ring/probing.py). Measured time decides only orders, and no order
 Nor does an order make a query fail. A predicate that can fail (`Predicate.can_fail`) never comes before
 one that the user wrote earlier: in `match("a.x != b.x").match("1 / (a.x - b.x) > 2")` the first guards
 the second, as it does in one condition with `and`. Others may come before it, which only spares it
-pairs. So among conditions whose streams have all joined, one fails at most where it would from left to
-right, as Spark evaluates `and`.
-
-Known limitation: a condition does not wait for streams that it does not name. So a guard over other
-streams may come later, as in a batch query of Spark, which joins in an order of its own. In one
-condition with `and`, it always comes first.
+pairs. So a condition fails at most where it would from left to right, as Spark evaluates `and`. This
+holds for guards over other streams too (`guarded` in operators/predicates/predicate.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ import pyarrow as pa
 from spillway.errors import PlanError
 from spillway.metrics.counts import Counts
 from spillway.operators.input import StreamColumns
-from spillway.operators.predicates.predicate import Predicate, due, with_implied
+from spillway.operators.predicates.predicate import Predicate, due, guarded, with_implied
 from spillway.operators.predicates.probing import Measured, in_order
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import Combinations, complete, travelling
@@ -99,6 +99,7 @@ class SlicedJoin:
         self.streams = tuple(streams)
         self.types = tuple(tuple(some) for some in types)
         self.predicates = with_implied(predicates)
+        self._guarded = guarded(self.predicates)
         self.slicing = slicing
         self.interleave = interleave
         #: Pairs made at a time: held and added pairs together are at most one block.
@@ -137,7 +138,7 @@ class SlicedJoin:
         segments = list(self._looked_into(state.everything(target), chosen))
         there = [self.streams[at].name for at in left.columns]
         measured = Measured({**state.manifest.selectivity, **probing.measured})
-        asked = in_order(due(self.predicates, there, self.streams[target].name), measured)
+        asked = in_order(due(self._guarded, there, self.streams[target].name), measured)
         before = int(state.version) if target > left.source else None
         last = done + 1 == len(self.streams)
         wanted = self._going_on([*there, self.streams[target].name], last)
@@ -160,7 +161,7 @@ class SlicedJoin:
         """
         if last:
             return [list(stream.shown) for stream in self.streams]
-        later = [one for one in self.predicates if not {*there}.issuperset(one.streams)]
+        later = [one for one in self._guarded if not {*there}.issuperset(one.needs)]
         found = []
         for stream in self.streams:
             read = {name for one in later for name in one.reads(stream.name, stream.visible)}

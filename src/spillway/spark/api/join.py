@@ -156,9 +156,8 @@ class Join(Result):
         division by zero end the query, as in Spark.
 
         Earlier conditions guard later ones that can fail: functions, and text with divisions or sums of
-        whole numbers. Among conditions whose streams have all joined, a later one that can fail only
-        sees rows for which the earlier ones hold. If the guard is about other streams, write both as one
-        condition with AND.
+        whole numbers. A later condition ends the query only if it fails on rows for which all earlier
+        ones hold, also if they are about other streams.
 
         Example:
             >>> join.match(lambda a, b: abs(a.x - b.x) < 3, "a", "b")  # doctest: +SKIP

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.checkpoint.offsets import SourceOffsets
 from spillway.errors import PlanError, QueryError, SettingsError, keeping_secrets
 from spillway.faults import Faults
 from spillway.redaction import learn_options
@@ -169,7 +170,8 @@ class StreamWriter:
                 ]
             checkpoints = acquire_all(planned, location, held)
             planned[0] = self._settle(planned[0], checkpoints[0], location)
-            loop = self._batch_loop(planned, checkpoints, path, undone)
+            offsets = SourceOffsets(_spark_place(location), fsync=planned[0].adapt.fsync)
+            loop = self._batch_loop(planned, checkpoints, path, undone, offsets)
             held.callback(loop.close)
             streaming = self._stream(planned[0].planned, loop, location)
             undone.callback(streaming.stop)
@@ -203,12 +205,16 @@ class StreamWriter:
         checkpoints: Sequence[Checkpoint],
         path: str | None,
         undone: ExitStack,
+        offsets: SourceOffsets,
     ) -> BatchLoop:
         """The stages as their checkpoints left them, and the open sink."""
         spark = self._result.spark
         ids = [metadata["query_id"] for metadata in open_metadata(planned, checkpoints, VERSION)]
         check_owner = checkpoints[-1].log.check_owner
-        sink = make_sink(replace(self._sink_spec(path, ids[-1]), check_owner=check_owner), spark)
+        asked = replace(
+            self._sink_spec(path, ids[-1]), check_owner=check_owner, fsync=planned[-1].adapt.fsync
+        )
+        sink = make_sink(asked, spark)
         specs = [self._spec(stage, query_id) for stage, query_id in zip(planned, ids, strict=True)]
         if isinstance(sink, MemoryTableSink):
             undone.callback(sink.undo())
@@ -218,7 +224,7 @@ class StreamWriter:
             for spec, checkpoint in zip(specs, checkpoints, strict=True):
                 stages.append(stage_of(spark, spec, checkpoint, len(specs)))
                 made.callback(stages[-1].close)
-            loop = BatchLoop(stages, sink)
+            loop = BatchLoop(stages, sink, offsets)
             made.pop_all()
         return loop
 
@@ -226,7 +232,7 @@ class StreamWriter:
         """Starts Spark's query, which calls the loop for every batch."""
         rows = first.lanes.union(first.frames, first.plan)
         writer = rows.writeStream.foreachBatch(loop.run_batch)
-        writer = writer.option("checkpointLocation", f"{location.rstrip('/')}/spark")
+        writer = writer.option("checkpointLocation", _spark_place(location))
         if self._name is not None:
             writer = writer.queryName(self._name)
         if self._trigger:
@@ -289,3 +295,8 @@ class StreamWriter:
             self._table,
             writer,
         )
+
+
+def _spark_place(location: str) -> str:
+    """Where Spark keeps the offsets of its sources."""
+    return f"{location.rstrip('/')}/spark"

@@ -6,8 +6,8 @@
 
 coordinator/chain.py decides which stages run, in which order they commit, and what a restart repeats. A
 sink may evaluate the DataFrame twice, so the loop ignores repeated records. It must read all of it: a
-slot whose results the sink did not read is never committed. Only a sink that knows a replayed batch may
-skip it; then the loop evaluates the slots.
+slot whose results the sink did not read is never committed. Only a batch that had begun before may be in
+the sink already, which then may skip it; the loop evaluates the slots.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from spillway.checkpoint.offsets import SourceOffsets
 from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain, Ran
@@ -85,7 +86,7 @@ class StageEngine:
 class BatchLoop:
     """Runs the batches of one query."""
 
-    def __init__(self, stages: Sequence[Stage], sink: Sink) -> None:
+    def __init__(self, stages: Sequence[Stage], sink: Sink, offsets: SourceOffsets) -> None:
         #: In the order in which rows pass through them.
         self.stages = tuple(stages)
         self.recent: deque[dict[str, Any]] = deque(maxlen=KEEP_PROGRESS)
@@ -97,6 +98,7 @@ class BatchLoop:
         self._engine = StageEngine(self.stages, sink)
         self.chain = Chain([one.conductor for one in stages], self._engine, time.perf_counter)
         self._arrow = ArrowBatches([kind for s in stages for kind in s.spec.lanes.types])
+        self._offsets = offsets
         self._planned_exactly = False
         #: Held while a batch or a round runs.
         self._running = threading.Lock()
@@ -124,7 +126,9 @@ class BatchLoop:
         try:
             with self._running, self._paced():
                 self._prepare(rows)
-                self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s))
+                # Before anything happens because of these rows, Spark must be able to give them again.
+                digest = self._offsets.settle(batch)
+                self._tell(self.chain.batch(rows, batch, self.stage.pace.period_s, digest))
         except BaseException as problem:
             raise self._fail(problem) from None
 
@@ -242,8 +246,10 @@ class BatchLoop:
     def _taken_over(self) -> QueryError | None:
         """The error of an older owner, whose files a newer one may have deleted in its batch."""
         for stage in self.stages:
+            log = stage.checkpoint.log
             try:
-                stage.checkpoint.log.check_owner()
+                if not log.is_owner:
+                    log.check_owner()
             except QueryError as problem:
                 return problem
             except (OSError, StateError):

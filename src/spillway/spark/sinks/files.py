@@ -4,29 +4,39 @@ The sink writes a batch to a staging directory that readers ignore. Then it move
 place, under a name that begins with the batch:
 
     out/_spillway/<writer>/<batch>-<attempt>/p=1/part-00000-….parquet      staged
-    out/p=1/b000000000007-<writer>-part-00000-….parquet                    published
+    out/p=1/b000000000007-<writer>-part-00000-c000.….parquet               published
 
-**Invariant: the published files of batch b all come from one attempt. Some of them are missing only
-until the replay of b.** A crash can happen at any point:
+A published name has the batch and the number of the slot's partition, and nothing of the attempt. Every
+attempt at a batch has the same rows in the same slots. So a late driver finds the name of its file
+taken: the filesystem refuses the move (local disks, HDFS), or replaces a file with the same rows.
+
+**Invariant: the published files of batch b hold each of its rows at most once. Some of them are missing
+only until the replay of b.** A crash can happen at any point:
 
 - before the first move: nothing of b is published. The replay drops the staged files;
 - between moves, or after them but before the commit: the replay stages b again, deletes every file
   named for b, and only then moves its own.
 
 Each attempt has its own staging directory, so a task of a dead driver cannot add to a later attempt. A
-driver that slept while another start took over finds out before its first move.
-The sink lists the target only in a replay, the first batch after a start.
+driver that slept while another start took over finds out before its next move.
+The sink lists the target only in a replay and in the first batch after a start.
+
+On a local filesystem, the sink syncs the files and their directories before the batch is committed
+(setting `fsync`).
 
 Names and directories are plain, so `spark.read.format(f).load(out)` reads the result.
 
-Known limitations: a driver that sleeps between two moves until another start has written the batch
-again, and then wakes up, publishes the rest of its files too. A reader sees part of the batch during
-the moves. Spark writes an empty file for an empty batch; the sink keeps it only for the first batch of
-a run, so that the schema is readable.
+Known limitations: a filesystem that replaces files may replace one with other rows of the same batch,
+in two cases. The writer's option `maxRecordsPerFile` cuts the rows of a slot in any order, and a join
+without keys on several streams may make a result in another slot. A late file that arrives while the
+new owner moves its own can stop the new owner; its restart writes the batch again. A reader sees part
+of the batch during the moves. Spark writes an empty file for an empty batch; the sink keeps it only for
+the first batch of a run, so that the schema is readable.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +51,8 @@ from spillway.spark.sinks.spec import SinkBatch, SinkSpec
 
 _STAGING = "_spillway"
 _HIDDEN = ("_", ".")
+#: The part of a name that Spark draws anew for every job.
+_ATTEMPT = re.compile(r"^(part-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class FileSink:
@@ -55,6 +67,7 @@ class FileSink:
         self._staging = f"{_STAGING}/{spec.writer or 'staging'}"
         self._writer = f"{spec.writer}-" if spec.writer else ""
         self._check_owner = spec.check_owner
+        self._fsync = spec.fsync
         self._empty_bytes = 0
         self._has_published = False
 
@@ -76,7 +89,9 @@ class FileSink:
 
     def write(self, batch: SinkBatch) -> None:
         """Writes the batch; a replay replaces what the batch wrote before."""
-        if batch.replay:
+        # The first batch of a start also clears what an older checkpoint, restored from a backup, left.
+        replaces = batch.replay or not self._has_published
+        if replaces:
             self._directory.delete(self._staging)
         with refusals(
             f"the query cannot write batch {batch.number} as {self._kind.name} to {self._directory}",
@@ -84,7 +99,7 @@ class FileSink:
         ):
             staged = self._stage(batch.rows, str(batch.number))
         self._check_owner()
-        if batch.replay:
+        if replaces:
             self._withdraw(batch.number)
         self._publish(staged, batch.number, batch.rows.schema)
         self._directory.delete(staged)
@@ -106,9 +121,15 @@ class FileSink:
             files = [f for f in files if not self._is_empty(staged, f, schema)]
         for folder in sorted({f.folder for f in files} - {""}):
             self._directory.make(folder)
+        targets = []
         for file in files:
-            target = f"{file.folder}/{self._prefix(batch_id)}{file.base}".lstrip("/")
+            base = _ATTEMPT.sub(r"\1", file.base)
+            target = f"{file.folder}/{self._prefix(batch_id)}{base}".lstrip("/")
+            self._check_owner()
             self._directory.move(f"{staged}/{file.name}", target)
+            targets.append(target)
+        if self._fsync:
+            self._directory.sync(targets)
         self._has_published = True
 
     def _prefix(self, batch_id: int) -> str:

@@ -6,15 +6,17 @@ filesystem; `files_in` makes one per directory.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spillway.errors import QueryError
+from spillway.errors import QueryError, StateError
 from spillway.spark.sinks.refusal import JVM_ERRORS, any_failure, reason_of
+from spillway.state.runs.durable.syncing import sync_files, sync_folders
 
 _GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{},^])")
 
@@ -109,6 +111,30 @@ class HadoopDirectory:
                 hint="check the write permission of the directory, then start the query again",
             )
 
+    def sync(self, names: Sequence[str]) -> None:
+        """Makes files durable, with the directories that lead to them, if the filesystem is local.
+
+        Elsewhere a closed file is durable.
+        """
+        if self._root.toUri().getScheme() != "file":
+            return
+        root = self._plain(self._root)
+        files = [f"{root}/{name}" for name in names]
+        folders = {os.path.dirname(root), root}
+        for name in names:
+            parts = name.split("/")[:-1]
+            folders |= {"/".join((root, *parts[: at + 1])) for at in range(len(parts))}
+        try:
+            # Hadoop keeps a checksum next to each file.
+            sync_files([*files, *(_checksum_of(path) for path in files)])
+            sync_folders(sorted(folders))
+        except OSError as problem:
+            raise StateError(
+                f"{self} did not confirm that written files are on disk",
+                detail=f"{problem.strerror or problem}; the batch is not committed",
+                hint="check the disk and the system log, then start the query again",
+            ) from problem
+
     def delete(self, name: str) -> None:
         """Deletes a file or a directory with its content, if it exists."""
         self._fs.delete(self._at(name), True)
@@ -120,6 +146,11 @@ class HadoopDirectory:
     def _plain(path: Any) -> str:
         # Without scheme and host: a listing may spell them differently from the given path.
         return str(path.toUri().getPath()).rstrip("/")
+
+
+def _checksum_of(path: str) -> str:
+    folder, _, base = path.rpartition("/")
+    return f"{folder}/.{base}.crc"
 
 
 def escape_glob(text: str) -> str:

@@ -32,6 +32,8 @@ class SinkSpec:
     writer: str = ""
     #: Raises if another start of the query has taken over.
     check_owner: Callable[[], None] = lambda: None
+    #: Whether files on a local filesystem must survive a loss of power before the batch is committed.
+    fsync: bool = False
 
     def __repr__(self) -> str:
         path = None if self.path is None else hidden(self.path)

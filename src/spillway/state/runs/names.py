@@ -12,12 +12,31 @@ from __future__ import annotations
 import re
 import uuid
 
+#: How the name of a file ends that has not got its own name yet.
+PARTIAL = ".partial"
+_PARTIAL = re.compile(r"^(.+)\.[0-9a-f]+\.partial$")
 _ATTEMPT = re.compile(r"-e(\d+)\.[0-9a-f]{12}(?:\.\d+)?\.\w+$")
 
 
 def new_attempt(epoch: int) -> str:
     """Returns a name for an attempt that no other attempt has."""
     return f"e{epoch}.{uuid.uuid4().hex[:12]}"
+
+
+def partial_name(name: str) -> str:
+    """Returns a name for a file until it is whole; random, since process ids are not unique."""
+    return f"{name}.{uuid.uuid4().hex}{PARTIAL}"
+
+
+def whole_name(name: str) -> str | None:
+    """Returns the name that a partial file would get; None for other files.
+
+    Example:
+        >>> whole_name("metadata.json.0aff.partial"), whole_name("metadata.json")
+        ('metadata.json', None)
+    """
+    found = _PARTIAL.match(name)
+    return found.group(1) if found else None
 
 
 def epoch_of(name: str) -> int:

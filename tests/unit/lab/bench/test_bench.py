@@ -20,6 +20,7 @@ from spillway_lab.bench.figures import (
 )
 from spillway_lab.bench.settle import free_bytes
 from spillway_lab.bench.spec import BenchSettings, EngineOrder
+from spillway_lab.cli.bench import _table
 from spillway_lab.workloads.pairs import Pairs
 
 KEYS = {"rows_per_s", "batch_p50_s", "batch_p99_s", "state_rows"}
@@ -145,6 +146,16 @@ def test_table_has_engines_and_ratios(run) -> None:
     assert code == 0
     assert "spark-memory" in out
     assert "8.00 x" in out
+
+
+def test_table_has_the_cost_of_sync() -> None:
+    figures = {"rows_per_s": 1.0, "batch_p50_s": 1.0, "batch_p99_s": 1.0, "state_rows": 1}
+    document = {
+        "name": "join2",
+        "engines": {"spillway-unsynced": figures},
+        "ratios": {"vs_unsynced": 0.91},
+    }
+    assert list(_table(document).columns[-1].cells) == ["0.91 x"]
 
 
 def test_results_are_written_where_out_says(run, tmp_path: Path) -> None:

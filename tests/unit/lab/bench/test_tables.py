@@ -19,13 +19,18 @@ def test_a_row_has_the_figures_of_its_document() -> None:
             "spillway": {"batch_p50_s": 0.5, "p99_vs_p50": 1.25, "operator_us_per_row": 0.301},
             "spark-memory": {"batch_p50_s": 4.0},
         },
-        "ratios": {"vs_spark_memory": 8.0, "vs_spark_rocksdb": None, "vs_identity": 0.75},
+        "ratios": {
+            "vs_spark_memory": 8.0,
+            "vs_spark_rocksdb": None,
+            "vs_identity": 0.75,
+            "vs_unsynced": 0.91,
+        },
     }
     row = table([document]).splitlines()[2]
     assert "`join2`" in row
-    for figure in ("0.50", "4.00", "8.0", "0.75", "1.25", "0.30"):
+    for figure in ("0.50", "4.00", "8.0", "0.75", "0.91", "1.25", "0.30"):
         assert f" {figure} " in row
-    assert row.count("|") == 13
+    assert row.count("|") == 14
 
 
 def test_plans_have_a_row_each_and_auto_has_the_ratios() -> None:

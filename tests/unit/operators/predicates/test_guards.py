@@ -112,3 +112,61 @@ def test_division_in_a_later_condition_does_not_fail_where_an_earlier_one_does_n
     assert joined(GUARD, QUOTIENT, costs_us=(100.0, 1.0)) == 6
     with pytest.raises(QueryError, match="divides by zero"):
         joined(QUOTIENT, "a.x != 77", costs_us=(1.0, 100.0))
+
+
+THREE = dict.fromkeys("abc", COLUMNS["a"])
+
+
+def joined_three(*conditions: object, **values: list[int]) -> int:
+    """The results of new rows of stream a, which look into b first and then into c."""
+    streams = [StreamColumns(name, NAMES[:2], (0, 1), (0,)) for name in "abc"]
+    predicates = [
+        bound(one, ("a", "b") if callable(one) else (), THREE, at)
+        for at, one in enumerate(conditions)
+    ]
+    join = JoinOperator(streams, predicates=predicates)
+    old = [[], *([Segment(rows(values[n]), 0, len(values[n]))] for n in "bc")]
+    found = join.terms(old, [rows(values["a"]), rows([]), rows([])], OperatorStats(16), {})
+    return sum(batch.num_rows for batch in found)
+
+
+def test_guard_over_more_streams_comes_before_what_it_guards() -> None:
+    """Streams a and b join before c, which the guard needs."""
+    guard, division = "a.x != b.x or c.x < 0", "1 / (a.x - b.x) > 0"
+    values = {"a": [5], "b": [5, 3, 9], "c": [1, 2, 3, 4, 5]}
+    assert joined_three(guard, division, **values) == 5
+    with pytest.raises(QueryError, match="divides by zero"):
+        joined_three(division, guard, **values)
+    # Where the guard holds, the division still fails.
+    with pytest.raises(QueryError, match="divides by zero"):
+        joined_three(guard, division, a=[5], b=[5], c=[-1])
+
+
+def test_function_fails_only_where_guards_over_other_streams_hold() -> None:
+    def careful(a, b):
+        if (b.x == 77).any():
+            raise ValueError("never 77")
+        return a.x > b.x
+
+    guard = "b.x != 77 and c.x > 0"
+    values = {"a": [5], "b": [3, 77, 4, 8], "c": [1, -1]}
+    assert joined_three(guard, careful, **values) == 2
+    with pytest.raises(QueryError, match="never 77"):
+        joined_three(careful, guard, **values)
+
+
+def test_pairs_far_from_one_that_fails_are_filtered_early() -> None:
+    """One pair in thousands fails; only its neighbours travel on to the next stream."""
+    seen: list[int] = []
+
+    def careful(a, b):
+        seen.append(len(b.x))
+        if (b.x == 77).any():
+            raise ValueError("never 77")
+        return a.x == b.x
+
+    b = [*range(100, 4100), 77, *range(4100, 8200)]
+    assert joined_three("b.x != 77 or c.x < 0", careful, a=[4101], b=b, c=[1]) == 1
+    # Asked again, it sees few.
+    assert seen[0] == len(b)
+    assert seen[-1] <= 128

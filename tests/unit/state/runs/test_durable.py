@@ -166,6 +166,23 @@ def test_publish_syncs_the_file_before_its_name(
     assert [Path(one).suffix or Path(one).name for one in synced] == [".partial", "log"]
 
 
+def test_name_whose_partial_file_was_swept_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another start has published the name, and deletes what an older one left."""
+    durable = LocalDurable("x", str(tmp_path))
+    real = durable._partial
+
+    def swept(target: str, data: bytes) -> str:
+        partial = real(target, data)
+        os.unlink(partial)
+        Path(target).write_bytes(b"other")
+        return partial
+
+    monkeypatch.setattr(durable, "_partial", swept)
+    assert not durable.publish("log/1", b"1")
+
+
 def test_without_fsync_nothing_is_synced(tmp_path: Path, synced: list[str]) -> None:
     durable = open_durable(str(tmp_path / "ck"), fsync=False)
     durable.write("runs/r", b"1")

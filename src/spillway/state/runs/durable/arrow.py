@@ -9,7 +9,6 @@ milliseconds could both succeed. On such a filesystem, let the cluster manager k
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +17,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from spillway.state.runs.durable.full import naming_full_disk
+from spillway.state.runs.names import partial_name
 
-_PARTIAL = ".partial"
 #: Concurrent deletions. Each takes a round trip, and the filesystem serves other queries too.
 _DELETERS = 8
 
@@ -75,7 +74,7 @@ class ArrowDurable:
         return sorted(
             info.base_name
             for info in self._fs.get_file_info(selector)
-            if info.type == fs.FileType.File and not info.base_name.endswith(_PARTIAL)
+            if info.type == fs.FileType.File
         )
 
     def local_path(self) -> Path | None:
@@ -86,7 +85,7 @@ class ArrowDurable:
         return f"{self.root}/{name}"
 
     def _partial(self, name: str, data: bytes) -> str:
-        partial = f"{name}.{uuid.uuid4().hex}{_PARTIAL}"
+        partial = partial_name(name)
         self.write(partial, data)
         return self._path(partial)
 

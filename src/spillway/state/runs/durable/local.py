@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,10 +22,14 @@ import pyarrow as pa
 from spillway.errors import StateError
 from spillway.state.runs.durable.exclusive import give_name
 from spillway.state.runs.durable.full import naming_full_disk
+from spillway.state.runs.durable.syncing import (
+    make_folder,
+    sync_files,
+    sync_folder,
+    sync_folders,
+)
+from spillway.state.runs.names import partial_name
 
-_PARTIAL = ".partial"
-#: Concurrent syncs. A slot writes a few files per batch.
-_SYNCERS = 8
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
@@ -63,14 +65,9 @@ class LocalDurable:
             with self._lock:
                 files, self._files = self._files, []
                 folders, self._folders = self._folders, set()
-            if self._failed is not None:
-                raise _not_synced(self.location, self._failed)
-            try:
-                _sync_all(_sync_file, files)
-                _sync_all(_sync_folder, sorted(folders))
-            except OSError as problem:
-                self._failed = problem
-                raise _not_synced(self.location, problem) from problem
+            with self._confirmed():
+                sync_files(files)
+                sync_folders(sorted(folders))
 
     def read(self, name: str) -> pa.Buffer | None:
         """Returns the bytes of a file, or None if it is missing."""
@@ -86,7 +83,13 @@ class LocalDurable:
             return False
         partial = self._partial(target, data)
         with naming_full_disk("durable", self.location):
-            published = give_name(partial, target)
+            try:
+                published = give_name(partial, target)
+            except FileNotFoundError:
+                # A start that has published the name has deleted the partial file.
+                if not os.path.exists(target):
+                    raise
+                published = False
         self._sync_folder_of(target)
         return published
 
@@ -106,10 +109,9 @@ class LocalDurable:
         """Returns the names of the files in a folder, sorted."""
         try:
             with os.scandir(self._path(folder)) as found:
-                names = [one.name for one in found if one.is_file()]
+                return sorted(one.name for one in found if one.is_file())
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if not name.endswith(_PARTIAL))
 
     def local_path(self) -> Path | None:
         """Returns the directory."""
@@ -120,11 +122,12 @@ class LocalDurable:
 
     def _partial(self, target: str, data: bytes) -> str:
         """Writes and syncs a file that has no name yet."""
-        partial = f"{target}.{uuid.uuid4().hex}{_PARTIAL}"
+        partial = partial_name(target)
         try:
             self._write(partial, data)
             if self._fsync:
-                _sync_file(partial)
+                with self._confirmed():
+                    sync_files([partial])
         except BaseException:
             with suppress(OSError):
                 os.unlink(partial)
@@ -136,23 +139,24 @@ class LocalDurable:
             try:
                 _write_file(path, data)
             except FileNotFoundError:
-                self._make_folder(os.path.dirname(path))
+                make_folder(os.path.dirname(path), fsync=self._fsync)
                 _write_file(path, data)
-
-    def _make_folder(self, folder: str) -> None:
-        """Creates a directory and its parents, and makes their names durable."""
-        if os.path.isdir(folder):
-            return
-        parent = os.path.dirname(folder)
-        self._make_folder(parent)
-        with suppress(FileExistsError):
-            os.mkdir(folder)
-        if self._fsync:
-            _sync_folder(parent)
 
     def _sync_folder_of(self, path: str) -> None:
         if self._fsync:
-            _sync_folder(os.path.dirname(path))
+            with self._confirmed():
+                sync_folder(os.path.dirname(path))
+
+    @contextmanager
+    def _confirmed(self) -> Iterator[None]:
+        """Turns a failed sync into a `StateError`: a caller must not take it for a lost answer."""
+        if self._failed is not None:
+            raise _not_synced(self.location, self._failed)
+        try:
+            yield
+        except OSError as problem:
+            self._failed = problem
+            raise _not_synced(self.location, problem) from problem
 
 
 def _write_file(path: str, data: pa.Buffer | bytes) -> None:
@@ -160,35 +164,6 @@ def _write_file(path: str, data: pa.Buffer | bytes) -> None:
         left = memoryview(data).cast("B")
         while left:
             left = left[out.write(left) :]
-
-
-def _sync_all(sync: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Syncs several files at a time: a journal is then written once for all."""
-    if len(paths) < 2:
-        for path in paths:
-            sync(path)
-        return
-    with ThreadPoolExecutor(min(_SYNCERS, len(paths))) as pool:
-        list(pool.map(sync, paths))
-
-
-def _sync_file(path: str) -> None:
-    # A deleted file needs no sync.
-    with suppress(FileNotFoundError):
-        _sync(path, os.O_RDONLY, getattr(os, "fdatasync", os.fsync))
-
-
-def _sync_folder(path: str) -> None:
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY, os.fsync)
-
-
-def _sync(path: str, flags: int, sync: object) -> None:
-    handle = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        assert callable(sync)
-        sync(handle)
-    finally:
-        os.close(handle)
 
 
 def _not_synced(location: str, problem: OSError) -> StateError:

@@ -9,10 +9,11 @@ These four give the order of durability. A slot task writes its runs and its man
 reports. The driver writes and syncs what it adds, and publishes the record last. No code assumes that a
 rename is atomic, except on a local filesystem.
 
-The caller handles two cases. An answer can get lost after success: then `publish` raises, or returns
-False although it wrote the file. So the caller compares the content. And on a local filesystem without
-hard links and exclusive renames, a crash can leave a claimed name without a file (durable/exclusive.py).
-The log skips such a record (checkpoint/log.py).
+The caller handles two cases. An answer can get lost after success: then `publish` raises an `OSError`,
+or returns False although it wrote the file. So the caller compares the content. A file that is there but
+perhaps not durable is a `StateError`. And on a local filesystem without hard links and exclusive
+renames, a crash can leave a claimed name without a file (durable/exclusive.py). The log skips such a
+record (checkpoint/log.py).
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class DurableStore(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, sorted; none if the folder is missing."""
+        """Returns the names of the files in a folder, sorted; none if the folder is missing.
+
+        Partial files are among them (`state.runs.names.whole_name`).
+        """
         ...
 
     def local_path(self) -> Path | None:
