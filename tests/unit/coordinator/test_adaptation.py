@@ -56,7 +56,7 @@ def test_rules_are_what_the_settings_say() -> None:
         relocation_batches=4,
     )
     strategy = Strategy("active-disk", 0.7, 3, 0.2, 5_000_000)
-    assert Rules.of(settings) == Rules(strategy, 10.0, 4, 128 << 20)
+    assert Rules.of(settings) == Rules(strategy, 10.0, 4, 1 << 30)
     assert Rules.of(Adapt(relocation_bytes="5MB")) == Rules(Strategy("none"), 45.0, None, 5 * 10**6)
     assert Rules.of(Adapt(memory="1MB")).strategy.name == "lazy-disk"
 
@@ -120,7 +120,7 @@ def by_load(**adapt: object) -> Rules:
 def test_rules_of_flux_are_what_the_settings_say() -> None:
     rules = by_load(imbalance_threshold=1.5, utilisation_threshold=0.8, delta_min="3 seconds")
     strategy = Strategy("flux-load", flux=Thresholds(1.5, 0.8))
-    assert rules == Rules(strategy, 45.0, None, 128 << 20, Cycle(strategy, 3.0))
+    assert rules == Rules(strategy, 45.0, None, 1 << 30, Cycle(strategy, 3.0))
     tuned = by_load(imbalance_threshold="auto", delta_min="auto")
     assert tuned.cycle == Cycle(Strategy("flux-load"), None, tunes_imbalance=True)
 

@@ -84,7 +84,7 @@ def test_rows_that_are_not_written_stop_the_batch(
     monkeypatch.setattr(bounds, "JOINED_BYTES", 300)
     whole = shelf.cut_rows
     monkeypatch.setattr(shelf, "cut_rows", lambda *some: but_the_last(whole(*some)))
-    with pytest.raises(StateError, match=r"writing new rows got 60 rows and gave \d+"):
+    with pytest.raises(StateError, match=r"writing new rows read 60 rows but wrote \d+"):
         change(state)
 
 
@@ -95,7 +95,7 @@ def test_staged_rows_that_are_not_written_stop_the_batch(
     monkeypatch.setattr(staging, "STAGED_BYTES", 100)
     whole = shelf.merged
     monkeypatch.setattr(shelf, "merged", lambda *some: but_the_last(whole(*some)))
-    with pytest.raises(StateError, match="merging rows got 60 rows"):
+    with pytest.raises(StateError, match="merging rows read 60 rows"):
         state.staging.add(0, rows())
 
 
@@ -107,14 +107,14 @@ def test_staged_rows_that_nobody_takes_stop_the_batch(
     whole = staging._after
     monkeypatch.setattr(staging, "_after", lambda s, cut: whole(s, cut + 1000))
     monkeypatch.setattr(staging, "_below", lambda s, cut: whole(s, cut) and None)
-    with pytest.raises(StateError, match="taking staged rows got 60 rows and gave 0"):
+    with pytest.raises(StateError, match="taking staged rows read 60 rows but wrote 0"):
         list(state.staging.take())
 
 
 def test_rows_outside_their_slice_stop_the_batch(state: SlotState) -> None:
     narrow = HashRange(0, HASH_END // 2)
     for range_ in (narrow, HashRange(1, HASH_END)):
-        with pytest.raises(StateError, match="writing slices got 60 rows and gave 0"):
+        with pytest.raises(StateError, match="writing slices read 60 rows but wrote 0"):
             state._shelf.write_all(0, rows().batch, range_)
 
 
@@ -126,7 +126,7 @@ def test_merge_that_loses_rows_stops_the_batch(
         state.add(0, rows())
     whole = compactor.below
     monkeypatch.setattr(compactor, "below", lambda s, cut: (s.begin, whole(s, cut)[1] - 1))
-    with pytest.raises(StateError, match="merging layers got 120 rows and gave 118"):
+    with pytest.raises(StateError, match="merging layers read 120 rows but wrote 118"):
         state.compact(None)
 
 
@@ -136,7 +136,7 @@ def test_spill_that_loses_rows_stops_the_batch(
     state.add(0, rows())
     whole = shelf.merged
     monkeypatch.setattr(shelf, "merged", lambda *some: but_the_last(whole(*some)))
-    with pytest.raises(StateError, match="merging rows got 15 rows and gave 0"):
+    with pytest.raises(StateError, match="merging rows read 15 rows but wrote 0"):
         state.parts.spill([1])
 
 
@@ -144,7 +144,7 @@ def test_rows_without_a_fate_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
     fates = Fates.of(GROUPS, {Fate.PARK: [1], Fate.SPOOL: [2]})
     whole = admission.rows_inside
     monkeypatch.setattr(admission, "rows_inside", lambda some, at: whole(some, at[:1]))
-    with pytest.raises(StateError, match="cutting rows by fate got 60 rows and gave 45"):
+    with pytest.raises(StateError, match="cutting rows by fate read 60 rows but wrote 45"):
         fates.cut([rows()])
 
 
@@ -158,7 +158,7 @@ def test_rows_that_no_move_takes_stop_the_batch(state: SlotState) -> None:
         None,
         admission.Admission(fates, fates, none, parks),  # type: ignore[arg-type]
     )
-    with pytest.raises(StateError, match="parking rows got 30 rows and gave 15"):
+    with pytest.raises(StateError, match="parking rows read 30 rows but wrote 15"):
         list(found.admit([rows()]))
 
 
@@ -182,7 +182,7 @@ def test_combining_that_loses_a_key_stops_the_batch(
         found = operator.combine(some, order, None)
         return found.slice(0, max(found.num_rows - 2, 0))
 
-    with pytest.raises(StateError, match=r"combining rows got \d+ hashes and gave \d+"):
+    with pytest.raises(StateError, match=r"combining rows read \d+ hashes but wrote \d+"):
         list(combined(parts, combine))
 
 
@@ -200,5 +200,5 @@ def test_combining_that_loses_a_count_stops_the_batch(
     assert sum(map(layout.weight, some.merged(0, parts, None))) == 9
     whole = shelf.combined
     monkeypatch.setattr(shelf, "combined", lambda given, combine: whole(given[1:], combine))
-    with pytest.raises(StateError, match="merging rows got 9 rows and gave 6"):
+    with pytest.raises(StateError, match="merging rows read 9 rows but wrote 6"):
         list(some.merged(0, parts, None))

@@ -8,8 +8,8 @@ wrong result is never an option.
 
 Groups move by reference: the receiver's manifest names slices of runs that another host wrote. So the
 store of a slot restores only the rows that the slot needs, unless these are most of the run. Such an
-*excerpt* is a run file in the memory tier, with the covered hashes in its metadata. A slot has at most
-one of each run. Nobody can compare its checksum, so an excerpt without its stamp is not used.
+*excerpt* is a run file in the memory tier, with the covered hashes in its metadata, and its own checksum
+at its end. A slot has at most one of each run. A damaged one is made again.
 
 Each process keeps its opened runs, and releases those unused for a few batches, so that deleted
 files free their memory.
@@ -39,6 +39,8 @@ _KEEP_OPEN_BATCHES = 4
 _KEEP_COMPARED = 65_536
 #: A slot that needs more than this part of a run copies all of it, which other slots can use too.
 _MOSTLY = 0.8
+#: Bytes of the checksum at the end of an excerpt.
+_CHECKSUM_BYTES = 8
 #: Where an excerpt names its hashes.
 _COVERED_KEY = b"covered"
 _COVERED = msgspec.json.Decoder(tuple[HashRange, ...])
@@ -199,14 +201,17 @@ class Store:
         return None
 
     def _excerpt(self, run: Run) -> RunData | None:
-        """Returns the slot's excerpt of a run, if it is there and was not touched since."""
+        """Returns the slot's excerpt of a run, if it is there and intact."""
         name = excerpt_name(run.name, self.slot)
-        if not self.memory.stamped(name, run.checksum):
-            return None
         buffer = self.memory.map(name)
-        if buffer is None:
+        if buffer is None or buffer.size <= _CHECKSUM_BYTES:
             return None
-        batch = decode_run(buffer)
+        body = buffer.slice(0, buffer.size - _CHECKSUM_BYTES)
+        if not self.memory.stamped(name, run.checksum):
+            if buffer.slice(body.size).to_pybytes() != _encoded_checksum(body):
+                return None
+            self.memory.stamp(name, run.checksum)
+        batch = decode_run(body)
         covered = _COVERED.decode(batch.schema.metadata[_COVERED_KEY])
         return RunData(batch.replace_schema_metadata(None), None, covered)
 
@@ -224,12 +229,11 @@ class Store:
             return run.name, decode_run(self.memory.map(run.name) or buffer), None
         batch = rows.batch()
         marked = batch.replace_schema_metadata({_COVERED_KEY: msgspec.json.encode(ranges)})
-        name = excerpt_name(run.name, self.slot)
-        self.memory.write(name, encode_run(marked), run.checksum)
-        mapped = self.memory.map(name)
-        # The metadata would make a merge of the rows differ from one of a whole run.
-        found = batch if mapped is None else decode_run(mapped).replace_schema_metadata(None)
-        return name, found, ranges
+        name, body = excerpt_name(run.name, self.slot), encode_run(marked)
+        file = pa.py_buffer(body.to_pybytes() + _encoded_checksum(body))
+        self.memory.write(name, file, run.checksum)
+        known = self._excerpt(run)
+        return name, batch if known is None else known.batch, ranges
 
     def _durable(self, run: Run) -> pa.Buffer:
         buffer = self.durable.read(f"runs/{run.name}")
@@ -244,6 +248,10 @@ class Store:
                 ),
             )
         return buffer
+
+
+def _encoded_checksum(buffer: pa.Buffer) -> bytes:
+    return checksum(buffer).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _intact(buffer: pa.Buffer, run: Run) -> bool:
