@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from spillway.errors import SpillwayError
 from spillway.testing.chaos.gate import Disasters, DriverGate, TaskDied
 from spillway.testing.chaos.ledger import Ledger, Step
 from spillway.testing.chaos.schedule import Strike
+from spillway.testing.simulated.context import TaskContext, task_running
 from spillway.testing.simulated.engine import Engine, Partition, Rows, Written
 from spillway.testing.simulated.stages import Report, Stage, fits_memory
 
@@ -29,6 +31,15 @@ class SinkFailed(Exception):
     """The user's sink raises."""
 
 
+@dataclass(frozen=True)
+class _Task:
+    """The partitions that a task of a stage reads, and its number."""
+
+    at: int
+    partitions: Sequence[Partition]
+    number: int
+
+
 class ChaosTasks:
     """Runs tasks on hosts, as often as Spark does."""
 
@@ -36,45 +47,56 @@ class ChaosTasks:
         self._stages = stages
         self._gate = gate
         self._disasters = disasters
+        self._problem: Exception | None = None
 
-    def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
-        """Runs one task, and perhaps others that do the same."""
+    def run(
+        self, at: int, partitions: Sequence[Partition], number: int | None = None
+    ) -> list[pa.RecordBatch]:
+        """Runs one task, and perhaps others that do the same.
+
+        `number` is what Spark calls it, if a sink has renumbered the tasks.
+        """
         # A driver past its time has no disasters of its own.
         strikes = [] if self._gate.past else self._disasters.at_task()
         kinds = {strike.kind: strike for strike in strikes}
+        task = _Task(at, partitions, partitions[0].number if number is None else number)
+        if "refetch" in kinds and (shuffle := partitions[0].shuffle) is not None:
+            shuffle.lose()
         if "speculate" in kinds:
-            self._try(at, partitions, kinds["speculate"].arg or None)
-        read = self._until_done(at, partitions, kinds.get("retry"))
+            self._try(task, kinds["speculate"].arg or None, elsewhere=True)
+        read = self._until_done(task, kinds.get("retry"))
         if "resubmit" in kinds:
             self._arrive(partitions, read[1])
-            read = self._until_done(at, partitions, None)
+            read = self._until_done(task, None)
         if "unreported" not in kinds:
             self._arrive(partitions, read[1])
         return read[0]
 
     def _until_done(
-        self, at: int, partitions: Sequence[Partition], retry: Strike | None
+        self, task: _Task, retry: Strike | None
     ) -> tuple[list[pa.RecordBatch], list[list[Report]]]:
         if retry is not None:
-            self._try(at, partitions, retry.arg + 1)
+            self._try(task, retry.arg + 1)
         for _ in range(_MOST_FAILURES):
-            found = self._try(at, partitions, None)
+            found = self._try(task, None)
             if found is not None:
                 return found
-        raise JobFailed("a task failed 4 times")
+        raise JobFailed("a task failed 4 times") from self._problem
 
     def _try(
-        self, at: int, partitions: Sequence[Partition], most: int | None
+        self, task: _Task, most: int | None, *, elsewhere: bool = False
     ) -> tuple[list[pa.RecordBatch], list[list[Report]]] | None:
         """One attempt; None if it dies. With `most`, somebody kills it after this many batches."""
         read: list[pa.RecordBatch] = []
         said: list[list[Report]] = []
-        stage = self._stages[at]
-        for one in partitions:
-            host = stage.host_of(one.slot)
+        stage = self._stages[task.at]
+        # The task of several partitions runs in one place; another attempt may run elsewhere.
+        host = (stage.host_of(task.partitions[0].number) + elsewhere) % len(stage.hosts)
+        context = TaskContext(task.number, host)
+        for one in task.partitions:
             said.append([])
             try:
-                with self._gate.task_on(host):
+                with self._gate.task_on(host), task_running(context):
                     for batch in one.read(said[-1].append):
                         read.append(batch)
                         if most is not None and len(read) >= most:
@@ -85,7 +107,7 @@ class ChaosTasks:
                     stage.hosts[host].lose()
                 return None
             except (OSError, SpillwayError) as problem:
-                self.last_problem = problem
+                self._problem = problem
                 return None
         return read, said
 
@@ -162,5 +184,7 @@ class ChaosSink:
             partitions = partitions[1:]
         read: list[pa.RecordBatch] = []
         for at in range(0, len(partitions), together):
-            read += self._tasks.run(step.results.at, partitions[at : at + together])
+            some = partitions[at : at + together]
+            number = at // together if together > 1 else None
+            read += self._tasks.run(step.results.at, some, number)
         return Counter(step.values(read))

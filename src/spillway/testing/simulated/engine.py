@@ -39,14 +39,29 @@ class Rows:
     reports: dict[int, list[Report]] = field(default_factory=dict)
 
 
+class Shuffle:
+    """What an exchange holds: the output of all tasks before it, made again if it is lost."""
+
+    def __init__(self, make: Callable[[], Sequence[Row] | Sequence[pa.RecordBatch]]) -> None:
+        self._make = make
+        self.content = make()
+
+    def lose(self) -> None:
+        """The files are gone: Spark submits the tasks before the exchange again."""
+        self.content = self._make()
+
+
 @dataclass(frozen=True)
 class Partition:
-    """The results of one slot, as a sink sees them."""
+    """One partition of results, as a sink sees it; its task finds out which slot it is."""
 
-    slot: int
+    #: Its number before the sink coalesces: where the exchange brings the rows of that slot.
+    number: int
     read: Reading
     #: Takes the reports of the task that read it, when that has ended.
     arrive: Callable[[Sequence[Report]], None]
+    #: What it reads; None: the rows of a source.
+    shuffle: Shuffle | None = None
 
 
 class Tasks(Protocol):
@@ -149,18 +164,25 @@ class Engine:
 
     def partitions(self, results: Rows) -> list[Partition]:
         """Runs all waves but the last; returns the partitions of the last."""
-        given = results.rows = self._rows(results)
-        stage, plan = self.stages[results.at], results.plan
-        assert plan is not None
-        came: list[pa.RecordBatch] = []
-        last = stage.waves
-        for wave in range(1, last):
-            before, came = came, []
-            for slot in range(plan.routing.slots):
-                task = self._partition(results, wave, given if wave == 1 else before, slot)
-                came += self._tasks.run(results.at, [task])
-        slots = range(plan.routing.slots)
-        return [self._partition(results, last, given if last == 1 else came, s) for s in slots]
+        stage = self.stages[results.at]
+        given = Shuffle(lambda: self._rows(results))
+        for wave in range(1, stage.waves):
+            given = self._exchange(results, wave, given)
+        return self._wave(results, stage.waves, given)
+
+    def _exchange(self, results: Rows, wave: int, given: Shuffle) -> Shuffle:
+        """Runs a wave; returns what comes after it."""
+
+        def make() -> list[pa.RecordBatch]:
+            tasks = self._wave(results, wave, given)
+            return [one for task in tasks for one in self._tasks.run(results.at, [task])]
+
+        return Shuffle(make)
+
+    def _wave(self, results: Rows, wave: int, given: Shuffle) -> list[Partition]:
+        assert results.plan is not None
+        slots = range(results.plan.routing.slots)
+        return [self._partition(results, wave, given, number) for number in slots]
 
     def values(self, at: int, batches: Sequence[pa.RecordBatch]) -> list[Hashable]:
         """The results of a stage as values."""
@@ -169,28 +191,25 @@ class Engine:
 
     def _rows(self, results: Rows) -> list[Row]:
         """The rows of a stage; those of a later one are what the stage before it gives."""
-        if results.before is None:
-            return results.given
-        row_of = self._rows_of[results.at]
-        assert row_of is not None
-        read = self.read_all(results.before)
-        return [row_of(one) for one in self.values(results.before.at, read)]
+        results.rows = results.given
+        if results.before is not None:
+            row_of = self._rows_of[results.at]
+            assert row_of is not None
+            read = self.read_all(results.before)
+            results.rows = [row_of(one) for one in self.values(results.before.at, read)]
+        return results.rows
 
-    def _partition(
-        self,
-        results: Rows,
-        wave: int,
-        given: Sequence[Row] | Sequence[pa.RecordBatch],
-        slot: int,
-    ) -> Partition:
+    def _partition(self, results: Rows, wave: int, given: Shuffle, number: int) -> Partition:
         stage, plan = self.stages[results.at], results.plan
         assert plan is not None
 
         def read(report: Callable[[Report], None]) -> Iterator[pa.RecordBatch]:
             assert plan is not None
-            return stage.task(plan, wave, given, slot, report)
+            return stage.task(plan, wave, given.content, number, report)
 
         def arrive(said: Sequence[Report]) -> None:
-            results.reports.setdefault(slot, []).extend(said)
+            for one in said:
+                results.reports.setdefault(one.slot, []).append(one)
 
-        return Partition(slot, read, arrive)
+        lost = wave > 1 or results.before is not None
+        return Partition(number, read, arrive, given if lost else None)

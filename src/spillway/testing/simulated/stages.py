@@ -27,12 +27,14 @@ from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns
 from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.input import MARKER, null_number
 from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
+from spillway.slot import identity
 from spillway.slot.job import SlotJob
 from spillway.slot.orders import pinned_groups
 from spillway.slot.run import Attempt, run_slot
@@ -40,10 +42,12 @@ from spillway.slot.visits import VisitRecord, answered
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.store import Store
+from spillway.testing.simulated.context import current_task
 from spillway.testing.simulated.host import SimulatedCarrier
 from spillway.testing.simulated.places import SimulatedHost
 from spillway.testing.simulated.rows import (
     GROUPS,
+    Exchanged,
     Row,
     Subject,
     exchanged,
@@ -161,9 +165,14 @@ class Stage:
         """The number of the host that a slot runs on."""
         return (slot + self.shift) % len(self.hosts)
 
+    def running_on(self, slot: int) -> int:
+        """The number of the host where a task of a slot runs: that of the task, if one runs."""
+        task = current_task()
+        return self.host_of(slot) if task is None else task.host
+
     def store(self, batch: int, slot: int = 0) -> Store:
         """The tiers, as a slot sees them."""
-        host = self.hosts[self.host_of(slot)]
+        host = self.hosts[self.running_on(slot)]
         return Store(host.memory, host.disk, self.task_durable(), host.opened, batch)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
@@ -191,14 +200,15 @@ class Stage:
         plan: BatchPlan,
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
-        slot: int,
+        partition: int,
         report: Callable[[Report], None],
     ) -> Iterator[pa.RecordBatch]:
-        """One attempt at one slot in one wave, from 1 on; `given` are rows in the first."""
+        """One attempt at one partition in one wave, from 1 on; `given` are rows in the first."""
         assert wave == 1
         number = next(self.attempts)
-        rows = self._coming([row for row in given if isinstance(row, Row)], plan, slot, number)
-        return run_slot(rows, self.attempted(plan, slot, report))
+        came = self._coming([row for row in given if isinstance(row, Row)], plan, partition, number)
+        slot, rows = identity.find_slot(came, plan.routing, plan.copies)
+        return iter(()) if slot is None else run_slot(rows, self.attempted(plan, slot, report))
 
     def attempted(self, plan: BatchPlan, slot: int, report: Callable[[Report], None]) -> Attempt:
         """What an attempt has, except its rows."""
@@ -219,7 +229,7 @@ class Stage:
             self.adapt,
             self.streams,
             attempt=self.checkpoint.new_attempt(),
-            worker=f"host{self.host_of(slot)}/1/{slot}",
+            worker=f"host{self.running_on(slot)}/1/{slot}",
         )
 
     def answered(self, said: Sequence[Report]) -> SlotRecord | None:
@@ -234,17 +244,17 @@ class Stage:
         return replace(record, busy_s=busy_s, cpu_s=busy_s, phases_s={}, sampled=sampled)
 
     def _coming(
-        self, rows: Sequence[Row], plan: BatchPlan, slot: int, attempt: int
+        self, rows: Sequence[Row], plan: BatchPlan, partition: int, attempt: int
     ) -> list[pa.RecordBatch]:
-        """The rows that the exchange brings to a slot."""
+        """What the exchange brings to a partition: the rows of a slot, copies, and its marker."""
         nulls = [matches_nothing(self.subject, row) for row in rows]
         h = [0 if null else hash_of(r.key) for r, null in zip(rows, nulls, strict=True)]
         groups = group_of(np.array(h, np.uint32), GROUPS).tolist() if rows else []
-        mine = [
-            at
-            for at, group in enumerate(groups)
-            if slot == plan.routing.table[group]
-            or (not nulls[at] and slot == plan.copies.get(group))
-        ]
-        some = ([rows[at] for at in mine], [h[at] for at in mine], attempt)
-        return exchanged(*some, [nulls[at] for at in mine])
+        found: list[Exchanged] = []
+        for row, null, hash_, group in zip(rows, nulls, h, groups, strict=True):
+            stream = null_number(row.stream) if null else row.stream
+            if plan.routing.table[group] == partition:
+                found.append(Exchanged(stream, hash_, row))
+            if not null and plan.copies.get(group) == partition:
+                found.append(Exchanged(stream + identity.COPY, hash_, row))
+        return exchanged([*found, Exchanged(MARKER, partition)], attempt)
