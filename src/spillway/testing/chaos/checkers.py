@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.kernels.checksum import checksum
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.run import Run
@@ -23,13 +24,21 @@ from spillway.testing.simulated.rows import Row, Subject, matches_nothing
 
 
 def check_files(machines: Machines) -> None:
-    """Raises AssertionError unless every named file is there and whole."""
+    """Raises AssertionError unless every named file is there and whole.
+
+    A file is compared when it is first seen: what is stored under a name never changes, unless a loss of
+    power or a writer replaces it by other bytes.
+    """
     for at, medium in enumerate(machines.media):
         for run in _named_runs(medium):
-            data = medium.files.get(f"runs/{run.name}")
+            path = f"runs/{run.name}"
+            data = medium.files.get(path)
             assert data is not None, f"run {run.name} of stage {at} is missing"
+            if medium.intact.get(path) is data:
+                continue
             whole = len(data) == run.size_bytes and checksum(pa.py_buffer(data)) == run.checksum
             assert whole, f"run {run.name} of stage {at} is damaged"
+            medium.intact[path] = data
 
 
 def check_sweep(machines: Machines) -> list[str]:
@@ -42,6 +51,23 @@ def check_sweep(machines: Machines) -> list[str]:
         if left:
             found.append(f"nobody names {len(left)} files of stage {at}, for example {left[0]}")
     return found
+
+
+def check_belief(machines: Machines, driver: int, problem: BaseException) -> None:
+    """Raises AssertionError if a driver says that another has taken over, and none has."""
+    if "has taken over" in str(problem):
+        newest = {medium.published[-1][1] for medium in machines.media if medium.published}
+        assert newest != {driver}, f"driver {driver} has no successor, but fails: {problem}"
+
+
+def check_commit(machines: Machines, at: int, state: Committed) -> list[str]:
+    """When a driver believes that it has committed: what the log says about that step."""
+    newest = checkpoint_on(machines.media[at]).log.latest()
+    steps, mine = steps_of(newest), steps_of(state)
+    known = newest is not None and (steps > mine or newest.manifests == state.manifests)
+    if known and steps >= mine:
+        return []
+    return [f"a driver believes that it committed step {mine} of stage {at}; the log has {steps}"]
 
 
 def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[str]:
@@ -164,29 +190,44 @@ def _conserved(at: int, steps: Sequence[Step], machines: Machines) -> list[str]:
 
 
 def _owners(machines: Machines) -> list[str]:
-    """A record is published once, and nobody publishes after a successor has."""
+    """A record is published once, and nobody publishes after another has taken over.
+
+    Where names are claimed, an older owner may complete a record that its successor has passed; it must
+    not believe in it (`check_commit`).
+    """
     found = []
     for at, medium in enumerate(machines.media):
         records = [(name, owner) for name, owner in medium.published if name.startswith("log/")]
         twice = [name for name, n in Counter(name for name, _ in records).items() if n > 1]
         found += [f"stage {at}: {name} was published twice" for name in twice]
-        newest = -1
-        # Where names are claimed, an older owner may complete a record that its successor has passed.
-        for name, owner in records if medium.mode != "claims" else ():
-            if owner < newest:
-                found.append(f"stage {at}: driver {owner} published {name} after driver {newest}")
-            newest = max(newest, owner)
+        owner, former = -1, set[int]()
+        for name, now in records if medium.mode != "claims" else ():
+            if now in former:
+                found.append(f"stage {at}: driver {now} published {name} after driver {owner}")
+            former |= {owner} - {now}
+            owner = now
     return found
 
 
 def _named_manifests(medium: Medium) -> list[str]:
-    state = checkpoint_on(medium).log.latest()
-    return [] if state is None else [name for name in state.manifests if name]
+    """Those of the newest record, and the parts of moves that the open note names."""
+    log = checkpoint_on(medium).log
+    newest = log.newest()
+    state = None if newest is None else newest.state
+    note = log.open_note(newest)
+    parts = [move.part for move in note.moves if move.part] if note else []
+    return [*(name for name in (state.manifests if state else ()) if name), *parts]
 
 
 def _manifests(medium: Medium) -> list[Manifest]:
     looked_at = checkpoint_on(medium)
-    return [looked_at.manifest(name) for name in _named_manifests(medium)]
+    for name in (named := _named_manifests(medium)):
+        data = medium.files.get(name)
+        known = medium.decoded.get(name)
+        if data is None or known is None or known[0] is not data:
+            manifest = looked_at.manifest(name)
+            medium.decoded[name] = medium.files[name], manifest
+    return [medium.decoded[name][1] for name in named]
 
 
 def _named_runs(medium: Medium) -> list[Run]:

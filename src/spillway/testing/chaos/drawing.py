@@ -10,6 +10,7 @@ from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
 from spillway.testing.chaos.query import SHAPES, shapes, subjects
 from spillway.testing.chaos.schedule import (
     AT_CALLS,
+    AT_LOCAL,
     AT_SINKS,
     AT_TASKS,
     Event,
@@ -217,14 +218,19 @@ def _rows(chance: Random, query: Query, clock: int, value: int, count: int) -> t
 def _strikes(chance: Random) -> tuple[Strike, ...]:
     found = []
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
-        kinds = chance.choice((AT_CALLS, AT_CALLS, AT_TASKS, AT_SINKS))
+        kinds = chance.choice((AT_CALLS, AT_CALLS, AT_TASKS, AT_SINKS, AT_LOCAL))
         kind = chance.choice(kinds)
         if kind in AT_CALLS:
             found += _at_calls(chance, kind)
+        elif kind in AT_LOCAL:
+            # Few writes, and often so many failures that Spark gives up the job.
+            found.append(Strike(kind, chance.randrange(12), chance.choice((0, 1, 3, 20))))
         elif kind in AT_TASKS:
             found.append(Strike(kind, chance.randrange(6), chance.randrange(3)))
         else:
             found.append(Strike(kind, chance.choice((0, 0, 0, 1)), _sink_arg(chance, kind)))
+    if found and chance.random() < 0.4:
+        found.append(Strike("stay", 0, chance.randrange(8)))
     return tuple(found)
 
 
@@ -258,8 +264,8 @@ def _args(chance: Random, kind: str) -> tuple[int, ...]:
         "lose": (3,),
         "damage": (3, 50, 2),
         "place": (3,),
-        "move": (5, 5, 900, 3, 2, 2),
-        "force": (5, 500),
+        "move": (5, 5, 900, 3, 2, 2, 3),
+        "force": (5, 500, 3),
         "reshape": (5, 4),
     }
     if kind == "memory":

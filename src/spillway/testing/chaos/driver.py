@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.stages import AskedStage, open_stages
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Wish
@@ -21,7 +22,7 @@ from spillway.testing.chaos.schedule import Schedule, Settings
 from spillway.testing.chaos.spark import ChaosEngine, ChaosSink, ChaosTasks
 from spillway.testing.chaos.store import Medium, SimulatedStore, checkpoint_on
 from spillway.testing.simulated.engine import Rows
-from spillway.testing.simulated.places import SimulatedHost
+from spillway.testing.simulated.places import GatedTier, SimulatedHost
 from spillway.testing.simulated.rows import GROUPS, Row
 from spillway.testing.simulated.sliced import Sliced
 from spillway.testing.simulated.stages import Stage
@@ -51,11 +52,13 @@ class Driver:
     """One process that runs the query."""
 
     def __init__(
-        self, machines: Machines, number: int, settings: Settings, wake: Callable[[int], None]
+        self, machines: Machines, number: int, settings: Settings, gate: DriverGate
     ) -> None:
         self.number = number
         self.settings = settings
-        self.gate = DriverGate(machines.disasters, wake)
+        self.gate = gate
+        #: Told of every commit that the driver believes in, with the stage.
+        self.committed: Callable[[int, Committed], None] = lambda *_: None
         self._machines = machines
         self.stages = [self._stage(at) for at in range(len(machines.media))]
         tasks = ChaosTasks(self.stages, self.gate, machines.disasters)
@@ -90,6 +93,7 @@ class Driver:
         checkpoint = Checkpoint(client.location, durable=client)
         stage = kind(subject, checkpoint, machines.hosts[at], machines.attempts)
         stage.task_durable = lambda: self._client(at)
+        stage.passed = lambda tier: GatedTier(tier, self.gate.before_local)
         stage.adapt = Adapt(**{**ADAPT, **self.settings.adapt})
         stage.shift = machines.shift
         return stage
@@ -105,6 +109,8 @@ class Driver:
                 skew = ToldSkew(0, script=stage.script)
             coordinator = replace(coordinator, rules=rules, skew=skew)
         stage.conductor = Conductor(coordinator, stage.new_carrier())
+        at = self.stages.index(stage)
+        stage.carrier.committed = lambda state: self.committed(at, state)
         return stage.conductor
 
     # Work
@@ -152,16 +158,18 @@ class Driver:
 
     def move(self, told: Sequence[int]) -> None:
         """A move begins with the next commit, if both slots are there and free."""
-        sender, receiver, size, groups, everything, track = told
-        slots = self.stages[0].state.routing.slots
+        sender, receiver, size, groups, everything, track, at = (*told, 0)[:7]
+        stage = self.stages[at % len(self.stages)]
+        slots = stage.state.routing.slots
         order = Move(sender % slots, receiver % slots, size, "told", groups, bool(everything))
         protocol = "ptlb" if track else "mslb"
-        self.stages[0].script.decisions.append(replace(order, protocol=protocol))
+        stage.script.decisions.append(replace(order, protocol=protocol))
 
-    def force(self, slot: int, size: int) -> None:
+    def force(self, slot: int, size: int, at: int = 0) -> None:
         """A slot spills in the batch after the next commit, if it is free."""
-        slots = self.stages[0].state.routing.slots
-        self.stages[0].script.decisions.append(ForceSpill(slot % slots, size, "told"))
+        stage = self.stages[at % len(self.stages)]
+        order = ForceSpill(slot % stage.state.routing.slots, size, "told")
+        stage.script.decisions.append(order)
 
     def reshape(self, slot: int, shape: Shape) -> None:
         """The join of a slot gets another shape."""

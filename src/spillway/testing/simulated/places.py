@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,29 @@ class MemoryTier(LocalTier):
         self._stamped.discard(name)
 
 
+class GatedTier(LocalTier):
+    """The same tier for one driver and its tasks: each write passes their gate first."""
+
+    def __init__(self, tier: LocalTier, gate: Callable[[str], None]) -> None:
+        super().__init__(tier.kind, tier.root)
+        self._tier = tier
+        self._gate = gate
+        self.map, self.names, self.delete = tier.map, tier.names, tier.delete  # type: ignore[method-assign]
+        self.stamp, self.stamped = tier.stamp, tier.stamped  # type: ignore[method-assign]
+        self.identity = tier.identity  # type: ignore[method-assign]
+
+    def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
+        """Writes a file, if the gate lets it pass; a process that dies leaves a part of it."""
+        try:
+            self._gate(self.kind)
+        except Exception:
+            raise
+        except BaseException:
+            self._tier.write(f".{name}.{checksum:016x}", data.slice(0, data.size // 2), 0)
+            raise
+        self._tier.write(name, data, checksum)
+
+
 @dataclass
 class SimulatedHost:
     """One machine: its tiers, and the runs that its worker process has open."""
@@ -78,6 +102,8 @@ class SimulatedHost:
     memory: MemoryTier = field(default_factory=lambda: MemoryTier("memory"))
     disk: MemoryTier = field(default_factory=lambda: MemoryTier("disk"))
     opened: OpenRuns = field(default_factory=OpenRuns)
+    #: The batch in which a slot last removed files that nothing names.
+    swept_at: int = -1
 
     def restart_worker(self) -> None:
         """The worker process is another one: nothing is open."""

@@ -40,8 +40,10 @@ from spillway.slot.orders import pinned_groups
 from spillway.slot.run import Attempt, run_slot
 from spillway.slot.visits import VisitRecord, answered
 from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.runs import orphans as local
 from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.store import Store
+from spillway.state.runs.tiers import LocalTier
 from spillway.testing.simulated.context import current_task
 from spillway.testing.simulated.host import SimulatedCarrier
 from spillway.testing.simulated.places import SimulatedHost
@@ -96,6 +98,8 @@ class Stage:
         self.row_s: Mapping[int, float] = {}
         #: The client of durable storage that a task opens.
         self.task_durable: Callable[[], DurableStore] = lambda: checkpoint.durable
+        #: A local tier as tasks see it.
+        self.passed: Callable[[LocalTier], LocalTier] = lambda tier: tier
         self._conductor: Conductor | None = None
 
     # What is so now
@@ -173,13 +177,22 @@ class Stage:
     def store(self, batch: int, slot: int = 0) -> Store:
         """The tiers, as a slot sees them."""
         host = self.hosts[self.running_on(slot)]
-        return Store(host.memory, host.disk, self.task_durable(), host.opened, batch)
+        memory, disk = (self.passed(tier) for tier in (host.memory, host.disk))
+        return Store(memory, disk, self.task_durable(), host.opened, batch)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
-        """The same, after known garbage is deleted."""
+        """The same, after known garbage is deleted, and now and then what nothing names."""
         store = self.store(plan.batch, slot)
         for name in plan.garbage:
             store.forget(name)
+        if plan.sweeps(slot):
+            named = {
+                run for one in range(plan.routing.slots) for run in self.manifest(plan, one).runs()
+            }
+            for tier in (store.memory, store.disk):
+                for name in local.orphans(tier.names(), named, plan.batch):
+                    tier.delete(name)
+            self.hosts[self.running_on(slot)].swept_at = plan.batch
         return store
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
