@@ -15,12 +15,19 @@ import pyarrow as pa
 from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.kernels.checksum import checksum
 from spillway.state.manifest.manifest import Manifest
+from spillway.state.runs.durable.exclusive import CLAIM
+from spillway.state.runs.orphans import batch_of
 from spillway.state.runs.run import Run
 from spillway.testing.chaos.driver import Machines
 from spillway.testing.chaos.ledger import Given, Step, described
 from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.store import Medium, checkpoint_on
+from spillway.testing.simulated.places import SimulatedHost
 from spillway.testing.simulated.rows import Row, Subject, matches_nothing
+from spillway.testing.simulated.sizes import KEEP_RECORDS
+
+#: Files of a log at most: records and takeovers, each with the notes of two owners.
+MOST_LOGGED = 6 * KEEP_RECORDS
 
 
 def check_files(machines: Machines) -> None:
@@ -45,10 +52,7 @@ def check_sweep(machines: Machines) -> list[str]:
     """After a start: the files that nobody names."""
     found = []
     for at, medium in enumerate(machines.media):
-        named = {f"runs/{run.name}" for run in _named_runs(medium)}
-        named |= set(_named_manifests(medium))
-        left = [n for n in medium.files if n.startswith(("runs/", "manifests/")) and n not in named]
-        if left:
+        if left := _unnamed(medium):
             found.append(f"nobody names {len(left)} files of stage {at}, for example {left[0]}")
     return found
 
@@ -68,6 +72,55 @@ def check_commit(machines: Machines, at: int, state: Committed) -> list[str]:
     if known and steps >= mine:
         return []
     return [f"a driver believes that it committed step {mine} of stage {at}; the log has {steps}"]
+
+
+def check_leftovers(machines: Machines, at: int, state: Committed, before: Committed) -> list[str]:
+    """After a commit and its sweep: the files of batches before the last commit that nobody names.
+
+    While groups move, files that nobody names yet are on their way, so nothing is swept. The log has at
+    most KEEP_RECORDS records and as many takeovers, and for each the notes of a few owners.
+    """
+    medium = machines.media[at]
+    found = []
+    logged = [name for name in medium.files if name.startswith("log/") and CLAIM not in name]
+    if len(logged) > MOST_LOGGED:
+        found.append(f"the log of stage {at} has {len(logged)} files")
+    if state.moves or before.moves:
+        return found
+    # What the commit before named goes with the next one.
+    former = [name for name in before.manifests if name in medium.files]
+    kept = {
+        *former,
+        *(f"runs/{r}" for n in former for r in checkpoint_on(medium).manifest(n).runs()),
+    }
+    old = [n for n in _unnamed(medium) if n not in kept and (batch_of(n) or 0) < before.batch]
+    found += [f"nobody names {old[0]} of stage {at} after batch {state.batch}"] if old else []
+    return found + [
+        wrong for host in machines.hosts[at] for wrong in _local(host, at, medium, state)
+    ]
+
+
+def _local(host: SimulatedHost, at: int, medium: Medium, state: Committed) -> list[str]:
+    """Local files of earlier batches that nobody names, where a slot has swept in this batch."""
+    named = {run.name for run in _named_runs(medium)}
+    found = []
+    for place in host.places():
+        if place.swept_at != state.batch or state.round:
+            continue
+        for tier in (place.memory, place.disk):
+            old = [n for n in tier.names() if n not in named and _left_since(n, state.batch)]
+            found += [f"nobody names {n} in the {tier.kind} tier of stage {at}" for n in old[:1]]
+    return found
+
+
+def _left_since(name: str, batch: int) -> bool:
+    """Whether a local file is older than what the last commit may have stopped naming."""
+    return (batch_of(name) or 0) < batch and name.startswith(".")
+
+
+def _unnamed(medium: Medium) -> list[str]:
+    named = {f"runs/{run.name}" for run in _named_runs(medium)} | set(_named_manifests(medium))
+    return [n for n in medium.files if n.startswith(("runs/", "manifests/")) and n not in named]
 
 
 def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[str]:

@@ -13,6 +13,7 @@ from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Wish
 from spillway.plan.shape import Shape
 from spillway.policies.cluster.decision import ForceSpill, Move
+from spillway.policies.local.spare import Spare
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
 from spillway.testing.chaos.gate import Disasters, DriverGate
@@ -47,6 +48,25 @@ class Machines:
     #: Where slot 0 runs.
     shift: int = 0
 
+    def places(self) -> list[SimulatedHost]:
+        """All places with local tiers."""
+        return [place for hosts in self.hosts for host in hosts for place in host.places()]
+
+
+def adapt_of(settings: Settings) -> tuple[Adapt, Spare | None]:
+    """The settings of a start as the product has them, and the default limit of memory."""
+    given = dict(settings.adapt)
+    if isinstance(limits := given.get("memory"), dict):
+        # JSON has no numbers as keys.
+        given["memory"] = {int(slot): limit for slot, limit in limits.items()}
+    if shares := given.get("shares"):
+        given.update(shares=tuple(shares), slots=settings.slots)
+    adapt = Adapt(**{**ADAPT, **given})
+    if settings.spare is None or not adapt.takes_spare_memory():
+        return adapt, None
+    spare = Spare(settings.spare, "drawn")
+    return adapt.with_spare_memory(spare.limit_of(settings.slots)), spare
+
 
 class Driver:
     """One process that runs the query."""
@@ -67,6 +87,9 @@ class Driver:
         self.engine.ledger = machines.ledger
         self.engine.look = lambda at: checkpoint_on(machines.media[at])
         self._open()
+        # Looked at before this start takes over and copies the notes.
+        looks = [checkpoint_on(medium).log for medium in machines.media]
+        sink.replays = any(log.open_note(log.newest()) is not None for log in looks)
         conductors = [self._conductor(stage) for stage in self.stages]
         self.chain: Chain[Rows] = Chain(conductors, self.engine, lambda: next(machines.clock))
 
@@ -94,7 +117,9 @@ class Driver:
         stage = kind(subject, checkpoint, machines.hosts[at], machines.attempts)
         stage.task_durable = lambda: self._client(at)
         stage.passed = lambda tier: GatedTier(tier, self.gate.before_local)
-        stage.adapt = Adapt(**{**ADAPT, **self.settings.adapt})
+        if at == 0:
+            stage.plan = machines.schedule.query.options.get("plan")
+        stage.adapt, stage.spare = adapt_of(self.settings)
         stage.shift = machines.shift
         return stage
 

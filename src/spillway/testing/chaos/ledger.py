@@ -30,6 +30,8 @@ class Ledger:
     steps: dict[tuple[int, int], Step] = field(default_factory=dict)
     #: What the sink has, by number.
     sink: dict[int, Counter[Hashable]] = field(default_factory=dict)
+    #: The numbers that the sink was asked to write, whatever came of it.
+    offered: set[int] = field(default_factory=set)
     #: What must not be, in words.
     differences: list[str] = field(default_factory=list)
     #: Result rows that were compared with others.

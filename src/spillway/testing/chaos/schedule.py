@@ -87,6 +87,8 @@ class Settings:
     #: Whether the script decides what moves and spills, in place of the product's strategies.
     told: bool
     adapt: dict[str, Any] = field(default_factory=dict)
+    #: The memory of all slots together, if `adapt` sets no limit; None: no limit.
+    spare: int | None = None
 
 
 @dataclass(frozen=True)

@@ -157,16 +157,21 @@ class ChaosSink:
         self._ledger = ledger
         self._disasters = disasters
         self._tasks = tasks
+        #: Whether an earlier start had begun the first step of this one.
+        self.replays = False
 
     def write(self, step: Written, sink_id: int, *, replay: bool) -> None:
         """Reads a step and keeps it."""
         if self._mode == "ids" and sink_id in self._ledger.sink:
             return
         strikes = {strike.kind: strike.arg for strike in self._disasters.at_write()}
+        offered = sink_id in self._ledger.offered or self.replays
+        self._ledger.offered.add(sink_id)
         if strikes.get("fails") == 0:
             raise SinkFailed("the sink fails before its write")
-        if "partly" in strikes and not replay:
-            # In a replay, a sink that reads nothing counts as one that has everything already.
+        # Of a step that began before, a sink that reads nothing counts as one that has it already.
+        nothing = replay and offered and step.slots == 1
+        if "partly" in strikes and not nothing:
             self._read(step, 1, part=True)
             return
         if "twice" in strikes:
@@ -175,6 +180,7 @@ class ChaosSink:
         assert isinstance(step.engine, ChaosEngine)
         step.engine.note(step.results, output)
         self._ledger.written(sink_id, output)
+        self.replays = False
         if "fails" in strikes:
             raise SinkFailed("the sink fails after its write")
 

@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from unittest import mock
 
@@ -22,6 +23,7 @@ from spillway.testing.chaos.checkers import (
     check_belief,
     check_commit,
     check_files,
+    check_leftovers,
     check_outcome,
     check_sweep,
 )
@@ -117,6 +119,8 @@ class World:
         self._excused = 0
         #: The rows of every batch so far, as the first stage gets them.
         self.batches: list[tuple[Row, ...]] = []
+        #: The last commit that a driver believes in, by driver and stage.
+        self._last_commits: dict[tuple[int, int], Committed] = {}
         self._open_round = False
         self.trace = ""
 
@@ -220,9 +224,10 @@ class World:
             if event.kind == "lose":
                 host.lose()
                 continue
-            for tier in (host.memory, host.disk):
-                if names := tier.names():
-                    tier.damage(names[how[0] % len(names)], tear=bool(how[1]))
+            for place in host.places():
+                for tier in (place.memory, place.disk):
+                    if names := tier.names():
+                        tier.damage(names[how[0] % len(names)], tear=bool(how[1]))
             host.restart_worker()
 
     # Failures
@@ -321,12 +326,17 @@ class World:
     ) -> None:
         """A start. One that was paused on the way goes on with the batch that Spark gives it."""
         started.append(driver := Driver(self.machines, number, settings, gate))
-        driver.committed = self._committed
+        driver.committed = partial(self._committed, number)
         if gate.past and self.batches:
             driver.batch(self.batches[-1], len(self.batches) - 1)
 
-    def _committed(self, at: int, state: Committed) -> None:
+    def _committed(self, number: int, at: int, state: Committed) -> None:
+        """A driver believes that it has committed."""
         self.ledger.differences += check_commit(self.machines, at, state)
+        key = number, at
+        before, self._last_commits[key] = self._last_commits.get(key), state
+        if before is not None:
+            self.ledger.differences += check_leftovers(self.machines, at, state, before)
 
     def _end_long_sleepers(self) -> None:
         """Ends drivers that slept through more starts than the log promises to remember."""
@@ -340,10 +350,9 @@ class World:
             self.close()
             for medium in self.machines.media:
                 medium.lose_power(self._chance)
-            for hosts in self.machines.hosts:
-                for host in hosts:
-                    host.memory.lose()
-                    self._damage_some(host)
+            for place in self.machines.places():
+                place.memory.lose()
+                self._damage_some(place)
 
     def _damage_some(self, host: SimulatedHost) -> None:
         """Scratch files that were not on disk yet are torn."""

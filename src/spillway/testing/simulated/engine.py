@@ -91,6 +91,12 @@ class Written:
         """Evaluates everything before the last exchange; returns what comes after it."""
         return self.engine.partitions(self.results)
 
+    @property
+    def slots(self) -> int:
+        """The number of partitions."""
+        assert self.results.plan is not None
+        return self.results.plan.routing.slots
+
     def values(self, batches: Sequence[pa.RecordBatch]) -> list[Hashable]:
         """Results as values."""
         return self.engine.values(self.results.at, batches)

@@ -105,12 +105,25 @@ class SimulatedHost:
     #: The batch in which a slot last removed files that nothing names.
     swept_at: int = -1
 
+    #: The tiers of executors that share none.
+    executors: dict[int, SimulatedHost] = field(default_factory=dict)
+
+    def executor(self, number: int) -> SimulatedHost:
+        """The tiers and the process of one executor."""
+        return self.executors.setdefault(number, SimulatedHost())
+
+    def places(self) -> list[SimulatedHost]:
+        """The host and its executors."""
+        return [self, *self.executors.values()]
+
     def restart_worker(self) -> None:
-        """The worker process is another one: nothing is open."""
-        self.opened = OpenRuns()
+        """The worker processes are others: nothing is open."""
+        for place in self.places():
+            place.opened = OpenRuns()
 
     def lose(self) -> None:
         """The machine is another one."""
-        self.memory.lose()
-        self.disk.lose()
+        for place in self.places():
+            place.memory.lose()
+            place.disk.lose()
         self.restart_worker()

@@ -45,7 +45,7 @@ SMALL: list[tuple[ModuleType, str, int]] = [
     (bounds, "BLOCK_BYTES", 800),
     (shelf, "MOVE_BYTES", 100),
     (shelf, "FRESH_BYTES", 400),
-    (shelf, "COUNTED_LAYERS", 3),
+    (shelf, "COUNTED_LAYERS", 20),
     (shipping, "PARCEL_BYTES", 100),
     (shipping, "PIECE_BYTES", 60),
     (memory, "LEAST_WASTE_BYTES", 100),

@@ -31,6 +31,8 @@ from spillway.operators.input import MARKER, null_number
 from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
+from spillway.policies.local.spare import Spare
+from spillway.policies.shape.shaping import Shaping
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
 from spillway.settings import Adapt
@@ -58,6 +60,8 @@ from spillway.testing.simulated.rows import (
 )
 from spillway.testing.simulated.told import Script, ToldShaping
 
+#: The executors of a host.
+EXECUTORS = 2
 #: The report of one task.
 Report = SlotRecord | VisitRecord
 
@@ -98,6 +102,10 @@ class Stage:
         self.row_s: Mapping[int, float] = {}
         #: The client of durable storage that a task opens.
         self.task_durable: Callable[[], DurableStore] = lambda: checkpoint.durable
+        #: What `plan(...)` of a join tree says; None: a script tells the shapes.
+        self.plan: str | None = None
+        #: The memory that slots share, if the settings have no limit.
+        self.spare: Spare | None = None
         #: A local tier as tasks see it.
         self.passed: Callable[[LocalTier], LocalTier] = lambda tier: tier
         self._conductor: Conductor | None = None
@@ -131,12 +139,14 @@ class Stage:
         return self.subject.operator(self.adapt.block_rows)
 
     @property
-    def shaping(self) -> ToldShaping | None:
-        """What shapes there may be of a join tree; it begins with that of the subject."""
-        first = self.first_operator()
+    def shaping(self) -> Shaping | None:
+        """What shapes there may be of a join tree; a script's begin with that of the subject."""
+        first, names = self.first_operator(), tuple(s.name for s in self.streams)
         if not isinstance(first, TreeOperator):
             return None
-        return ToldShaping.of(tuple(s.name for s in self.streams), first.shape, self.script)
+        if self.plan is not None:
+            return Shaping(names, self.plan)
+        return ToldShaping.of(names, first.shape, self.script)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -153,8 +163,11 @@ class Stage:
         life_us = None
         if not operator.untracked:
             life_us = max(s.window_us or 0 for s in self.streams) + lateness
-        terms = Terms(late, self.adapt, life_us=life_us, shaping=self.shaping, join=join)
-        new = Routing.even(GROUPS, slots)
+        shares = self.adapt.shares
+        terms = Terms(
+            late, self.adapt, life_us=life_us, shaping=self.shaping, join=join, spare=self.spare
+        )
+        new = Routing.shared(GROUPS, shares) if shares else Routing.even(GROUPS, slots)
         state, references = self.checkpoint.recover(len(self.streams), new)
         return Coordinator.at_start(terms, state, references, slots)
 
@@ -174,11 +187,21 @@ class Stage:
         task = current_task()
         return self.host_of(slot) if task is None else task.host
 
+    def executor_of(self, slot: int) -> int:
+        """The number of the executor on its host where a task of a slot runs."""
+        task = current_task()
+        return (slot if task is None else task.partition) % EXECUTORS
+
+    def place_of(self, slot: int) -> SimulatedHost:
+        """The tiers that a task of a slot uses: those of its host, or of its executor alone."""
+        host = self.hosts[self.running_on(slot)]
+        return host if self.adapt.share == "host" else host.executor(self.executor_of(slot))
+
     def store(self, batch: int, slot: int = 0) -> Store:
         """The tiers, as a slot sees them."""
-        host = self.hosts[self.running_on(slot)]
-        memory, disk = (self.passed(tier) for tier in (host.memory, host.disk))
-        return Store(memory, disk, self.task_durable(), host.opened, batch)
+        place = self.place_of(slot)
+        memory, disk = (self.passed(tier) for tier in (place.memory, place.disk))
+        return Store(memory, disk, self.task_durable(), place.opened, batch)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
         """The same, after known garbage is deleted, and now and then what nothing names."""
@@ -192,7 +215,7 @@ class Stage:
             for tier in (store.memory, store.disk):
                 for name in local.orphans(tier.names(), named, plan.batch):
                     tier.delete(name)
-            self.hosts[self.running_on(slot)].swept_at = plan.batch
+            self.place_of(slot).swept_at = plan.batch
         return store
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
@@ -242,7 +265,7 @@ class Stage:
             self.adapt,
             self.streams,
             attempt=self.checkpoint.new_attempt(),
-            worker=f"host{self.running_on(slot)}/1/{slot}",
+            worker=f"host{self.running_on(slot)}/{self.executor_of(slot)}/{slot}",
         )
 
     def answered(self, said: Sequence[Report]) -> SlotRecord | None:
