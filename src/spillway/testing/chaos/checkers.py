@@ -8,7 +8,7 @@ check_sweep     a start leaves no file that nobody names
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -95,27 +95,24 @@ def check_leftovers(machines: Machines, at: int, state: Committed, before: Commi
     }
     old = [n for n in _unnamed(medium) if n not in kept and (batch_of(n) or 0) < before.batch]
     found += [f"nobody names {old[0]} of stage {at} after batch {state.batch}"] if old else []
-    return found + [
-        wrong for host in machines.hosts[at] for wrong in _local(host, at, medium, state)
-    ]
-
-
-def _local(host: SimulatedHost, at: int, medium: Medium, state: Committed) -> list[str]:
-    """Local files of earlier batches that nobody names, where a slot has swept in this batch."""
-    named = {run.name for run in _named_runs(medium)}
-    found = []
-    for place in host.places():
-        if place.swept_at != state.batch or state.round:
-            continue
-        for tier in (place.memory, place.disk):
-            old = [n for n in tier.names() if n not in named and _left_since(n, state.batch)]
-            found += [f"nobody names {n} in the {tier.kind} tier of stage {at}" for n in old[:1]]
+    known = {name.removeprefix("runs/") for name in kept} | {r.name for r in _named_runs(medium)}
+    for host in machines.hosts[at]:
+        found += [one for place in host.places() for one in _local(place, at, known, state)]
     return found
 
 
-def _left_since(name: str, batch: int) -> bool:
-    """Whether a local file is older than what the last commit may have stopped naming."""
-    return (batch_of(name) or 0) < batch and name.startswith(".")
+def _local(place: SimulatedHost, at: int, known: Collection[str], state: Committed) -> list[str]:
+    """Parts of local files that a dead process left, and that a sweep in this batch has kept.
+
+    A part of a file that is still named may be one that somebody fetches. Whole files are deleted when
+    the commit that stops naming them tells the slots, one batch later.
+    """
+    batch, kept = place.kept
+    if batch != state.batch or state.round:
+        return []
+    parts = [n for n in kept if n.startswith(".") and (batch_of(n) or 0) < batch]
+    left = [n for n in parts if n[1:].rpartition(".")[0] not in known]
+    return [f"nobody names {left[0]} in a local tier of stage {at}"] if left else []
 
 
 def _unnamed(medium: Medium) -> list[str]:

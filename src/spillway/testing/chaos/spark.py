@@ -12,12 +12,14 @@ from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers
 from spillway.errors import SpillwayError
+from spillway.ids import SlotId
+from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.testing.chaos.gate import Disasters, DriverGate, TaskDied
 from spillway.testing.chaos.ledger import Ledger, Step
 from spillway.testing.chaos.schedule import Strike
 from spillway.testing.simulated.context import TaskContext, task_running
 from spillway.testing.simulated.engine import Engine, Partition, Rows, Written
-from spillway.testing.simulated.stages import Report, Stage, fits_memory
+from spillway.testing.simulated.stages import Report, Stage, fits_memory, fits_peak
 
 #: Failures of a task after which Spark gives up the job.
 _MOST_FAILURES = 4
@@ -133,13 +135,24 @@ class ChaosEngine(Engine):
     def answers(self, at: int, results: Rows, plan: BatchPlan, *, replay: bool) -> Answers:
         """The records of a stage; every slot must have kept its limit."""
         found = super().answers(at, results, plan, replay=replay)
+        stage = self.stages[at]
         for record in found.records.values():
+            if not fits_peak(stage, plan, record, self._before(at, plan, record.slot)):
+                peak = f"{record.peak_bytes} of {plan.memory_bytes[record.slot]} bytes"
+                where = f"slot {record.slot} of stage {at} in batch {plan.batch}"
+                self.ledger.differences.append(f"{where} had {peak} in memory")
             written = self.look(at).manifest(record.manifest)
             if not fits_memory(plan, record, written):
                 bytes_ = f"{sum(record.state_bytes)} of {plan.memory_bytes[record.slot]} bytes"
                 where = f"slot {record.slot} of stage {at} in batch {plan.batch}"
                 self.ledger.differences.append(f"{where} has {bytes_} in memory")
         return found
+
+    def _before(self, at: int, plan: BatchPlan, slot: int) -> Manifest:
+        """What a slot began a batch with."""
+        name = plan.manifests[slot]
+        none = empty_manifest(SlotId(slot), len(self.stages[at].streams))
+        return self.look(at).manifest(name) if name else none
 
     def note(self, results: Rows, output: Counter[Hashable]) -> None:
         """Writes down what a step gave."""

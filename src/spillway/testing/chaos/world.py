@@ -138,7 +138,10 @@ class World:
             self._apply(event)
             check_files(self.machines)
         self.disasters.disarm()
-        self._wake(None)
+        if self._paused:
+            # Any of them may take over.
+            self._wake(None)
+            self._driver = None
         self._finish()
         self.ledger.differences += check_outcome(self.machines, self.batches)
         self._driver = None
@@ -326,16 +329,17 @@ class World:
     ) -> None:
         """A start. One that was paused on the way goes on with the batch that Spark gives it."""
         started.append(driver := Driver(self.machines, number, settings, gate))
-        driver.committed = partial(self._committed, number)
+        driver.committed = partial(self._committed, driver)
         if gate.past and self.batches:
             driver.batch(self.batches[-1], len(self.batches) - 1)
 
-    def _committed(self, number: int, at: int, state: Committed) -> None:
+    def _committed(self, driver: Driver, at: int, state: Committed) -> None:
         """A driver believes that it has committed."""
         self.ledger.differences += check_commit(self.machines, at, state)
-        key = number, at
+        key = driver.number, at
+        undeleted, driver.stages[at].carrier.undeleted = driver.stages[at].carrier.undeleted, False
         before, self._last_commits[key] = self._last_commits.get(key), state
-        if before is not None:
+        if before is not None and not undeleted:
             self.ledger.differences += check_leftovers(self.machines, at, state, before)
 
     def _end_long_sleepers(self) -> None:

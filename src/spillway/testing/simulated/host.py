@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
@@ -53,6 +52,8 @@ class SimulatedCarrier(CheckpointHost):
         self._said: list[tuple[Message, float]] = []
         #: Whether the next commit is lost.
         self.dies = False
+        #: Whether files could not be deleted.
+        self.undeleted = False
         #: Told of every commit.
         self.committed: Callable[[Committed], None] = lambda _: None
         self.steps: list[int] = []
@@ -95,10 +96,19 @@ class SimulatedCarrier(CheckpointHost):
                 self._said.append((ReceivePartitions(number), 0.5))
                 self._said.append((Received(number, part, 0), 0.5))
 
+    def sweep(self, state: Committed, before: Committed) -> None:
+        """Deletes files of attempts that died; like the janitor, it leaves what fails to the next."""
+        try:
+            super().sweep(state, before)
+        except (OSError, SpillwayError):
+            self.undeleted = True
+
     def delete(self, names: Sequence[str]) -> None:
         """Deletes files at once; like the janitor, it leaves what fails to a sweep."""
-        with suppress(OSError, SpillwayError):
+        try:
             super().delete(names)
+        except (OSError, SpillwayError):
+            self.undeleted = True
 
     def prepare_moves(self) -> None:
         """Does nothing: sending needs no workers here."""

@@ -102,8 +102,8 @@ class SimulatedHost:
     memory: MemoryTier = field(default_factory=lambda: MemoryTier("memory"))
     disk: MemoryTier = field(default_factory=lambda: MemoryTier("disk"))
     opened: OpenRuns = field(default_factory=OpenRuns)
-    #: The batch in which a slot last removed files that nothing names.
-    swept_at: int = -1
+    #: The batch in which a slot last removed files that nothing names, and the files that it kept.
+    kept: tuple[int, frozenset[str]] = (-1, frozenset())
 
     #: The tiers of executors that share none.
     executors: dict[int, SimulatedHost] = field(default_factory=dict)

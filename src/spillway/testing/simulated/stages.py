@@ -26,6 +26,7 @@ from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.intermediate import time_columns
+from spillway.operators.equi.join import JoinOperator
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.input import MARKER, null_number
 from spillway.operators.operator import Operator
@@ -35,8 +36,9 @@ from spillway.policies.local.spare import Spare
 from spillway.policies.shape.shaping import Shaping
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.settings import Adapt
-from spillway.slot import identity
+from spillway.rows import bounds
+from spillway.settings import Adapt, parse_bytes
+from spillway.slot import identity, limits
 from spillway.slot.job import SlotJob
 from spillway.slot.orders import pinned_groups
 from spillway.slot.run import Attempt, run_slot
@@ -46,6 +48,7 @@ from spillway.state.runs import orphans as local
 from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.store import Store
 from spillway.state.runs.tiers import LocalTier
+from spillway.state.slot import staging
 from spillway.testing.simulated.context import current_task
 from spillway.testing.simulated.host import SimulatedCarrier
 from spillway.testing.simulated.places import SimulatedHost
@@ -77,6 +80,31 @@ def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool
     alone = plan.t_gap_of(record.slot) is not None and here.sum() == 1
     # Groups that leave count; if the limit went down since, they are all that is in memory.
     return bool(alone) or sum(record.state_bytes) <= max(limit, record.leaving_bytes)
+
+
+#: The narrowest row of the exchange; the widest that a join stores; and the widest that others do,
+#: which keep aggregates with texts and samples.
+NARROWEST_BYTES, WIDEST_BYTES, WIDEST_AGGREGATES = 55, 200, 700
+
+
+def fits_peak(stage: Stage, plan: BatchPlan, record: SlotRecord, before: Manifest) -> bool:
+    """Whether a slot was never far above its limit between two checks of memory.
+
+    A check comes after every piece of input, waiting rows or made rows. So the most that it may find is
+    the limit, or what the batch began with if that was more, and then one piece in its stored form.
+    Groups that rotate or move are left out: they come to memory whole.
+    """
+    limit, slot = plan.memory_bytes[record.slot], record.slot
+    if limit is None or plan.t_gap_of(slot) is not None or plan.orders.get(slot):
+        return True
+    had = int(before.groups.bytes.sum())
+    plain = type(stage.first_operator()) in (JoinOperator, SlicedJoin)
+    piece = min(parse_bytes("piece_bytes", stage.adapt.piece_bytes), bounds.JOINED_BYTES)
+    made = 0 if plain else max(bounds.BLOCK_BYTES, limits.LEAST_MADE_BYTES, limit // 8)
+    if not plain or record.spooled_rows or any(before.spool.streams):
+        piece = max(piece, staging.STAGED_BYTES)
+    widest = WIDEST_BYTES if plain else WIDEST_AGGREGATES
+    return record.peak_bytes <= max(limit, had) + (piece // NARROWEST_BYTES + 1) * widest + made
 
 
 class Stage:
@@ -209,14 +237,16 @@ class Stage:
         for name in plan.garbage:
             store.forget(name)
         if plan.sweeps(slot):
-            named = {
-                run for one in range(plan.routing.slots) for run in self.manifest(plan, one).runs()
-            }
-            for tier in (store.memory, store.disk):
-                for name in local.orphans(tier.names(), named, plan.batch):
-                    tier.delete(name)
-            self.place_of(slot).swept_at = plan.batch
+            self._sweep(store, plan, self.place_of(slot))
         return store
+
+    def _sweep(self, store: Store, plan: BatchPlan, place: SimulatedHost) -> None:
+        slots = range(plan.routing.slots)
+        named = {run for one in slots for run in self.manifest(plan, one).runs()}
+        for tier in (store.memory, store.disk):
+            for name in local.orphans(tier.names(), named, plan.batch):
+                tier.delete(name)
+        place.kept = plan.batch, frozenset([*store.memory.names(), *store.disk.names()])
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
         """What a slot starts a batch with."""
