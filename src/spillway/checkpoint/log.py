@@ -20,6 +20,10 @@ that holds, or says that there is none, before anything else. Later notes of old
 (state/runs/durable/exclusive.py). A takeover passes it, publishes after it, and looks again; its writer
 completes it, and looks for a later record. So one of the two sees the other.
 
+**A commit that fails** may be on record all the same: the answer got lost, or a later read failed. The
+coordinator is then behind the log. So an owner writes nothing more after it; another start reads what
+is on record.
+
 Known limitation: the log keeps the last 100 takeovers. An owner that sleeps through more starts than
 that, between its last check and its commit, finds its sequence free again. Its record is then older than
 all others and means nothing, but the owner believes in it until its next check.
@@ -60,6 +64,8 @@ class Log:
     def __init__(self, durable: DurableStore) -> None:
         self._durable = durable
         self._own: Record | None = None
+        #: Whether a commit has failed, so that nobody knows whether it is on record.
+        self._unsure = False
 
     # Reading
 
@@ -100,6 +106,7 @@ class Log:
 
     def read_note(self, mark: Mark) -> Note | None:
         """Returns the owner's note of a batch or round, if it has begun."""
+        self._check_sure()
         own = self.owned
         return self._read_begun(own.sequence + 1, own.epoch).note_of(mark)
 
@@ -135,12 +142,13 @@ class Log:
         own = self.owned
         sequence = own.sequence + 1
         record = replace(own, sequence=sequence, since=sequence, passed=False, state=state)
+        self._unsure = True
         if not self._publish(record):
             raise self._fenced()
-        self._own = record
-        if self._durable.local_path() is not None:
-            # A takeover may have passed this record while it was only claimed.
-            self.check_owner()
+        if self._durable.local_path() is not None and not self._unpassed(record):
+            # A takeover has passed this record while it was only claimed.
+            raise self._fenced()
+        self._own, self._unsure = record, False
         old = sequence - KEEP_RECORDS
         if old < 0:
             return []
@@ -152,8 +160,17 @@ class Log:
 
         Fails if another start has taken over: then nothing may run.
         """
+        self._check_sure()
         self._write_begun(Begun(*mark, note))
         self.check_owner()
+
+    def _unpassed(self, record: Record) -> bool:
+        return self._durable.read(record_path(record.sequence + 1)) is None
+
+    def _check_sure(self) -> None:
+        """Fails after a commit that failed: its record may be there, and nobody has heard so."""
+        if self._unsure:
+            raise self._fenced()
 
     @property
     def is_owner(self) -> bool:
@@ -240,13 +257,19 @@ class Log:
         return FORMAT.body_of(data, what, location), what, location
 
     def _fenced(self) -> QueryError:
-        """Returns the error of an owner whose checkpoint another start has taken over."""
+        """Returns the error of an owner that can write nothing more."""
         newest, own = self.newest(), self.owned
-        newer = own if newest is None else newest
+        location = self._durable.location
+        if newest is None or newest.epoch <= own.epoch:
+            return QueryError(
+                f"the last commit to the checkpoint at {location} failed, and its record may be there",
+                detail="another step from the state before it could differ from what is on record",
+                hint="start the query again: a start reads what is on record",
+            )
         return QueryError(
-            f"another start has taken over the checkpoint at {self._durable.location}, "
-            f"epoch {newer.epoch} after {own.epoch}",
-            detail=f"the owner is {newer.owner}; this start commits nothing more, and no row is lost",
+            f"another start has taken over the checkpoint at {location}, "
+            f"epoch {newest.epoch} after {own.epoch}",
+            detail=f"the owner is {newest.owner}; this start commits nothing more, and no row is lost",
             hint="let one query run on a checkpoint; give each query its own checkpointLocation",
         )
 

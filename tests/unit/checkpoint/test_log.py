@@ -146,6 +146,31 @@ def test_a_lost_answer_is_no_other_owner(durable: DurableStore) -> None:
     assert log.latest() == state(0)
 
 
+def test_after_a_failed_commit_an_owner_begins_nothing(
+    durable: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = started(durable)
+    log.append(state(0))
+    publish = durable.publish
+
+    def lost(name: str, data: bytes) -> bool:
+        publish(name, data)
+        raise OSError("the answer is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "publish", lost)
+        with pytest.raises(OSError, match="the answer is lost"):
+            log.append(state(1))
+    # The record is there, but the coordinator is at batch 0: it would plan batch 1 once more.
+    assert log.latest() == state(1)
+    for begun in (lambda: log.read_note(Mark(1)), lambda: log.begin(Mark(1), note())):
+        with pytest.raises(QueryError, match="failed, and its record may be there"):
+            begun()
+    with pytest.raises(QueryError, match="start the query again"):
+        log.append(replace(state(1), clock_s=5.0))
+    assert started(durable).latest() == state(1)
+
+
 def test_the_log_keeps_the_last_records_and_all_late_owners_out(durable: DurableStore) -> None:
     first = started(durable)
     first.append(state(0))
