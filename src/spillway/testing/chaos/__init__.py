@@ -6,6 +6,7 @@
     store      simulated durable storage: a disk that forgets what was not synced, or an object store
     gate       where disasters strike: every call to the store
     spark      simulated Spark: tasks that are repeated, reports that are lost, sinks that misbehave
+    outside    Spark's offsets and the sink's files, which a loss of power may reach
     driver     one start of the query
     baton      a driver that is paused and goes on later, next to its successor
     ledger     what every step was given and gave

@@ -18,6 +18,7 @@ from spillway.settings import Adapt
 from spillway.slot.limits import Budget
 from spillway.testing.chaos.gate import Disasters, DriverGate
 from spillway.testing.chaos.ledger import Ledger
+from spillway.testing.chaos.outside import Outside
 from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.schedule import Schedule, Settings
 from spillway.testing.chaos.spark import ChaosEngine, ChaosSink, ChaosTasks
@@ -42,6 +43,7 @@ class Machines:
     media: Sequence[Medium]
     hosts: Sequence[Sequence[SimulatedHost]]
     ledger: Ledger
+    outside: Outside
     disasters: Disasters
     clock: Iterator[float]
     attempts: Iterator[int]
@@ -135,6 +137,8 @@ class Driver:
             coordinator = replace(coordinator, rules=rules, skew=skew)
         stage.conductor = Conductor(coordinator, stage.new_carrier())
         at = self.stages.index(stage)
+        stage.carrier.before_note = self._machines.outside.note
+        stage.carrier.before_record = self._machines.outside.record
         stage.carrier.committed = lambda state: self.committed(at, state)
         return stage.conductor
 

@@ -30,6 +30,7 @@ from spillway.testing.chaos.checkers import (
 from spillway.testing.chaos.driver import Driver, Machines
 from spillway.testing.chaos.gate import Disasters, DriverDied, DriverGate
 from spillway.testing.chaos.ledger import Ledger
+from spillway.testing.chaos.outside import Outside
 from spillway.testing.chaos.query import shapes, subjects
 from spillway.testing.chaos.schedule import Event, Schedule, Settings
 from spillway.testing.chaos.spark import JobFailed, SinkFailed
@@ -105,6 +106,7 @@ class World:
             [Medium(schedule.store) for _ in stages],
             [[SimulatedHost() for _ in range(schedule.hosts)] for _ in stages],
             self.ledger,
+            Outside(self.ledger),
             self.disasters,
             itertools.count(0.0, 0.5),
             itertools.count(),
@@ -138,6 +140,8 @@ class World:
             self._apply(event)
             check_files(self.machines)
         self.disasters.disarm()
+        if self.machines.outside.has_more:
+            self._batch(Event("batch"))
         if self._paused:
             # Any of them may take over.
             self._wake(None)
@@ -212,7 +216,12 @@ class World:
         if isinstance(self._subject, Aligned):
             rows = tuple(self._subject.copied(rows))
         self.batches.append(rows)
-        self._until_done(lambda: self.driver.batch(rows, number, event.args))
+
+        def run() -> None:
+            self.batches[number] = self.machines.outside.plan(number, rows)
+            self.driver.batch(self.batches[number], number, event.args)
+
+        self._until_done(run)
 
     def _spoil(self, event: Event) -> None:
         """Something happens to the machines, while no task runs."""
@@ -352,6 +361,7 @@ class World:
         self._driver = None
         if death.power:
             self.close()
+            self.machines.outside.lose_power(self._chance, sink_too=self.schedule.sink == "replace")
             for medium in self.machines.media:
                 medium.lose_power(self._chance)
             for place in self.machines.places():

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
-from spillway.coordinator.batch.committed import Committed
+from spillway.coordinator.batch.committed import Committed, Mark
+from spillway.coordinator.batch.plan import Note
 from spillway.coordinator.effects import SendGroups, StepReached
 from spillway.errors import SpillwayError
 from spillway.ids import SlotId
@@ -54,14 +55,23 @@ class SimulatedCarrier(CheckpointHost):
         self.dies = False
         #: Whether files could not be deleted.
         self.undeleted = False
+        #: Called before a note, and before a record.
+        self.before_note: Callable[[], None] = lambda: None
+        self.before_record: Callable[[], None] = lambda: None
         #: Told of every commit.
         self.committed: Callable[[Committed], None] = lambda _: None
         self.steps: list[int] = []
+
+    def write_note(self, mark: Mark, note: Note) -> None:
+        """Saves a note for a later start."""
+        self.before_note()
+        super().write_note(mark, note)
 
     def append(self, state: Committed) -> None:
         """Commits, unless the process dies first."""
         if self.dies:
             raise Crash
+        self.before_record()
         super().append(state)
         self.committed(state)
 
