@@ -14,7 +14,6 @@ from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.log import Log
 from spillway.coordinator import chain as chains
-from spillway.coordinator.batch.committed import Mark
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
@@ -27,7 +26,7 @@ from spillway.slot import identity
 from spillway.slot import run as slot_run
 from spillway.slot.keeper import MemoryKeeper
 from spillway.slot.run import SlotBatch
-from spillway.state.layout import shelf
+from spillway.state.layout.shelf import Shelf
 from spillway.state.runs import orphans as local
 from spillway.state.runs import store as stores
 from spillway.state.runs.run import RunData, describe_run, encode_run
@@ -45,11 +44,22 @@ def no_note() -> AbstractContextManager[object]:
 
 def other_plan_in_a_replay() -> AbstractContextManager[object]:
     """A start plans the batch that it repeats by its own settings."""
+    return _without_notes(lambda conductor: conductor.coordinator.first)
+
+
+def note_ignored_by_the_same_start() -> AbstractContextManager[object]:
+    """A step that failed and is repeated by the same start gets a new plan."""
+    return _without_notes(lambda conductor: not conductor.coordinator.first)
+
+
+def _without_notes(when: Callable[[Conductor], bool]) -> AbstractContextManager[object]:
     real = Conductor.begin_batch
 
     def begin_batch(self, batch):
-        self.coordinator = replace(self.coordinator, first=False)
-        return real(self, batch)
+        if not when(self):
+            return real(self, batch)
+        with mock.patch.object(self.host, "note", return_value=None):
+            return real(self, batch)
 
     return mock.patch.object(Conductor, "begin_batch", begin_batch)
 
@@ -176,20 +186,6 @@ def parts_swept() -> AbstractContextManager[object]:
     return mock.patch.object(Checkpoint, "_sweep", sweep)
 
 
-def note_ignored_by_the_same_start() -> AbstractContextManager[object]:
-    """A step that failed and is repeated by the same start gets a new plan."""
-
-    def begin_batch(self, batch):
-        note = self._note(Mark(batch)) if self.coordinator.first else None
-        if note is None:
-            self.catch_up()
-        plan, effects = self.coordinator.plan_batch(batch, note)
-        self._take((self.coordinator, effects))
-        return plan
-
-    return mock.patch.object(Conductor, "begin_batch", begin_batch)
-
-
 def slot_by_the_number_of_the_task() -> AbstractContextManager[object]:
     """A task believes Spark's number, which a sink that coalesces has changed."""
 
@@ -242,14 +238,14 @@ def local_write_error_swallowed() -> AbstractContextManager[object]:
 
 
 def rows_lost_at_a_byte_bound() -> AbstractContextManager[object]:
-    """Rows that do not fit into one file lose the last file."""
-    real = shelf.cut_rows
+    """Rows that need several files lose the last one."""
+    real = Shelf.write_each
 
-    def cut_rows(batch, limit_bytes):
-        pieces = list(real(batch, limit_bytes))
-        return pieces[:-1] if len(pieces) > 1 else pieces
+    def write_each(self, stream, batches, *how, **more):
+        pieces = list(batches)
+        return real(self, stream, pieces[:-1] if len(pieces) > 1 else pieces, *how, **more)
 
-    return mock.patch.object(shelf, "cut_rows", cut_rows)
+    return mock.patch.object(Shelf, "write_each", write_each)
 
 
 def _both(one, other) -> AbstractContextManager[object]:
