@@ -251,7 +251,9 @@ def _strikes(chance: Random) -> tuple[Strike, ...]:
             found.append(Strike(kind, chance.randrange(6), chance.randrange(3)))
         else:
             found.append(Strike(kind, chance.choice((0, 0, 0, 1)), _sink_arg(chance, kind)))
-    if found and chance.random() < 0.4:
+    # A sink that fails ends the step, but not always the driver.
+    often = 0.7 if any(strike.kind == "fails" for strike in found) else 0.3
+    if found and chance.random() < often:
         found.append(Strike("stay", 0, chance.randrange(8)))
     return tuple(found)
 

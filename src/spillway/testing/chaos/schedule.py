@@ -32,7 +32,7 @@ AT_LOCAL = ("scratch_full", "scratch_error", "scratch_die")
 #: What a sink does with one step: `at` counts the writes of an event.
 #: "coalesce"    reads `arg` slots in one task, the last first
 #: "twice"       reads everything twice
-#: "partly"      reads all slots but one
+#: "partly"      reads all slots but one, or nothing if arg=1
 #: "fails"       fails before it has written, or after it if arg=1
 AT_SINKS = ("coalesce", "twice", "partly", "fails")
 #: What follows a failed step: `at` counts the failures of an event.

@@ -32,7 +32,7 @@ SMALL: list[tuple[ModuleType, str, int]] = [
     (compaction, "CROWDED_LAYERS", 4),
     (cleanup, "CLEAN_STEP_BYTES", 150),
     (keeper, "EXPIRY_BYTES", 200),
-    (keeper, "RELOAD_BYTES", 300),
+    (keeper, "RELOAD_BYTES", 1500),
     (log, "KEEP_RECORDS", KEEP_RECORDS),
     (plan, "SWEEP_BATCHES", SWEEP_BATCHES),
     (spare, "LEAST_BYTES", 50),
