@@ -13,12 +13,12 @@ from spillway.testing.simulated.rows import Row
 
 
 def losing_power(sink: str, call: int) -> Schedule:
-    """Six batches of a join, each with a loss of power at some call."""
+    """Six batches of a join; each fails after the sink has it, or before, and then the power goes."""
     events = [
         Event(
             "batch",
             tuple(Row(at % 2, at // 2 % 3, b, 10 * b + at) for at in range(8)),
-            strikes=(Strike("power", call + b),),
+            strikes=(Strike("fails", 0, 1), Strike("power", call + b)),
         )
         for b in range(6)
     ]
@@ -31,7 +31,7 @@ def differences(sink: str, synced: str) -> list[str]:
         mock.patch.object(outside, "POWER_REACHES_OUTSIDE", True),
         mock.patch.object(outside, "SYNCED", synced),
     ):
-        runs = [run_schedule(losing_power(sink, call)) for call in (12, 30)]
+        runs = [run_schedule(losing_power(sink, call)) for call in (12, 45)]
     assert sum(run.disasters["power"] for run in runs) > 6
     return [one for run in runs for one in run.differences]
 

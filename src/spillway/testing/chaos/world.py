@@ -279,7 +279,7 @@ class World:
         self._open_round = arg >= 4
         match arg % 4:
             case 1:
-                driver.limit_memory((None, 200, 2000)[self._starts % 3])
+                driver.limit_memory((2000, None, 200)[self.disasters.counts["stay"] % 3])
             case 2:
                 driver.scale(1 + self._starts % 4)
             case 3:

@@ -90,21 +90,26 @@ NARROWEST_BYTES, WIDEST_BYTES, WIDEST_AGGREGATES = 55, 200, 700
 def fits_peak(stage: Stage, plan: BatchPlan, record: SlotRecord, before: Manifest) -> bool:
     """Whether a slot was never far above its limit between two checks of memory.
 
-    A check comes after every piece of input, waiting rows or made rows. So the most that it may find is
-    the limit, or what the batch began with if that was more, and then one piece in its stored form.
-    Groups that rotate or move are left out: they come to memory whole.
+    A check comes after every piece of input or of waiting rows. So the most that it may find is the
+    limit, or what the batch began with if that was more, and then one piece in its stored form, with all
+    copies of a slice. An operator that needs a batch whole adds its rows at once, and one that makes
+    rows adds a block of those. Groups that rotate or move are left out: they come to memory whole.
     """
     limit, slot = plan.memory_bytes[record.slot], record.slot
     if limit is None or plan.t_gap_of(slot) is not None or plan.orders.get(slot):
         return True
-    had = int(before.groups.bytes.sum())
-    plain = type(stage.first_operator()) in (JoinOperator, SlicedJoin)
+    operator, had = stage.first_operator(), int(before.groups.bytes.sum())
     piece = min(parse_bytes("piece_bytes", stage.adapt.piece_bytes), bounds.JOINED_BYTES)
-    made = 0 if plain else max(bounds.BLOCK_BYTES, limits.LEAST_MADE_BYTES, limit // 8)
-    if not plain or record.spooled_rows or any(before.spool.streams):
+    if record.spooled_rows or any(before.spool.streams):
         piece = max(piece, staging.STAGED_BYTES)
-    widest = WIDEST_BYTES if plain else WIDEST_AGGREGATES
-    return record.peak_bytes <= max(limit, had) + (piece // NARROWEST_BYTES + 1) * widest + made
+    rows = piece // NARROWEST_BYTES + 1
+    if isinstance(operator, SlicedJoin):
+        rows *= operator.slicing.copies
+    if type(operator) in (JoinOperator, SlicedJoin):
+        return record.peak_bytes <= max(limit, had) + rows * WIDEST_BYTES
+    made = max(bounds.BLOCK_BYTES, limits.LEAST_MADE_BYTES, limit // 8)
+    whole = max(rows, record.brought_rows, record.processed_rows) * WIDEST_AGGREGATES
+    return record.peak_bytes <= max(limit, had) + whole + made
 
 
 class Stage:
