@@ -66,10 +66,15 @@ class SimulatedHost(CheckpointHost):
 
     def send(self, groups: SendGroups) -> None:
         """Takes departed groups; `arrive` delivers them."""
-        assert groups.move.move not in self._due
-        manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
-        self._due[groups.move.move] = groups, manifest
-        self._said.append((SendPartitions(groups.move.move), 0.0))
+        number = groups.move.move
+        assert number not in self._due
+        self._said.append((SendPartitions(number), 0.0))
+        try:
+            manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
+        except (OSError, SpillwayError) as failure:
+            self._said.append((SendFailed(number, str(failure)), 0.0))
+        else:
+            self._due[number] = groups, manifest
 
     def messages(self) -> list[tuple[Message, float]]:
         """The messages about moves since the last call."""
