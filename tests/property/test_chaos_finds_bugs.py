@@ -27,7 +27,7 @@ FIRST = {
     "uncounted_nulls": 0,
     "late_rows_let_in": 6,
     "committed_batch_run_again": 24,
-    "first_stage_commits_first": 84,
+    "first_stage_commits_first": 143,
     "number_of_the_batch_for_the_sink": 12,
     "damaged_file_trusted": 2,
     "commit_without_epoch": 13,
@@ -38,7 +38,7 @@ FIRST = {
     "leftovers_never_swept": 2,
     "local_leftovers_never_swept": 15,
     "local_write_error_swallowed": 11,
-    "rows_lost_at_a_byte_bound": 26,
+    "rows_lost_at_a_byte_bound": 32,
 }
 
 

@@ -19,6 +19,7 @@ from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.kernels.checksum import checksum
 from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.durable.exclusive import CLAIM
+from spillway.state.runs.names import run_of
 from spillway.state.runs.orphans import batch_of
 from spillway.state.runs.run import Run
 from spillway.testing.chaos.driver import Machines
@@ -114,7 +115,7 @@ def _local(place: Machine, at: int, known: Collection[str], state: Committed) ->
     if batch != state.batch or state.round:
         return []
     parts = [n for n in kept if n.startswith(".") and (batch_of(n) or 0) < batch]
-    left = [n for n in parts if n[1:].rpartition(".")[0] not in known]
+    left = [n for n in parts if run_of(n) not in known]
     return [f"nobody names {left[0]} in a local tier of stage {at}"] if left else []
 
 
