@@ -102,14 +102,14 @@ class KeyedTotals:
 def check_updates(gave: Gave, statistic: Callable[[Sequence[Row]], tuple[Hashable, ...]]) -> None:
     """Checks updates: each belongs to some batch, none comes twice, and the last covers all rows.
 
-    While results wait, those of several batches become one.
+    While results wait, those of several batches become one. Several batches may have equal updates.
     """
-    right: dict[Any, dict[tuple[Hashable, ...], int]] = {
-        key: {
-            (key, *statistic([row for _, row in rows[:end]])): batch
+    right: dict[Any, list[tuple[int, tuple[Hashable, ...]]]] = {
+        key: [
+            (batch, (key, *statistic([row for _, row in rows[:end]])))
             for end, (batch, _) in enumerate(rows, 1)
             if end == len(rows) or rows[end][0] != batch
-        }
+        ]
         for key, rows in by_key(gave.accepted).items()
     }
     newest: dict[Any, int] = {}
@@ -118,11 +118,11 @@ def check_updates(gave: Gave, statistic: Callable[[Sequence[Row]], tuple[Hashabl
         assert set(keys.values()) <= {1}
         for result in map(values_of, results):
             assert result[0] in right, f"an update of key {result[0]}, which no row has"
-            assert result in right[result[0]], f"{result} is no update of any batch"
-            of = right[result[0]][result]
-            assert newest.get(result[0], -1) < of <= batch
-            newest[result[0]] = of
-    assert newest == {key: max(updates.values()) for key, updates in right.items()}
+            fits = [of for of, update in right[result[0]] if update == result and of <= batch]
+            assert fits, f"{result} is no update of any batch up to {batch}"
+            assert newest.get(result[0], -1) < fits[-1], f"{result} is the update of an older batch"
+            newest[result[0]] = fits[-1]
+    assert newest == {key: updates[-1][0] for key, updates in right.items()}
 
 
 def values_of(result: Hashable) -> tuple[Any, ...]:
