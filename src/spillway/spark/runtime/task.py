@@ -116,8 +116,11 @@ class SlotTask:
         ]
         named = {slot: manifest.runs().keys() for slot, manifest in enumerate(manifests)}
         leaving = {run for manifest in manifests for run in manifest.leaving_runs()}
+        here = store.memory.slots_since(self.plan.batch - _HERE_BATCHES)
+        if self.plan.sweep:
+            # In the first batch of a start, the other slots may not have begun.
+            here = list(named)
         for tier in (store.memory, store.disk):
-            here = store.memory.slots_since(self.plan.batch - _HERE_BATCHES)
             for name in local_orphans(tier.names(), named, here, leaving, self.plan.batch):
                 tier.delete(name)
 
