@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 
+from spillway.checkpoint import checkpoint as checkpoints
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.log import Log
@@ -18,12 +19,20 @@ from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
 from spillway.coordinator.effects import DiscardFiles
+from spillway.errors import SpillwayError
+from spillway.ids import SlotId
 from spillway.operators import input as inputs
+from spillway.slot import identity
 from spillway.slot import run as slot_run
+from spillway.slot.keeper import MemoryKeeper
 from spillway.slot.run import SlotBatch
+from spillway.state.layout.shelf import Shelf
+from spillway.state.runs import orphans as local
 from spillway.state.runs import store as stores
+from spillway.state.runs.run import RunData, describe_run, encode_run
 from spillway.state.slot.state import SlotState
 from spillway.testing.chaos.store import SimulatedStore
+from spillway.testing.simulated.context import current_task
 
 Bug = Callable[[], AbstractContextManager[object]]
 
@@ -35,9 +44,20 @@ def no_note() -> AbstractContextManager[object]:
 
 def other_plan_in_a_replay() -> AbstractContextManager[object]:
     """A start plans the batch that it repeats by its own settings."""
+    return _without_notes(lambda conductor: conductor.coordinator.first)
+
+
+def note_ignored_by_the_same_start() -> AbstractContextManager[object]:
+    """A step that failed and is repeated by the same start gets a new plan."""
+    return _without_notes(lambda conductor: not conductor.coordinator.first)
+
+
+def _without_notes(when: Callable[[Conductor], bool]) -> AbstractContextManager[object]:
     real = Conductor.begin_batch
 
     def begin_batch(self, batch, *more):
+        if not when(self):
+            return real(self, batch, *more)
         with mock.patch.object(self.host, "note", return_value=None):
             return real(self, batch, *more)
 
@@ -166,6 +186,68 @@ def parts_swept() -> AbstractContextManager[object]:
     return mock.patch.object(Checkpoint, "_sweep", sweep)
 
 
+def slot_by_the_number_of_the_task() -> AbstractContextManager[object]:
+    """A task believes Spark's number, which a sink that coalesces has changed."""
+
+    def slot_of(rows, routing, copies):
+        return SlotId(current_task().partition)
+
+    return mock.patch.object(identity, "slot_of", slot_of)
+
+
+def nothing_spills() -> AbstractContextManager[object]:
+    """A slot above its limit keeps everything in memory."""
+    return mock.patch.object(MemoryKeeper, "_make_room", return_value=None)
+
+
+def memory_checked_once_a_batch() -> AbstractContextManager[object]:
+    """A slot looks at its memory only after the last piece of its input."""
+    real = SlotBatch._process
+
+    def process(self, cut, intake):
+        with mock.patch.object(self._keeper, "check", return_value=None):
+            yield from real(self, cut, intake)
+
+    return mock.patch.object(SlotBatch, "_process", process)
+
+
+def leftovers_never_swept() -> AbstractContextManager[object]:
+    """Files of attempts that died stay in the store until the next start."""
+    return mock.patch.object(checkpoints, "orphans", return_value=[])
+
+
+def local_leftovers_never_swept() -> AbstractContextManager[object]:
+    """Parts of files that a dead process left stay in the local tiers."""
+    return mock.patch.object(local, "orphans", return_value=[])
+
+
+def local_write_error_swallowed() -> AbstractContextManager[object]:
+    """A slot goes on if a local tier is full, and forgets the durable copy."""
+
+    def write(self, name, batch, time_column, *, in_memory, durable=True):
+        buffer, data = encode_run(batch), RunData(batch, time_column)
+        tier = self.memory if in_memory else self.disk
+        run = describe_run(name, data, buffer, tier.kind)
+        with suppress(OSError, SpillwayError):
+            tier.write(name, buffer, run.checksum)
+            if durable:
+                self.durable.write(f"runs/{name}", buffer)
+        return run, data
+
+    return mock.patch.object(stores.Store, "write", write)
+
+
+def rows_lost_at_a_byte_bound() -> AbstractContextManager[object]:
+    """Rows that need several files lose the last one."""
+    real = Shelf.write_each
+
+    def write_each(self, stream, batches, *how, **more):
+        pieces = list(batches)
+        return real(self, stream, pieces[:-1] if len(pieces) > 1 else pieces, *how, **more)
+
+    return mock.patch.object(Shelf, "write_each", write_each)
+
+
 def _both(one, other) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(one)
@@ -190,5 +272,13 @@ BUGS: dict[str, Bug] = {
         damaged_file_trusted,
         commit_without_epoch,
         parts_swept,
+        note_ignored_by_the_same_start,
+        slot_by_the_number_of_the_task,
+        nothing_spills,
+        memory_checked_once_a_batch,
+        leftovers_never_swept,
+        local_leftovers_never_swept,
+        local_write_error_swallowed,
+        rows_lost_at_a_byte_bound,
     )
 }

@@ -146,10 +146,11 @@ class Log:
         record = replace(own, sequence=sequence, since=sequence, passed=False, state=state)
         if not self._publish(record):
             raise self._refusal()
+        if self._durable.local_path() is not None and self._has_record(sequence + 1):
+            # A takeover has passed this record while it was only claimed.
+            raise self._fenced()
+        # Only now: if that read fails, the caller does not know of the commit, and must not go on.
         self._own, self._open = record, Begun()
-        if self._durable.local_path() is not None:
-            # A takeover may have passed this record while it was only claimed.
-            self.check_owner()
         old = sequence - KEEP_RECORDS
         if old < 0:
             return []
@@ -241,7 +242,10 @@ class Log:
     @property
     def _has_next(self) -> bool:
         """Whether there is a record after the last one of this owner."""
-        return self._durable.read(record_path(self.owned.sequence + 1)) is not None
+        return self._has_record(self.owned.sequence + 1)
+
+    def _has_record(self, sequence: int) -> bool:
+        return self._durable.read(record_path(sequence)) is not None
 
     def _newest_is_own(self) -> bool:
         newest = self.newest()

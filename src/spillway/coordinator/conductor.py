@@ -120,10 +120,16 @@ class Conductor:
         return self.host.note(mark)
 
     def _take(self, decided: tuple[Coordinator, Effects]) -> None:
-        """Carries out effects; if the host fails on one, the coordinator stays as it was."""
+        """Carries out effects; if the host fails on one, the coordinator stays as it was.
+
+        After a commit it stays as it is on record, also if the host fails on a later effect: the batch
+        must not run again.
+        """
         after, effects = decided
         for effect in effects:
             after = self._carry_out(effect, after)
+            if isinstance(effect, AppendRecord):
+                self.coordinator = after
         self.coordinator = after
 
     def _carry_out(self, effect: Effect, after: Coordinator) -> Coordinator:

@@ -41,7 +41,7 @@ class Host(Protocol):
         ...
 
     def send(self, groups: SendGroups) -> None:
-        """Starts to send; `messages` reports the end."""
+        """Starts to send; `messages` reports the end, or what failed."""
         ...
 
     def messages(self) -> Sequence[tuple[Message, float]]:

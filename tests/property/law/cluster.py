@@ -53,7 +53,7 @@ class DyingTasks:
 
     def run(self, at: int, partitions: Sequence[Partition]) -> list[pa.RecordBatch]:
         for one in partitions:
-            if one.slot in self.dies:
+            if one.number in self.dies:
                 next(one.read(lambda _: None), None)
         return [batch for one in partitions for batch in self._finished(one)]
 

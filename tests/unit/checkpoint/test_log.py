@@ -228,6 +228,25 @@ def test_a_commit_whose_outcome_is_unknown_is_no_other_owner(durable: DurableSto
     assert not log.is_owner
 
 
+def test_after_a_commit_without_a_last_look_an_owner_plans_nothing_new(tmp_path: Path) -> None:
+    """A local owner looks for a later record; if that fails, its coordinator is behind the log."""
+    flaky = FailingAnswers(open_durable(str(tmp_path)))
+    log = Log(flaky)
+    log.take_over()
+    log.begin(Mark(0), note(1))
+    flaky.unreadable = True
+    with pytest.raises(OSError, match="the store is away"):
+        log.append(state(0))
+    flaky.unreadable = False
+    assert log.latest() == state(0)
+    assert log.read_note(Mark(0)) == note(1)
+    with pytest.raises(QueryError, match="whose outcome it did not learn"):
+        log.append(replace(state(0), clock_s=5.0))
+    log.append(state(0))
+    log.append(state(1))
+    assert log.commits() == [state(0), state(1)]
+
+
 def test_record_that_a_disk_did_not_confirm_is_not_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

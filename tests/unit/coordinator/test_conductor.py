@@ -222,3 +222,14 @@ def test_what_is_being_sent_arrives_before_more_waits_for_it() -> None:
 @pytest.mark.parametrize(("strategy", "asked"), [("none", []), ("lazy-disk", ["prepare_moves"])])
 def test_moves_are_prepared_where_the_strategy_makes_them(strategy: str, asked: list[str]) -> None:
     assert conductor(strategy).host.called() == asked
+
+
+def test_failure_after_a_commit_does_not_undo_the_commit() -> None:
+    found = with_move(conductor())
+    run(found, chosen=[(Chosen(0, (0,), 5, "first"),), ()])
+    found.host.refuses = "send"
+    with pytest.raises(QueryError, match="send is refused"):
+        run(found)
+    # The batch is on record: running it again could give a sink other results.
+    assert found.state == found.host.log[-1]
+    assert found.state.batch == 2

@@ -53,9 +53,7 @@ class SparkHost(CheckpointHost):
 
     def send(self, groups: SendGroups) -> None:
         """Starts to send, in a separate thread."""
-        sender = self.checkpoint.manifest(groups.manifest)
-        exchange = None if groups.by_name else self._placement.to_one
-        self.mover.send(groups, sender, exchange)
+        self.mover.send(groups, None if groups.by_name else self._placement.to_one)
 
     def messages(self) -> Sequence[tuple[Message, float]]:
         """The messages about moves since the last call."""

@@ -10,10 +10,8 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
@@ -23,22 +21,19 @@ from spillway.errors import passed_to_driver
 from spillway.faults import Faults, executor_pid
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
-from spillway.operators.input import MARKER, StreamColumns, stream_numbers, without_nulls
+from spillway.operators.input import StreamColumns, without_nulls
 from spillway.operators.operator import Operator
-from spillway.routing.groups import group_of
+from spillway.slot.identity import find_slot
 from spillway.slot.job import SlotJob
 from spillway.slot.run import Attempt, run_slot
 from spillway.slot.visits import VisitRecord
-from spillway.spark.runtime.exchange.lanes import COPY, stored_as
+from spillway.spark.runtime.exchange.lanes import stored_as
 from spillway.spark.runtime.home import Home
 from spillway.state.manifest.manifest import Manifest, empty_manifest
 from spillway.state.manifest.reading import read_manifest
+from spillway.state.manifest.sweeping import sweep_local
 from spillway.state.runs.durable import DurableStore
-from spillway.state.runs.orphans import local_orphans
 from spillway.state.runs.store import Store
-
-#: A slot that has not run on a host for this many batches is not there any more.
-_HERE_BATCHES = 2
 
 
 @dataclass(frozen=True)
@@ -107,45 +102,16 @@ class SlotTask:
         )
 
     def _sweep(self, store: Store) -> None:
-        """Removes local files that no slot of this host needs.
-
-        It keeps files of this batch, which other slots of the host may be writing.
-        """
-        manifests = [
-            self._manifest(store.durable, SlotId(slot)) for slot in range(self.plan.routing.slots)
-        ]
-        named = {slot: manifest.runs().keys() for slot, manifest in enumerate(manifests)}
-        leaving = {run for manifest in manifests for run in manifest.leaving_runs()}
-        here = store.memory.slots_since(self.plan.batch - _HERE_BATCHES)
-        if self.plan.sweep:
-            # In the first batch of a start, the other slots may not have begun.
-            here = list(named)
-        for tier in (store.memory, store.disk):
-            for name in local_orphans(tier.names(), named, here, leaving, self.plan.batch):
-                tier.delete(name)
+        """Removes local files that no slot of this host needs."""
+        slots = map(SlotId, range(self.plan.routing.slots))
+        manifests = [self._manifest(store.durable, slot) for slot in slots]
+        sweep_local(store, manifests, self.plan.batch, first=self.plan.sweep)
 
     def _found(
         self, rows: Iterable[pa.RecordBatch]
     ) -> tuple[SlotId | None, Iterable[pa.RecordBatch]]:
-        """The slot of the rows, from any of them, and the rows without markers.
-
-        Every slot has at least its marker (spark/runtime/exchange/lanes.py); without rows there is
-        no slot.
-        """
-        rows = iter(rows)
-        first = next((batch for batch in rows if batch.num_rows), None)
-        if first is None:
-            return None, ()
-        mine = map(unmarked, chain([first], rows))
-        return self._slot_of(first), filter(len, mine)
-
-    def _slot_of(self, rows: pa.RecordBatch) -> SlotId:
-        stream, h = (rows.column(at)[0].as_py() for at in (0, 1))
-        if stream == MARKER:
-            return SlotId(h)
-        group = int(group_of(np.array([h], np.int32).view(np.uint32), self.plan.routing.groups)[0])
-        table = self.plan.copies if stream >= COPY else self.plan.routing.table
-        return SlotId(table[group])
+        """The slot of the rows, and the rows without markers."""
+        return find_slot(rows, self.plan.routing, self.plan.copies)
 
     def _manifest(self, durable: DurableStore, slot: SlotId) -> Manifest:
         name = self.plan.manifests[slot]
@@ -170,16 +136,6 @@ class Records(AccumulatorParam[Attempts]):
         return {
             at: (*value1.get(at, ()), *value2.get(at, ())) for at in value1.keys() | value2.keys()
         }
-
-
-def unmarked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of streams, without rows that only tell the slot; copies become rows of their stream."""
-    stream = stream_numbers(batch)
-    if stream.max(initial=0) >= COPY:
-        plain = np.where(stream >= COPY, stream - COPY, stream).astype(np.int16)
-        batch = batch.set_column(0, batch.schema.names[0], pa.array(plain))
-    marks = stream == MARKER
-    return batch.filter(pa.array(~marks)) if marks.any() else batch
 
 
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:

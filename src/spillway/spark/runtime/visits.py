@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,12 @@ from spillway.operators.input import MARKER, StreamColumns, stream_numbers
 from spillway.operators.theta.combinations import MANIFEST, SLOT, SOURCE
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.slices import Slicing
+from spillway.slot.identity import find_visited
 from spillway.slot.run import Attempt
 from spillway.slot.visits import LaterVisit, VisitRecord, first_visit
 from spillway.spark.runtime.exchange.anchors import slot_expression
 from spillway.spark.runtime.exchange.lanes import HASH, STREAM, micros
-from spillway.spark.runtime.task import SlotTask, as_stored, unmarked
+from spillway.spark.runtime.task import SlotTask, as_stored
 from spillway.state.runs.run import as_numpy
 
 #: Brings rows to the slots that a column names.
@@ -80,15 +80,7 @@ class VisitTask(SlotTask):
         self, rows: Iterable[pa.RecordBatch]
     ) -> tuple[SlotId | None, Iterable[pa.RecordBatch]]:
         """The slot of the rows; every row names it."""
-        rows = iter(rows)
-        first = next((batch for batch in rows if batch.num_rows), None)
-        if first is None:
-            return None, ()
-        slot, whole = SlotId(first.column(0)[0].as_py()), chain([first], rows)
-        if self.visit > 1:
-            return slot, whole
-        mine = (unmarked(batch.select(batch.schema.names[1:])) for batch in whole)
-        return slot, filter(len, mine)
+        return find_visited(rows, first_visit=self.visit == 1)
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, with their places in time."""

@@ -6,6 +6,7 @@
     store      simulated durable storage: a disk that loses unsynced files, or an object store
     gate       where disasters strike: every call to the store
     spark      simulated Spark: repeated tasks, lost reports, sinks that misbehave
+    outside    Spark's offsets and the sink's files, which a loss of power may reach
     driver     one start of the query
     baton      pauses a driver and resumes it later, while its successor works
     ledger     the input and output of every step

@@ -3,45 +3,125 @@
 check_files     every file that the log names exists and is intact
 check_outcome   results, counts of late and NULL rows, conservation between stages, one owner
 check_sweep     a start leaves no unnamed file
+check_belief    a driver that says it has a successor has one
+check_commit    a commit that a driver believes in is in the log
+check_leftovers a commit leaves no old unnamed file, and a short log
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
+from spillway.coordinator.batch.committed import Committed, steps_of
 from spillway.kernels.checksum import checksum
 from spillway.state.manifest.manifest import Manifest
+from spillway.state.runs.durable.exclusive import CLAIM
+from spillway.state.runs.names import run_of
+from spillway.state.runs.orphans import batch_of
 from spillway.state.runs.run import Run
 from spillway.testing.chaos.driver import Machines
 from spillway.testing.chaos.ledger import Entry, StageHistory, described
 from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.store import Medium, checkpoint_on
+from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import Row, Subject, matches_nothing
+from spillway.testing.simulated.sizes import KEEP_RECORDS
+
+#: Most files of a log: records and takeovers, each with the notes of two owners.
+MOST_LOGGED = 6 * KEEP_RECORDS
 
 
 def check_files(machines: Machines) -> None:
-    """Raises AssertionError unless every named file exists and is intact."""
+    """Raises AssertionError unless every named file exists and is intact.
+
+    It compares a file when it first sees it. The content of a name never changes, unless a loss of power
+    or a writer replaces the bytes.
+    """
     for at, medium in enumerate(machines.media):
         for run in _named_runs(medium):
-            data = medium.files.get(f"runs/{run.name}")
+            path = f"runs/{run.name}"
+            data = medium.files.get(path)
             assert data is not None, f"run {run.name} of stage {at} is missing"
+            if medium.intact.get(path) is data:
+                continue
             whole = len(data) == run.size_bytes and checksum(pa.py_buffer(data)) == run.checksum
             assert whole, f"run {run.name} of stage {at} is damaged"
+            medium.intact[path] = data
 
 
 def check_sweep(machines: Machines) -> list[str]:
     """Reports the unnamed files that a start left."""
     found = []
     for at, medium in enumerate(machines.media):
-        named = {f"runs/{run.name}" for run in _named_runs(medium)}
-        named |= set(_named_manifests(medium))
-        left = [n for n in medium.files if n.startswith(("runs/", "manifests/")) and n not in named]
-        if left:
+        if left := _unnamed(medium):
             found.append(f"nobody names {len(left)} files of stage {at}, for example {left[0]}")
     return found
+
+
+def check_belief(machines: Machines, driver: int, problem: BaseException) -> None:
+    """Raises AssertionError if a driver says that another has taken over, and none has."""
+    if "has taken over" in str(problem):
+        newest = {medium.published[-1][1] for medium in machines.media if medium.published}
+        assert newest != {driver}, f"driver {driver} has no successor, but fails: {problem}"
+
+
+def check_commit(machines: Machines, at: int, state: Committed) -> list[str]:
+    """Reports a commit that its driver believes in, and that the log does not have."""
+    newest = checkpoint_on(machines.media[at]).log.latest()
+    steps, mine = steps_of(newest), steps_of(state)
+    known = newest is not None and (steps > mine or newest.manifests == state.manifests)
+    if known and steps >= mine:
+        return []
+    return [f"a driver believes that it committed step {mine} of stage {at}; the log has {steps}"]
+
+
+def check_leftovers(machines: Machines, at: int, state: Committed, before: Committed) -> list[str]:
+    """Reports unnamed files of batches before the last commit, after a commit and its sweep.
+
+    While groups move, unnamed files are in transit, so no sweep deletes them. The log has at most
+    KEEP_RECORDS records and as many takeovers, each with the notes of a few owners.
+    """
+    medium = machines.media[at]
+    found = []
+    logged = [name for name in medium.files if name.startswith("log/") and CLAIM not in name]
+    if len(logged) > MOST_LOGGED:
+        found.append(f"the log of stage {at} has {len(logged)} files")
+    if state.moves or before.moves:
+        return found
+    # The next commit deletes what only the last one named.
+    former = [name for name in before.manifests if name in medium.files]
+    kept = {
+        *former,
+        *(f"runs/{r}" for n in former for r in checkpoint_on(medium).manifest(n).runs()),
+    }
+    old = [n for n in _unnamed(medium) if n not in kept and (batch_of(n) or 0) < before.batch]
+    found += [f"nobody names {old[0]} of stage {at} after batch {state.batch}"] if old else []
+    known = {name.removeprefix("runs/") for name in kept} | {r.name for r in _named_runs(medium)}
+    for host in machines.hosts[at]:
+        found += [one for place in host.places() for one in _local(place, at, known, state)]
+    return found
+
+
+def _local(place: Machine, at: int, known: Collection[str], state: Committed) -> list[str]:
+    """Reports partial local files of dead processes that a sweep in this batch has kept.
+
+    A task may be fetching a file that is still named. The slots delete whole files one batch after the
+    commit that stops naming them.
+    """
+    batch, kept = place.kept
+    if batch != state.batch or state.round:
+        return []
+    parts = [n for n in kept if n.startswith(".") and (batch_of(n) or 0) < batch]
+    left = [n for n in parts if run_of(n) not in known]
+    return [f"nobody names {left[0]} in a local tier of stage {at}"] if left else []
+
+
+def _unnamed(medium: Medium) -> list[str]:
+    named = {f"runs/{run.name}" for run in _named_runs(medium)} | set(_named_manifests(medium))
+    return [n for n in medium.files if n.startswith(("runs/", "manifests/")) and n not in named]
 
 
 def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[str]:
@@ -166,29 +246,44 @@ def _conserved(at: int, steps: Sequence[Entry], machines: Machines) -> list[str]
 
 
 def _owners(machines: Machines) -> list[str]:
-    """Checks that records are published once, and never after a successor has published."""
+    """Checks that records are published once, and never after another driver took over.
+
+    With claims, an older owner may complete a record that its successor has passed. It must not believe
+    in it (`check_commit`).
+    """
     found = []
     for at, medium in enumerate(machines.media):
         records = [(name, owner) for name, owner in medium.published if name.startswith("log/")]
         twice = [name for name, n in Counter(name for name, _ in records).items() if n > 1]
         found += [f"stage {at}: {name} was published twice" for name in twice]
-        newest = -1
-        # With claims, an older owner may complete a record that its successor has already passed.
-        for name, owner in records if medium.mode != "claims" else ():
-            if owner < newest:
-                found.append(f"stage {at}: driver {owner} published {name} after driver {newest}")
-            newest = max(newest, owner)
+        owner, former = -1, set[int]()
+        for name, now in records if medium.mode != "claims" else ():
+            if now in former:
+                found.append(f"stage {at}: driver {now} published {name} after driver {owner}")
+            former |= {owner} - {now}
+            owner = now
     return found
 
 
 def _named_manifests(medium: Medium) -> list[str]:
-    state = checkpoint_on(medium).log.latest()
-    return [] if state is None else [name for name in state.manifests if name]
+    """Those of the newest record, and the parts of moves that the open note names."""
+    log = checkpoint_on(medium).log
+    newest = log.newest()
+    state = None if newest is None else newest.state
+    note = log.open_note(newest)
+    parts = [move.part for move in note.moves if move.part] if note else []
+    return [*(name for name in (state.manifests if state else ()) if name), *parts]
 
 
 def _manifests(medium: Medium) -> list[Manifest]:
     looked_at = checkpoint_on(medium)
-    return [looked_at.manifest(name) for name in _named_manifests(medium)]
+    for name in (named := _named_manifests(medium)):
+        data = medium.files.get(name)
+        known = medium.decoded.get(name)
+        if data is None or known is None or known[0] is not data:
+            manifest = looked_at.manifest(name)
+            medium.decoded[name] = medium.files[name], manifest
+    return [medium.decoded[name][1] for name in named]
 
 
 def _named_runs(medium: Medium) -> list[Run]:

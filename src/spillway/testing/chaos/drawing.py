@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from spillway.policies.shape.shaping import AUTO, TREE
 from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
-from spillway.testing.chaos.query import SHAPES, shapes, subjects
+from spillway.testing.chaos.query import LATER, SHAPES, shapes, subjects
 from spillway.testing.chaos.schedule import (
     AT_CALLS,
+    AT_LOCAL,
     AT_SINKS,
     AT_TASKS,
     Schedule,
@@ -56,10 +58,11 @@ def draw(seed: int) -> Schedule:
 def _query(chance: Random) -> ScheduledQuery:
     kind = chance.choice(_QUERIES)
     windows, options = _OPTIONS[kind](chance)
-    follows = kind in ("join", "tree", "match", "dedup") and len(windows) < 4
     then: tuple[str, ...] = ()
-    if follows and chance.random() < 0.4:
-        then = chance.choice((("group-by",), ("dedup",), ("dedup", "group-by")))
+    # Joins of many streams without a window have too many results for another stage.
+    few = len(windows) < (3 if windows[0] is None else 4)
+    if few and chance.random() < 0.4:
+        then = tuple(chance.choice(LATER) for _ in range(chance.choice((1, 1, 2))))
     return ScheduledQuery(kind, windows, chance.randint(0, 5), options, then)
 
 
@@ -75,6 +78,8 @@ def _join(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
 
 def _tree(chance: Random) -> tuple[tuple[int | None, ...], dict[str, Any]]:
     streams = chance.randint(2, 4)
+    if chance.random() < 0.3:
+        return _windows(chance, streams), {"plan": chance.choice((TREE, AUTO))}
     return _windows(chance, streams), {"shape": chance.randrange(len(SHAPES[streams]))}
 
 
@@ -137,8 +142,14 @@ _OPTIONS = {
 def _settings(chance: Random, query: ScheduledQuery) -> Settings:
     told, slots = chance.random() < 0.5, chance.randint(1, 5)
     adapt: dict[str, Any] = {
-        "memory": chance.choice(_MEMORIES),
+        "memory": _memory(chance, slots),
+        "memory_threshold": chance.choice((1.0, 1.0, 0.5)),
         "strategy": chance.choice(STRATEGIES),
+        "relocation_threshold": chance.choice((0.8, 0.99, 0.3)),
+        "productivity_ratio": chance.choice((2.0, 1.01)),
+        "max_forced_spill": chance.choice((None, 1, 300)),
+        "utilisation_threshold": chance.choice((0.9, 0.1)),
+        "share": chance.choice(("host", "host", "executor")),
         "moves": _moves(chance, query),
         "relocation_batches": chance.randint(1, 3),
         "relocation_bytes": chance.choice((100, 500, 1 << 20)),
@@ -163,7 +174,19 @@ def _settings(chance: Random, query: ScheduledQuery) -> Settings:
         adapt["spill_mode"] = chance.choice(("generations", "generations", "rotation"))
         adapt["t_gap"] = chance.choice(("auto", "1 second"))
         adapt["skew_buffer"] = chance.choice((None, None, 1, 1 << 20))
-    return Settings(slots, told, adapt)
+        adapt["batch_target"] = chance.choice(("auto", "10 milliseconds"))
+        if chance.random() < 0.2:
+            adapt["shares"] = [chance.choice((1, 1, 3)) for _ in range(slots)]
+    spare = chance.choice((None, 800, 4000)) if adapt["memory"] is None else None
+    return Settings(slots, told, adapt, spare)
+
+
+def _memory(chance: Random, slots: int) -> int | dict[str, int] | None:
+    """Draws one limit, or one for each of some slots."""
+    if chance.random() < 0.8:
+        return chance.choice(_MEMORIES)
+    limits = [limit for limit in _MEMORIES if limit is not None]
+    return {str(slot): chance.choice(limits) for slot in range(chance.randint(1, slots))}
 
 
 def _moves(chance: Random, query: ScheduledQuery) -> str:
@@ -219,14 +242,21 @@ def _rows(
 def _strikes(chance: Random) -> tuple[Strike, ...]:
     found = []
     for _ in range(chance.choice((0, 1, 1, 2, 3))):
-        kinds = chance.choice((AT_CALLS, AT_CALLS, AT_TASKS, AT_SINKS))
+        kinds = chance.choice((AT_CALLS, AT_CALLS, AT_TASKS, AT_SINKS, AT_LOCAL))
         kind = chance.choice(kinds)
         if kind in AT_CALLS:
             found += _at_calls(chance, kind)
+        elif kind in AT_LOCAL:
+            # Local writes are few; often as many fail as make Spark give up the job.
+            found.append(Strike(kind, chance.randrange(12), chance.choice((0, 1, 3, 20))))
         elif kind in AT_TASKS:
             found.append(Strike(kind, chance.randrange(6), chance.randrange(3)))
         else:
             found.append(Strike(kind, chance.choice((0, 0, 0, 1)), _sink_arg(chance, kind)))
+    # A sink that fails ends the step, but not always the driver.
+    often = 0.7 if any(strike.kind == "fails" for strike in found) else 0.3
+    if found and chance.random() < often:
+        found.append(Strike("stay", 0, chance.randrange(8)))
     return tuple(found)
 
 
@@ -260,8 +290,8 @@ def _args(chance: Random, kind: str) -> tuple[int, ...]:
         "lose": (3,),
         "damage": (3, 50, 2),
         "place": (3,),
-        "move": (5, 5, 900, 3, 2, 2),
-        "force": (5, 500),
+        "move": (5, 5, 900, 3, 2, 2, 3),
+        "force": (5, 500, 3),
         "reshape": (5, 4),
     }
     if kind == "memory":

@@ -7,21 +7,24 @@ from dataclasses import dataclass, replace
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.stages import AskedStage, open_stages
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Wish
 from spillway.plan.shape import Shape
 from spillway.policies.cluster.decision import ForceSpill, Move
+from spillway.policies.local.spare import Spare
 from spillway.settings import Adapt
 from spillway.slot.limits import Budget
 from spillway.testing.chaos.gate import Disasters, DriverGate
 from spillway.testing.chaos.ledger import Ledger
+from spillway.testing.chaos.outside import Outside
 from spillway.testing.chaos.query import rows_of, subjects
 from spillway.testing.chaos.schedule import Schedule, Settings
 from spillway.testing.chaos.spark import ChaosEngine, ChaosSink, ChaosTasks
 from spillway.testing.chaos.store import Medium, SimulatedStore, checkpoint_on
 from spillway.testing.simulated.engine import LazyRows
-from spillway.testing.simulated.places import Machine
+from spillway.testing.simulated.places import GatedTier, Machine
 from spillway.testing.simulated.rows import GROUPS, Row
 from spillway.testing.simulated.sliced import Sliced
 from spillway.testing.simulated.stages import SimulatedStage
@@ -40,22 +43,44 @@ class Machines:
     media: Sequence[Medium]
     hosts: Sequence[Sequence[Machine]]
     ledger: Ledger
+    outside: Outside
     disasters: Disasters
     clock: Iterator[float]
     attempts: Iterator[int]
     #: Where slot 0 runs.
     shift: int = 0
 
+    def places(self) -> list[Machine]:
+        """All places with local tiers."""
+        return [place for hosts in self.hosts for host in hosts for place in host.places()]
+
+
+def adapt_of(settings: Settings) -> tuple[Adapt, Spare | None]:
+    """The settings of a start in the form of the product, and the default memory limit."""
+    given = dict(settings.adapt)
+    if isinstance(limits := given.get("memory"), dict):
+        # JSON has no numbers as keys.
+        given["memory"] = {int(slot): limit for slot, limit in limits.items()}
+    if shares := given.get("shares"):
+        given.update(shares=tuple(shares), slots=settings.slots)
+    adapt = Adapt(**{**ADAPT, **given})
+    if settings.spare is None or not adapt.takes_spare_memory():
+        return adapt, None
+    spare = Spare(settings.spare, "drawn")
+    return adapt.with_spare_memory(spare.limit_of(settings.slots)), spare
+
 
 class Driver:
     """One process that runs the query."""
 
     def __init__(
-        self, machines: Machines, number: int, settings: Settings, wake: Callable[[int], None]
+        self, machines: Machines, number: int, settings: Settings, gate: DriverGate
     ) -> None:
         self.number = number
         self.settings = settings
-        self.gate = DriverGate(machines.disasters, wake)
+        self.gate = gate
+        #: Called with the stage and state of every commit that the driver believes in.
+        self.committed: Callable[[int, Committed], None] = lambda *_: None
         self._machines = machines
         self.stages = [self._stage(at) for at in range(len(machines.media))]
         tasks = ChaosTasks(self.stages, self.gate, machines.disasters)
@@ -64,6 +89,9 @@ class Driver:
         self.engine.ledger = machines.ledger
         self.engine.look = lambda at: checkpoint_on(machines.media[at])
         self._open()
+        # Looked at before this start takes over and copies the notes.
+        looks = [checkpoint_on(medium).log for medium in machines.media]
+        sink.replays = any(log.open_note(log.newest()) is not None for log in looks)
         conductors = [self._conductor(stage) for stage in self.stages]
         self.chain: Chain[LazyRows] = Chain(conductors, self.engine, lambda: next(machines.clock))
 
@@ -90,7 +118,10 @@ class Driver:
         checkpoint = Checkpoint(client.location, durable=client)
         stage = kind(subject, checkpoint, machines.hosts[at], machines.attempts)
         stage.task_durable = lambda: self._client(at)
-        stage.adapt = Adapt(**{**ADAPT, **self.settings.adapt})
+        stage.passed = lambda tier: GatedTier(tier, self.gate.before_local)
+        if at == 0:
+            stage.plan = machines.schedule.query.options.get("plan")
+        stage.adapt, stage.spare = adapt_of(self.settings)
         stage.shift = machines.shift
         return stage
 
@@ -105,6 +136,9 @@ class Driver:
                 skew = ToldSkew(0, script=stage.script)
             coordinator = replace(coordinator, rules=rules, skew=skew)
         stage.conductor = Conductor(coordinator, stage.new_host())
+        at = self.stages.index(stage)
+        stage.host.before_record = self._machines.outside.record
+        stage.host.committed = lambda state: self.committed(at, state)
         return stage.conductor
 
     # Work
@@ -115,7 +149,8 @@ class Driver:
         for stage in self.stages:
             stage.row_s = {} if slow < 0 else {slow: 1.0}
             stage.script.budget = None if most < 0 else Budget(most, buffer)
-        self.chain.batch(LazyRows(list(rows)), number)
+        digest = self._machines.outside.settle(number)
+        self.chain.batch(LazyRows(list(rows)), number, input_digest=digest)
         for stage in self.stages:
             stage.script.impatient = False
 
@@ -152,16 +187,18 @@ class Driver:
 
     def move(self, told: Sequence[int]) -> None:
         """Begins a move at the next commit, if both slots exist and are free."""
-        sender, receiver, size, groups, everything, track = told
-        slots = self.stages[0].state.routing.slots
+        sender, receiver, size, groups, everything, track, at = (*told, 0)[:7]
+        stage = self.stages[at % len(self.stages)]
+        slots = stage.state.routing.slots
         order = Move(sender % slots, receiver % slots, size, "told", groups, bool(everything))
         protocol = "ptlb" if track else "mslb"
-        self.stages[0].script.decisions.append(replace(order, protocol=protocol))
+        stage.script.decisions.append(replace(order, protocol=protocol))
 
-    def force(self, slot: int, size: int) -> None:
+    def force(self, slot: int, size: int, at: int = 0) -> None:
         """Makes a slot spill in the batch after the next commit, if it is free."""
-        slots = self.stages[0].state.routing.slots
-        self.stages[0].script.decisions.append(ForceSpill(slot % slots, size, "told"))
+        stage = self.stages[at % len(self.stages)]
+        order = ForceSpill(slot % stage.state.routing.slots, size, "told")
+        stage.script.decisions.append(order)
 
     def reshape(self, slot: int, shape: Shape) -> None:
         """Changes the shape of a slot's join."""

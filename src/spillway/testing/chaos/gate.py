@@ -1,4 +1,4 @@
-"""Where disasters strike: store calls, tasks and sink writes, counted anew in every event."""
+"""Where disasters strike: store calls, tasks, local writes and sinks, counted anew in every event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from contextlib import contextmanager
 
 from spillway.state.runs.durable.full import naming_full_disk
 from spillway.testing.chaos.baton import Baton
-from spillway.testing.chaos.schedule import AT_CALLS, AT_SINKS, AT_TASKS, Strike
+from spillway.testing.chaos.schedule import (
+    AT_CALLS,
+    AT_FAILURES,
+    AT_LOCAL,
+    AT_SINKS,
+    AT_TASKS,
+    Strike,
+)
 
 _CHANGING = ("write", "publish", "replace")
 
@@ -40,11 +47,14 @@ class Disasters:
         self.all_calls = 0
         self._due: list[Strike] = []
         self._seen: Counter[str] = Counter()
+        #: Writes for which a local tier stays full.
+        self._full = 0
 
     def arm(self, strikes: Sequence[Strike]) -> None:
         """Begins an event with these disasters."""
         self._due = list(strikes)
         self._seen = Counter()
+        self._full = 0
 
     def disarm(self) -> None:
         """Ends all disasters."""
@@ -67,12 +77,27 @@ class Disasters:
         """Takes the disasters of the next write of the sink."""
         return self._at("writes", AT_SINKS, lambda _: True)
 
+    def at_local(self) -> Strike | None:
+        """Takes the disaster of the next write to a local tier."""
+        found = next(iter(self._at("local", AT_LOCAL, lambda _: True)), None)
+        if found is not None and found.kind == "scratch_full":
+            self._full = found.arg
+        elif found is None and self._full:
+            self._full -= 1
+            self.struck += 1
+            return Strike("scratch_full", 0)
+        return found
+
+    def at_failure(self) -> Strike | None:
+        """Takes what follows the next failure of a step."""
+        return next(iter(self._at("failures", AT_FAILURES, lambda _: True)), None)
+
     def _at(self, what: str, kinds: Sequence[str], fits: Callable[[Strike], bool]) -> list[Strike]:
         now = self._seen[what]
         self._seen[what] += 1
         found = [one for one in self._due if one.kind in kinds and one.at <= now and fits(one)]
         # One at a time, so that a call has one outcome.
-        found = found[:1] if what == "calls" else found
+        found = found if what in ("tasks", "writes") else found[:1]
         for one in found:
             self._due.remove(one)
             self.counts[one.kind] += 1
@@ -113,6 +138,18 @@ class DriverGate:
         strike, self._after = self._after, None
         if strike is not None:
             raise OSError(errno.EIO, f"the answer to {call} is lost")
+
+    def before_local(self, tier: str) -> None:
+        """Called before each write to a local tier."""
+        strike = None if self.past else self._disasters.at_local()
+        match strike and strike.kind:
+            case "scratch_full":
+                with naming_full_disk(tier, f"the {tier} tier"):
+                    raise OSError(errno.ENOSPC, "no space left")
+            case "scratch_error":
+                raise OSError(errno.EIO, f"the {tier} tier fails")
+            case "scratch_die":
+                raise DriverDied if self.host is None else TaskDied
 
     @contextmanager
     def task_on(self, host: int) -> Iterator[None]:

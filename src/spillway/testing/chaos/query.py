@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from spillway.plan.shape import Shape, parse
+from spillway.policies.shape.shaping import Shaping
 from spillway.routing.intervals import Intervals
 from spillway.testing.chaos.schedule import ScheduledQuery
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
@@ -25,28 +27,40 @@ def subjects(query: ScheduledQuery) -> list[Subject]:
     return [_MADE[query.kind](query), *(_THEN[kind]() for kind in query.then)]
 
 
-def row_of(result: Hashable) -> Row:
-    """A result as a row of the next stage; different results have different values."""
+def row_of(result: Hashable, *, timed: bool = False) -> Row:
+    """A result as a row of the next stage; different results have different values, as a rule.
+
+    Times grow with the values of the query's rows, so some results are late. Some have no key; with
+    `timed`, some have no time.
+    """
     assert isinstance(result, tuple)
     numbers = [0 if one is None else int(one) for one in result[:4]]
     value = 0
     for number in numbers:
-        value = value * 1000 + number + 10
-    return Row(0, sum(numbers) % 5, 0, value)
+        value = value * 1000 + (number + 10) % 1000
+    total = sum(numbers)
+    key = None if total % 23 == 5 else total % 5
+    time = None if timed and total % 19 == 3 else max(numbers) // 8
+    return Row(0, key, time, value)
 
 
 def rows_of(query: ScheduledQuery) -> list[Callable[[Hashable], Row] | None]:
     """For each stage, the function that makes a row from a result of the stage before it."""
-    return [None, *(row_of for _ in query.then)]
+    timed = [subject.streams[0].time is not None for subject in subjects(query)]
+    return [None, *(partial(row_of, timed=one) for one in timed[1:])]
 
 
 def shapes(query: ScheduledQuery) -> list[Shape]:
     """The shapes that slots may change to; none if the query is not a tree."""
-    texts = SHAPES[len(query.windows)] if query.kind == "tree" else ()
+    told = query.kind == "tree" and query.options.get("plan") is None
+    texts = SHAPES[len(query.windows)] if told else ()
     return [shape for text in texts if isinstance(shape := parse(text), Shape)]
 
 
 def _tree(query: ScheduledQuery) -> Subject:
+    if plan := query.options.get("plan"):
+        names = tuple(f"s{at}" for at in range(len(query.windows)))
+        return Treed(query.windows, Shaping(names, plan).first)
     shape = parse(SHAPES[len(query.windows)][query.options["shape"]])
     assert isinstance(shape, Shape)
     return Treed(query.windows, shape)
@@ -83,4 +97,13 @@ _MADE: dict[str, Callable[[ScheduledQuery], Subject]] = {
     "within": lambda query: Windowed(query.options["per_row"], None, query.windows[0]),
     "dedup": lambda query: Deduped(query.windows[0], query.options["tumbling"]),
 }
-_THEN: dict[str, Callable[[], Subject]] = {"group-by": KeyedTotals, "dedup": Deduped}
+_THEN: dict[str, Callable[[], Subject]] = {
+    "group-by": KeyedTotals,
+    "dedup": Deduped,
+    "dedup-within": lambda: Deduped(5),
+    "tumbling": lambda: Deduped(4, tumbling=True),
+    "last-rows": lambda: Windowed(per_row=True, rows=2),
+    "within": lambda: Windowed(per_row=False, range=6),
+}
+#: The kinds of later stages.
+LATER = tuple(_THEN)

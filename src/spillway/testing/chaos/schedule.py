@@ -22,14 +22,25 @@ AT_CALLS = ("die", "kill", "power", "error", "full", "pause", "wake")
 #: "resubmit"    the task runs again after its end, and both attempts report
 #: "unreported"  the driver never gets the report of the task
 #: "retry"       the task fails after `arg` batches, and Spark repeats it
-AT_TASKS = ("speculate", "resubmit", "unreported", "retry")
+#: "refetch"     the exchange before the task loses its content: all tasks before it run again
+AT_TASKS = ("speculate", "resubmit", "unreported", "retry", "refetch")
+#: Disasters at a write to a memory or disk tier: `at` counts these writes of an event.
+#: "scratch_full"    the tier is full, and stays full for `arg` more writes
+#: "scratch_error"   the write fails
+#: "scratch_die"     the writing process dies, and leaves a part of the file
+AT_LOCAL = ("scratch_full", "scratch_error", "scratch_die")
 #: What a sink does with one step: `at` counts the writes of an event.
 #: "coalesce"    reads `arg` slots in one task, the last first
 #: "twice"       reads everything twice
-#: "partly"      reads only a part
+#: "partly"      reads all slots but one, or nothing if arg=1
 #: "fails"       fails before it writes, or after it if arg=1
 AT_SINKS = ("coalesce", "twice", "partly", "fails")
-KINDS = (*AT_CALLS, *AT_TASKS, *AT_SINKS)
+#: What follows a failed step: `at` counts the failures of an event.
+#: "stay"        the driver continues and repeats the step. Before that, by `arg`: nothing happens (0),
+#:               the memory limit changes (1), the slot count changes (2), or what was sent arrives
+#:               (3). With 4 more, a failed round stays open, and the next batch repeats it.
+AT_FAILURES = ("stay",)
+KINDS = (*AT_CALLS, *AT_TASKS, *AT_LOCAL, *AT_SINKS, *AT_FAILURES)
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,12 @@ class ScheduledEvent:
     "memory"   the limit of slots becomes args[0] bytes; 0: none
     "scale"    the user asks for args[0] slots
     "move"     scripted: slots args[0] and args[1], bytes args[2], groups args[3], everything args[4],
-               by parallel track args[5]
-    "force"    scripted: slot args[0] spills args[1] bytes
+               by parallel track args[5], in stage args[6] (0 if it is missing)
+    "force"    scripted: slot args[0] spills args[1] bytes, in stage args[2] (0 if it is missing)
     "reshape"  scripted: slot args[0] gets the query's shape number args[1]
     "give_up"  scripted: parallel tracks end
     "send"     what was sent arrives, or fails if args[0]
-    "wake"     a paused driver works to its end
+    "wake"     all paused drivers work to their ends
     """
 
     kind: str
@@ -76,6 +87,8 @@ class Settings:
     #: Whether the script decides what moves and spills, in place of the product's strategies.
     told: bool
     adapt: dict[str, Any] = field(default_factory=dict)
+    #: The memory of all slots together, if `adapt` sets no limit; None: no limit.
+    spare: int | None = None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from spillway.checkpoint.checkpoint import Checkpoint
+from spillway.state.manifest.manifest import Manifest
 from spillway.state.runs.durable.exclusive import CLAIM
 
 
@@ -55,6 +56,9 @@ class Medium:
     safe: dict[str, bytes] = field(default_factory=dict)
     #: All publications that succeeded: the name, and the number of the driver.
     published: list[tuple[str, int]] = field(default_factory=list)
+    #: Files that a checker has compared and manifests that it has read, with the bytes they had then.
+    intact: dict[str, bytes] = field(default_factory=dict)
+    decoded: dict[str, tuple[bytes, Manifest]] = field(default_factory=dict)
 
     def put(self, name: str, data: bytes, *, safe: bool) -> None:
         """Writes a file."""

@@ -39,14 +39,29 @@ class LazyRows:
     reports: dict[int, list[TaskReport]] = field(default_factory=dict)
 
 
+class Shuffle:
+    """The content of an exchange: the output of all tasks before it, which run again if it is lost."""
+
+    def __init__(self, make: Callable[[], Sequence[Row] | Sequence[pa.RecordBatch]]) -> None:
+        self._make = make
+        self.content = make()
+
+    def lose(self) -> None:
+        """Loses the content; the tasks before the exchange run again."""
+        self.content = self._make()
+
+
 @dataclass(frozen=True)
 class Partition:
-    """The results of one slot, as a sink sees them."""
+    """One partition of results, as a sink sees it; its task finds its slot."""
 
-    slot: int
+    #: Its number before the sink coalesces; the exchange brings the rows of the slot there.
+    number: int
     read: Reading
     #: Takes the reports of the task that read it, after its end.
     arrive: Callable[[Sequence[TaskReport]], None]
+    #: The exchange that it reads; None: it reads the rows of a source.
+    shuffle: Shuffle | None = None
 
 
 class Tasks(Protocol):
@@ -75,6 +90,12 @@ class Written:
     def partitions(self) -> list[Partition]:
         """Evaluates everything before the last exchange; returns what comes after it."""
         return self.engine.partitions(self.results)
+
+    @property
+    def slots(self) -> int:
+        """The number of partitions."""
+        assert self.results.plan is not None
+        return self.results.plan.routing.slots
 
     def values(self, batches: Sequence[pa.RecordBatch]) -> list[Hashable]:
         """Results as values."""
@@ -138,18 +159,25 @@ class SimulatedEngine:
 
     def partitions(self, results: LazyRows) -> list[Partition]:
         """Runs all waves but the last; returns the partitions of the last."""
-        given = results.rows = self._rows(results)
-        stage, plan = self.stages[results.at], results.plan
-        assert plan is not None
-        came: list[pa.RecordBatch] = []
-        last = stage.waves
-        for wave in range(1, last):
-            before, came = came, []
-            for slot in range(plan.routing.slots):
-                task = self._partition(results, wave, given if wave == 1 else before, slot)
-                came += self._tasks.run(results.at, [task])
-        slots = range(plan.routing.slots)
-        return [self._partition(results, last, given if last == 1 else came, s) for s in slots]
+        stage = self.stages[results.at]
+        given = Shuffle(lambda: self._rows(results))
+        for wave in range(1, stage.waves):
+            given = self._exchange(results, wave, given)
+        return self._wave(results, stage.waves, given)
+
+    def _exchange(self, results: LazyRows, wave: int, given: Shuffle) -> Shuffle:
+        """Runs a wave; returns what comes after it."""
+
+        def make() -> list[pa.RecordBatch]:
+            tasks = self._wave(results, wave, given)
+            return [one for task in tasks for one in self._tasks.run(results.at, [task])]
+
+        return Shuffle(make)
+
+    def _wave(self, results: LazyRows, wave: int, given: Shuffle) -> list[Partition]:
+        assert results.plan is not None
+        slots = range(results.plan.routing.slots)
+        return [self._partition(results, wave, given, number) for number in slots]
 
     def values(self, at: int, batches: Sequence[pa.RecordBatch]) -> list[Hashable]:
         """The results of a stage as values."""
@@ -158,28 +186,25 @@ class SimulatedEngine:
 
     def _rows(self, results: LazyRows) -> list[Row]:
         """The rows of a stage; for a later one, the output of the stage before it."""
-        if results.before is None:
-            return results.given
-        row_of = self._rows_of[results.at]
-        assert row_of is not None
-        read = self.read_all(results.before)
-        return [row_of(one) for one in self.values(results.before.at, read)]
+        results.rows = results.given
+        if results.before is not None:
+            row_of = self._rows_of[results.at]
+            assert row_of is not None
+            read = self.read_all(results.before)
+            results.rows = [row_of(one) for one in self.values(results.before.at, read)]
+        return results.rows
 
-    def _partition(
-        self,
-        results: LazyRows,
-        wave: int,
-        given: Sequence[Row] | Sequence[pa.RecordBatch],
-        slot: int,
-    ) -> Partition:
+    def _partition(self, results: LazyRows, wave: int, given: Shuffle, number: int) -> Partition:
         stage, plan = self.stages[results.at], results.plan
         assert plan is not None
 
         def read(report: Callable[[TaskReport], None]) -> Iterator[pa.RecordBatch]:
             assert plan is not None
-            return stage.task(plan, wave, given, slot, report)
+            return stage.task(plan, wave, given.content, number, report)
 
         def arrive(said: Sequence[TaskReport]) -> None:
-            results.reports.setdefault(slot, []).extend(said)
+            for one in said:
+                results.reports.setdefault(one.slot, []).append(one)
 
-        return Partition(slot, read, arrive)
+        lost = wave > 1 or results.before is not None
+        return Partition(number, read, arrive, given if lost else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
@@ -48,6 +48,10 @@ class SimulatedHost(CheckpointHost):
         self._said: list[tuple[Message, float]] = []
         #: Whether the next commit is lost.
         self.dies = False
+        #: Whether a deletion failed.
+        self.undeleted = False
+        #: Called before every record.
+        self.before_record: Callable[[], None] = lambda: None
         #: Called after every commit.
         self.committed: Callable[[Committed], None] = lambda _: None
         self.steps: list[int] = []
@@ -56,15 +60,21 @@ class SimulatedHost(CheckpointHost):
         """Commits, unless the process dies first."""
         if self.dies:
             raise Crash
+        self.before_record()
         super().append(state)
         self.committed(state)
 
     def send(self, groups: SendGroups) -> None:
         """Takes departed groups; `arrive` delivers them."""
-        assert groups.move.move not in self._due
-        manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
-        self._due[groups.move.move] = groups, manifest
-        self._said.append((SendPartitions(groups.move.move), 0.0))
+        number = groups.move.move
+        assert number not in self._due
+        self._said.append((SendPartitions(number), 0.0))
+        try:
+            manifest = matched(self.checkpoint.manifest(groups.manifest), groups.made)
+        except (OSError, SpillwayError) as failure:
+            self._said.append((SendFailed(number, str(failure)), 0.0))
+        else:
+            self._due[number] = groups, manifest
 
     def messages(self) -> list[tuple[Message, float]]:
         """The messages about moves since the last call."""
@@ -89,6 +99,20 @@ class SimulatedHost(CheckpointHost):
             else:
                 self._said.append((ReceivePartitions(number), 0.5))
                 self._said.append((Received(number, part, 0), 0.5))
+
+    def sweep(self, state: Committed, before: Committed) -> None:
+        """Deletes files of attempts that died; like the janitor, leaves failures to the next sweep."""
+        try:
+            super().sweep(state, before)
+        except (OSError, SpillwayError):
+            self.undeleted = True
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes files at once; like the janitor, leaves failures to a sweep."""
+        try:
+            super().delete(names)
+        except (OSError, SpillwayError):
+            self.undeleted = True
 
     def prepare_moves(self) -> None:
         """Does nothing: sending needs no workers here."""

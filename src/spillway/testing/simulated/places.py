@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,8 @@ class MemoryTier(LocalTier):
         self._stamped: set[str] = set()
         #: How often each name was written.
         self._versions: dict[str, int] = {}
+        #: The last batch of each slot that ran here.
+        self._slots: dict[int, int] = {}
 
     def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
         """Stores a file that is known to be intact."""
@@ -55,10 +58,19 @@ class MemoryTier(LocalTier):
         """Returns the names of all files."""
         return sorted(self.files)
 
+    def mark_slot(self, slot: int, batch: int) -> None:
+        """Notes that a slot runs on this host."""
+        self._slots[slot] = batch
+
+    def slots_since(self, batch: int) -> list[int]:
+        """Returns the slots that have run on this host since a batch."""
+        return [slot for slot, last in self._slots.items() if last >= batch]
+
     def lose(self) -> None:
         """Loses everything."""
         self.files.clear()
         self._stamped.clear()
+        self._slots.clear()
 
     def damage(self, name: str, *, tear: bool) -> None:
         """Changes a byte of a file, or cuts its end; removes its stamp."""
@@ -71,6 +83,30 @@ class MemoryTier(LocalTier):
         self._stamped.discard(name)
 
 
+class GatedTier(LocalTier):
+    """The tier of one driver and its tasks: each write passes their gate first."""
+
+    def __init__(self, tier: LocalTier, gate: Callable[[str], None]) -> None:
+        super().__init__(tier.kind, tier.root)
+        self._tier = tier
+        self._gate = gate
+        self.map, self.names, self.delete = tier.map, tier.names, tier.delete  # type: ignore[method-assign]
+        self.stamp, self.stamped = tier.stamp, tier.stamped  # type: ignore[method-assign]
+        self.identity = tier.identity  # type: ignore[method-assign]
+        self.mark_slot, self.slots_since = tier.mark_slot, tier.slots_since  # type: ignore[method-assign]
+
+    def write(self, name: str, data: pa.Buffer, checksum: int) -> None:
+        """Writes a file if the gate permits; a process that dies leaves a part of it."""
+        try:
+            self._gate(self.kind)
+        except Exception:
+            raise
+        except BaseException:
+            self._tier.write(f".{name}.{checksum:016x}", data.slice(0, data.size // 2), 0)
+            raise
+        self._tier.write(name, data, checksum)
+
+
 @dataclass
 class Machine:
     """One machine: its tiers, and the runs that its worker process has open."""
@@ -78,13 +114,27 @@ class Machine:
     memory: MemoryTier = field(default_factory=lambda: MemoryTier("memory"))
     disk: MemoryTier = field(default_factory=lambda: MemoryTier("disk"))
     opened: OpenRuns = field(default_factory=OpenRuns)
+    #: The batch of the last sweep, and the files that it kept.
+    kept: tuple[int, frozenset[str]] = (-1, frozenset())
+    #: The executors with tiers of their own.
+    executors: dict[int, Machine] = field(default_factory=dict)
+
+    def executor(self, number: int) -> Machine:
+        """The tiers and the process of one executor."""
+        return self.executors.setdefault(number, Machine())
+
+    def places(self) -> list[Machine]:
+        """The machine and its executors."""
+        return [self, *self.executors.values()]
 
     def restart_worker(self) -> None:
-        """Starts a new worker process, without open runs."""
-        self.opened = OpenRuns()
+        """Starts new worker processes, without open runs."""
+        for place in self.places():
+            place.opened = OpenRuns()
 
     def lose(self) -> None:
         """Replaces the machine: tiers and open runs are empty."""
-        self.memory.lose()
-        self.disk.lose()
+        for place in self.places():
+            place.memory.lose()
+            place.disk.lose()
         self.restart_worker()

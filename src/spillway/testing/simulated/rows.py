@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from spillway.operators.input import StreamColumns, null_number
+from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Operator
 
 GROUPS = 8
@@ -107,26 +107,29 @@ def value_of(text: str) -> int:
     return value
 
 
-def exchanged(
-    rows: Sequence[Row], h: Sequence[int], attempt: int, nulls: Sequence[bool] | None = None
-) -> list[pa.RecordBatch]:
-    """Rows as a slot task gets them; every attempt gets another order.
+@dataclass(frozen=True)
+class Exchanged:
+    """One row in the exchange; without a row, the marker of a slot."""
 
-    `nulls` marks rows that the slot only counts.
-    """
-    order = np.random.default_rng(attempt).permutation(len(rows))
-    mine, h = [rows[at] for at in order], [h[at] for at in order]
-    null = [False] * len(rows) if nulls is None else [nulls[at] for at in order]
-    streams = [null_number(r.stream) if n else r.stream for r, n in zip(mine, null, strict=True)]
+    stream: int
+    h: int
+    row: Row | None = None
+
+
+def exchanged(found: Sequence[Exchanged], attempt: int) -> list[pa.RecordBatch]:
+    """Rows as a task gets them; every attempt gets another order."""
+    order = np.random.default_rng(attempt).permutation(len(found))
+    mine = [found[at] for at in order]
+    rows = [one.row for one in mine]
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.array(streams, pa.int16()),
-            pa.array(np.array(h, np.uint32).view(np.int32)),
-            pa.array([r.key for r in mine], pa.int64()),
-            pa.array([r.time for r in mine], pa.timestamp("us")),
-            pa.array([r.value for r in mine], pa.int64()),
-            pa.array([r.amount for r in mine], pa.int64()),
-            pa.array([text_of(r.value) for r in mine], pa.string()),
+            pa.array([one.stream for one in mine], pa.int16()),
+            pa.array(np.array([one.h for one in mine], np.uint32).view(np.int32)),
+            pa.array([r and r.key for r in rows], pa.int64()),
+            pa.array([r and r.time for r in rows], pa.timestamp("us")),
+            pa.array([r and r.value for r in rows], pa.int64()),
+            pa.array([r and r.amount for r in rows], pa.int64()),
+            pa.array([r and text_of(r.value) for r in rows], pa.string()),
         ],
         names=["_stream", "_h", *(f"lane{at}" for at in range(5))],
     )

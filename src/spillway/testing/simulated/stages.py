@@ -24,24 +24,35 @@ from spillway.coordinator.decisions.reshaping import shapes_of
 from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
+from spillway.operators.equi.join import JoinOperator
 from spillway.operators.equi.tree import TreeOperator
+from spillway.operators.input import MARKER, null_number
 from spillway.operators.operator import Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
+from spillway.policies.local.spare import Spare
+from spillway.policies.shape.shaping import Shaping
 from spillway.routing.groups import group_of
 from spillway.routing.routing import Routing
-from spillway.settings import Adapt
+from spillway.rows import bounds
+from spillway.settings import Adapt, parse_bytes
+from spillway.slot import identity, limits
 from spillway.slot.job import SlotJob
 from spillway.slot.orders import pinned_groups
 from spillway.slot.run import Attempt, run_slot
 from spillway.slot.visits import VisitRecord, answered
 from spillway.state.manifest.manifest import Manifest, empty_manifest
+from spillway.state.manifest.sweeping import sweep_local
 from spillway.state.runs.durable import DurableStore
 from spillway.state.runs.store import Store
+from spillway.state.runs.tiers import LocalTier
+from spillway.state.slot import staging
+from spillway.testing.simulated.context import current_task
 from spillway.testing.simulated.host import SimulatedHost
 from spillway.testing.simulated.places import Machine
 from spillway.testing.simulated.rows import (
     GROUPS,
+    Exchanged,
     Row,
     Subject,
     exchanged,
@@ -50,6 +61,8 @@ from spillway.testing.simulated.rows import (
 )
 from spillway.testing.simulated.told import Script, ToldShaping
 
+#: The executors of a host.
+EXECUTORS = 2
 #: The report of one task.
 TaskReport = SlotRecord | VisitRecord
 
@@ -65,6 +78,36 @@ def fits_memory(plan: BatchPlan, record: SlotRecord, manifest: Manifest) -> bool
     alone = plan.t_gap_of(record.slot) is not None and here.sum() == 1
     # Departing groups count; after the limit went down, only they may be in memory.
     return bool(alone) or sum(record.state_bytes) <= max(limit, record.leaving_bytes)
+
+
+#: The narrowest row of the exchange, the widest that a join stores, and the widest of other operators,
+#: which keep aggregates with texts and samples.
+NARROWEST_BYTES, WIDEST_BYTES, WIDEST_AGGREGATES = 55, 200, 700
+
+
+def fits_peak(stage: SimulatedStage, plan: BatchPlan, record: SlotRecord, before: Manifest) -> bool:
+    """Whether a slot was never far above its limit between two checks of memory.
+
+    A check follows every piece of input or of waiting rows. So a slot may have its limit, or what the
+    batch began with if that was more, and one piece in its stored form, with all copies of a slice. An
+    operator that needs a whole batch adds its rows at once; one that makes rows adds a block of those.
+    Slots that rotate or move groups are exempt: groups come to memory whole.
+    """
+    limit, slot = plan.memory_bytes[record.slot], record.slot
+    if limit is None or plan.t_gap_of(slot) is not None or plan.orders.get(slot):
+        return True
+    operator, had = stage.first_operator(), int(before.groups.bytes.sum())
+    piece = min(parse_bytes("piece_bytes", stage.adapt.piece_bytes), bounds.JOINED_BYTES)
+    if record.spooled_rows or any(before.spool.streams):
+        piece = max(piece, staging.STAGED_BYTES)
+    rows = piece // NARROWEST_BYTES + 1
+    if isinstance(operator, SlicedJoin):
+        rows *= operator.slicing.copies
+    if type(operator) in (JoinOperator, SlicedJoin):
+        return record.peak_bytes <= max(limit, had) + rows * WIDEST_BYTES
+    made = max(bounds.BLOCK_BYTES, limits.LEAST_MADE_BYTES, limit // 8)
+    whole = max(rows, record.brought_rows, record.processed_rows) * WIDEST_AGGREGATES
+    return record.peak_bytes <= max(limit, had) + whole + made
 
 
 class SimulatedStage:
@@ -90,6 +133,12 @@ class SimulatedStage:
         self.row_s: Mapping[int, float] = {}
         #: The client of durable storage that a task opens.
         self.task_durable: Callable[[], DurableStore] = lambda: checkpoint.durable
+        #: The `plan(...)` of a join tree; None: a script sets the shapes.
+        self.plan: str | None = None
+        #: The memory that slots share, if the settings have no limit.
+        self.spare: Spare | None = None
+        #: Wraps a local tier for the tasks.
+        self.passed: Callable[[LocalTier], LocalTier] = lambda tier: tier
         self._conductor: Conductor | None = None
 
     # The current state
@@ -121,12 +170,14 @@ class SimulatedStage:
         return self.subject.operator(self.adapt.block_rows)
 
     @property
-    def shaping(self) -> ToldShaping | None:
-        """The shapes of a join tree; it starts with the shape of the subject."""
-        first = self.first_operator()
+    def shaping(self) -> Shaping | None:
+        """The shapes of a join tree; scripted ones start with the shape of the subject."""
+        first, names = self.first_operator(), tuple(s.name for s in self.streams)
         if not isinstance(first, TreeOperator):
             return None
-        return ToldShaping.of(tuple(s.name for s in self.streams), first.shape, self.script)
+        if self.plan is not None:
+            return Shaping(names, self.plan)
+        return ToldShaping.of(names, first.shape, self.script)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -143,8 +194,11 @@ class SimulatedStage:
         life_us = None
         if not operator.untracked:
             life_us = max(s.window_us or 0 for s in self.streams) + lateness
-        terms = Terms(late, self.adapt, life_us=life_us, shaping=self.shaping, join=join)
-        new = Routing.even(GROUPS, slots)
+        shares = self.adapt.shares
+        terms = Terms(
+            late, self.adapt, life_us=life_us, shaping=self.shaping, join=join, spare=self.spare
+        )
+        new = Routing.shared(GROUPS, shares) if shares else Routing.even(GROUPS, slots)
         state, references = self.checkpoint.recover(len(self.streams), new)
         return Coordinator.at_start(terms, state, references, slots)
 
@@ -158,17 +212,41 @@ class SimulatedStage:
         """The number of the host that a slot runs on."""
         return (slot + self.shift) % len(self.hosts)
 
+    def running_on(self, slot: int) -> int:
+        """The number of the host of the current task; without a task, that of the slot."""
+        task = current_task()
+        return self.host_of(slot) if task is None else task.host
+
+    def executor_of(self, slot: int) -> int:
+        """The number of the executor on its host where a task of a slot runs."""
+        task = current_task()
+        return (slot if task is None else task.partition) % EXECUTORS
+
+    def place_of(self, slot: int) -> Machine:
+        """The tiers that a task of a slot uses: those of its host, or of its executor alone."""
+        host = self.hosts[self.running_on(slot)]
+        return host if self.adapt.share == "host" else host.executor(self.executor_of(slot))
+
     def store(self, batch: int, slot: int = 0) -> Store:
         """The tiers of a slot."""
-        host = self.hosts[self.host_of(slot)]
-        return Store(host.memory, host.disk, self.task_durable(), host.opened, batch, slot)
+        place = self.place_of(slot)
+        memory, disk = (self.passed(tier) for tier in (place.memory, place.disk))
+        return Store(memory, disk, self.task_durable(), place.opened, batch, slot)
 
     def swept_store(self, plan: BatchPlan, slot: int) -> Store:
-        """The same, after deletion of known garbage."""
+        """The same, after deletion of known garbage, and sometimes of files that no slot needs."""
         store = self.store(plan.batch, slot)
+        store.memory.mark_slot(slot, plan.batch)
         for name in plan.garbage:
             store.forget(name)
+        if plan.sweeps(slot):
+            self._sweep(store, plan, self.place_of(slot))
         return store
+
+    def _sweep(self, store: Store, plan: BatchPlan, place: Machine) -> None:
+        manifests = [self.manifest(plan, slot) for slot in range(plan.routing.slots)]
+        sweep_local(store, manifests, plan.batch, first=plan.sweep)
+        place.kept = plan.batch, frozenset([*store.memory.names(), *store.disk.names()])
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:
         """The manifest at the start of a slot's batch."""
@@ -188,14 +266,15 @@ class SimulatedStage:
         plan: BatchPlan,
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
-        slot: int,
+        partition: int,
         report: Callable[[TaskReport], None],
     ) -> Iterator[pa.RecordBatch]:
-        """One attempt at one slot in one wave, counted from 1; in the first, `given` are rows."""
+        """One attempt at one partition in one wave, counted from 1; in the first, `given` are rows."""
         assert wave == 1
         number = next(self.attempts)
-        rows = self._coming([row for row in given if isinstance(row, Row)], plan, slot, number)
-        return run_slot(rows, self.attempted(plan, slot, report))
+        came = self._coming([row for row in given if isinstance(row, Row)], plan, partition, number)
+        slot, rows = identity.find_slot(came, plan.routing, plan.copies)
+        return iter(()) if slot is None else run_slot(rows, self.attempted(plan, slot, report))
 
     def attempted(
         self, plan: BatchPlan, slot: int, report: Callable[[TaskReport], None]
@@ -218,7 +297,7 @@ class SimulatedStage:
             self.adapt,
             self.streams,
             attempt=self.checkpoint.new_attempt(),
-            worker=f"host{self.host_of(slot)}/1/{slot}",
+            worker=f"host{self.running_on(slot)}/{self.executor_of(slot)}/{slot}",
         )
 
     def answered(self, said: Sequence[TaskReport]) -> SlotRecord | None:
@@ -233,17 +312,17 @@ class SimulatedStage:
         return replace(record, busy_s=busy_s, cpu_s=busy_s, phases_s={}, sampled=sampled)
 
     def _coming(
-        self, rows: Sequence[Row], plan: BatchPlan, slot: int, attempt: int
+        self, rows: Sequence[Row], plan: BatchPlan, partition: int, attempt: int
     ) -> list[pa.RecordBatch]:
-        """The rows that the exchange brings to a slot."""
+        """The rows that the exchange brings to a partition: those of a slot, copies, and its marker."""
         nulls = [matches_nothing(self.subject, row) for row in rows]
         h = [0 if null else hash_of(r.key) for r, null in zip(rows, nulls, strict=True)]
         groups = group_of(np.array(h, np.uint32), GROUPS).tolist() if rows else []
-        mine = [
-            at
-            for at, group in enumerate(groups)
-            if slot == plan.routing.table[group]
-            or (not nulls[at] and slot == plan.copies.get(group))
-        ]
-        some = ([rows[at] for at in mine], [h[at] for at in mine], attempt)
-        return exchanged(*some, [nulls[at] for at in mine])
+        found: list[Exchanged] = []
+        for row, null, hash_, group in zip(rows, nulls, h, groups, strict=True):
+            stream = null_number(row.stream) if null else row.stream
+            if plan.routing.table[group] == partition:
+                found.append(Exchanged(stream, hash_, row))
+            if not null and plan.copies.get(group) == partition:
+                found.append(Exchanged(stream + identity.COPY, hash_, row))
+        return exchanged([*found, Exchanged(MARKER, partition)], attempt)

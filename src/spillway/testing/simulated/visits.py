@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from spillway.coordinator.batch.plan import BatchPlan
-from spillway.operators.theta.combinations import manifest_in
+from spillway.ids import SlotId
+from spillway.operators.input import MARKER, null_number
+from spillway.operators.theta.combinations import SLOT, manifest_in
 from spillway.operators.theta.sliced import Probing, SlicedJoin
 from spillway.routing.groups import group_of
-from spillway.slot.job import SlotJob
+from spillway.slot import identity
 from spillway.slot.visits import LaterVisit, first_visit
-from spillway.testing.simulated.rows import GROUPS, Row, exchanged, matches_nothing
+from spillway.testing.simulated.rows import GROUPS, Exchanged, Row, exchanged, matches_nothing
 from spillway.testing.simulated.sliced import Sliced
 from spillway.testing.simulated.stages import SimulatedStage, TaskReport
 
@@ -41,43 +43,54 @@ class VisitedStage(SimulatedStage):
         plan: BatchPlan,
         wave: int,
         given: Sequence[Row] | Sequence[pa.RecordBatch],
-        slot: int,
+        partition: int,
         report: Callable[[TaskReport], None],
     ) -> Iterator[pa.RecordBatch]:
         """One visit to one slot."""
         number, probing = next(self.attempts), self.probing(plan)
         if wave == 1:
-            attempt = self.attempted(plan, slot, report)
             rows = [row for row in given if isinstance(row, Row)]
-            sources = probing.sources_at(slot)
-            return first_visit(self._visiting(rows, attempt.job, sources, number), attempt, probing)
+            came = self._visiting(rows, plan, partition, probing.sources_at(partition), number)
+        else:
+            sent = [batch for batch in given if isinstance(batch, pa.RecordBatch)]
+            came = self._sent(sent, partition, probing.sources_at(partition), number)
+        slot, mine = identity.find_visited(came, first_visit=wave == 1)
+        if slot is None:
+            return iter(())
+        if wave == 1:
+            return first_visit(mine, self.attempted(plan, slot, report), probing)
         join = self.first_operator()
         assert isinstance(join, SlicedJoin)
         job, store = self.job(plan, slot), self.swept_store(plan, slot)
-        came = [batch for batch in given if isinstance(batch, pa.RecordBatch)]
-        visit = LaterVisit(wave, job, join, probing, store, report)
-        return visit.run(self._sent(came, slot, probing.sources_at(slot), number))
+        return LaterVisit(wave, job, join, probing, store, report).run(mine)
 
     def _visiting(
-        self, rows: Sequence[Row], job: SlotJob, visiting: Sequence[int], attempt: int
+        self,
+        rows: Sequence[Row],
+        plan: BatchPlan,
+        partition: int,
+        visiting: Sequence[int],
+        attempt: int,
     ) -> list[pa.RecordBatch]:
         """The rows of a slot's first visit: those that look for partners, and those it stores."""
-        nulls = [matches_nothing(self.subject, row) for row in rows]
-        h = [0 if null else self._place(row) for row, null in zip(rows, nulls, strict=True)]
-        first = job.slot == 0
-        mine = [at for at in range(len(rows)) if self._comes(rows[at], h[at], job, visiting)]
-        mine = [at for at in mine if not nulls[at]] + [
-            at for at, null in enumerate(nulls) if null and first
-        ]
-        self.visits += len(mine)
-        some = ([rows[at] for at in mine], [h[at] for at in mine], attempt)
-        return exchanged(*some, [nulls[at] for at in mine])
+        owned = set(plan.routing.groups_of(SlotId(partition)))
+        found = [Exchanged(MARKER, partition)]
+        for row in rows:
+            if matches_nothing(self.subject, row):
+                if partition == 0:
+                    found.append(Exchanged(null_number(row.stream), 0, row))
+                continue
+            place = self._place(row)
+            if row.stream in visiting or self._groups(place) & owned:
+                found.append(Exchanged(row.stream, place, row))
+        self.visits += len(found) - 1
+        return [_visiting_slot(batch, partition) for batch in exchanged(found, attempt)]
 
-    def _comes(self, row: Row, place: int, job: SlotJob, visiting: Sequence[int]) -> bool:
+    def _groups(self, place: int) -> set[int]:
+        """The groups of all copies of a place in time."""
         slicing = self.subject.slicing
         places = [slicing.copied(np.array([place], np.uint32), k)[0] for k in range(slicing.copies)]
-        groups = set(group_of(np.array(places, np.uint32), GROUPS).tolist())
-        return row.stream in visiting or bool(groups & set(job.owned))
+        return set(group_of(np.array(places, np.uint32), GROUPS).tolist())
 
     def _place(self, row: Row) -> int:
         return int(self.subject.slicing.places(row.stream, np.array([row.at]))[0])
@@ -90,4 +103,12 @@ class VisitedStage(SimulatedStage):
         assert len(own) == 1
         rest = [b for b in came if manifest_in(b) is None and b.column(1)[0].as_py() in visiting]
         order = np.random.default_rng(attempt).permutation(len(rest) + 1)
-        return [[*rest, *own][at] for at in order]
+        return [_visiting_slot([*rest, *own][at], slot, instead=True) for at in order]
+
+
+def _visiting_slot(batch: pa.RecordBatch, slot: int, *, instead: bool = False) -> pa.RecordBatch:
+    """The rows with the slot that they visit in their first column, or instead of the one there."""
+    column = pa.array(np.full(batch.num_rows, slot, np.int32))
+    if instead:
+        return batch.set_column(0, batch.schema.names[0], column)
+    return pa.RecordBatch.from_arrays([column, *batch.columns], names=[SLOT, *batch.schema.names])

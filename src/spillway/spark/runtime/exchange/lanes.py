@@ -44,11 +44,10 @@ from pyspark.sql.types import (
 from spillway.errors import PlanError
 from spillway.operators.input import AGAIN, MARKER, StreamColumns, null_number
 from spillway.plan.join import Plan
+from spillway.slot.identity import COPY
 from spillway.spark.runtime.exchange.anchors import group_expression
 
 STREAM, HASH = "_stream", "_h"
-#: Offset added to the stream number of a copied row, while rows go to two slots.
-COPY = 2 * AGAIN
 #: From Spark 4.3 on, the Arrow type of a timestamp needs a zone.
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_type).parameters else {}

@@ -49,7 +49,6 @@ from spillway.spark.runtime.moves.pace import MOST_BYTES, Loads, Pace
 from spillway.spark.runtime.moves.workers import own_workers
 from spillway.state.layout.moving import of_move
 from spillway.state.manifest.combining import part_manifest
-from spillway.state.manifest.manifest import Manifest
 from spillway.state.manifest.matching import matched
 from spillway.state.slot.fetching import Fetch, fetch_all, fetches
 
@@ -132,14 +131,13 @@ class Mover:
         self._warm = True
         threading.Thread(target=self._start_workers, name="spillway-warm-up", daemon=True).start()
 
-    def send(self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None) -> None:
+    def send(self, groups: SendGroups, exchange: MoveExchange | None) -> None:
         """Begins to fetch a departure; without an exchange, it is already where it is needed."""
         if self._closed:
             return
-        work = (groups, matched(sender, groups.made), exchange)
         number = groups.move.move
         thread = threading.Thread(
-            target=self._run, args=work, name=f"spillway-move-{number}", daemon=True
+            target=self._run, args=(groups, exchange), name=f"spillway-move-{number}", daemon=True
         )
         self._threads[number] = thread
         thread.start()
@@ -196,22 +194,21 @@ class Mover:
         with self._lock:
             self._said.append((message, seconds))
 
-    def _run(self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None) -> None:
+    def _run(self, groups: SendGroups, exchange: MoveExchange | None) -> None:
         watch, move = time.perf_counter(), groups.move
         self._say(SendPartitions(move.move), 0.0)
         self.reach(StepReached(move, 5))
         try:
-            received = self._deliver(groups, sender, exchange)
+            received = self._deliver(groups, exchange)
         except Exception as problem:
             self._say(SendFailed(move.move, _brief(problem)), time.perf_counter() - watch)
             return
         self.reach(StepReached(move, 7))
         self._say(received, time.perf_counter() - watch)
 
-    def _deliver(
-        self, groups: SendGroups, sender: Manifest, exchange: MoveExchange | None
-    ) -> Received:
+    def _deliver(self, groups: SendGroups, exchange: MoveExchange | None) -> Received:
         move = groups.move
+        sender = matched(self._checkpoint.manifest(groups.manifest), groups.made)
         departure = of_move(sender.departures, move.move)
         assert departure is not None
         if exchange is None:
