@@ -348,7 +348,9 @@ class World:
         started.append(driver := Driver(self.machines, number, settings, gate))
         driver.committed = partial(self._committed, driver)
         if gate.past and self.batches:
-            driver.batch(self.batches[-1], len(self.batches) - 1)
+            number = len(self.batches) - 1
+            self.batches[number] = self.machines.outside.plan(number, self.batches[number])
+            driver.batch(self.batches[number], number)
 
     def _committed(self, driver: Driver, at: int, state: Committed) -> None:
         """Checks what a driver believes that it has committed."""
