@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -44,6 +45,9 @@ from spillway_lab.bench.spec import (
 Say = Callable[[str, str, dict[str, Any]], None]
 
 _TAIL_LINES = 15
+#: Lines of a log that name an error, and how many of them to show.
+_CAUSE = re.compile(r"([\w.]+\.)?\w*(Error|Exception): ")
+_CAUSES = 3
 _STOP_S = 60
 
 
@@ -139,9 +143,11 @@ def _child(module: str, folder: Path, log: int) -> Iterator[subprocess.Popen[str
 
 def _failed(name: str, engine: str, log: Path, code: int) -> QueryError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    # Spark's description of the query, which comes last, would hide the cause.
+    causes = [line for line in lines if _CAUSE.match(line.strip())]
     return QueryError(
         f"engine {engine} failed in {name}, with exit code {code}",
-        detail="\n".join(lines[-_TAIL_LINES:]) or None,
+        detail="\n".join((*causes[-_CAUSES:], *lines[-_TAIL_LINES:])) or None,
         hint="run `spillway doctor`; if memory is short, set --driver-memory or use fewer --rows",
     )
 

@@ -105,7 +105,7 @@ class SlotTask:
         """Removes local files that no slot of this host needs."""
         slots = map(SlotId, range(self.plan.routing.slots))
         manifests = [self._manifest(store.durable, slot) for slot in slots]
-        sweep_local(store, manifests, self.plan.batch)
+        sweep_local(store, manifests, self.plan.batch, first=self.plan.sweep)
 
     def _found(
         self, rows: Iterable[pa.RecordBatch]

@@ -47,13 +47,17 @@ def local_orphans(
     """The local files of batches before `before` that no slot of this host needs.
 
     `named` has the runs that each slot names, `here` the slots of this host, and `leaving` the runs of
-    groups that are moving.
+    groups that are moving. A slot that has just come here may be writing a file of any named run.
     """
-    whole = {run for slot in here for run in named.get(slot, ())} | set(leaving)
+    anywhere = {run for runs in named.values() for run in runs}
+    whole = {run for slot in here for run in named.get(slot, ())}
     found = []
-    for name in orphans(names, (), before):
-        slot = slot_of_excerpt(name)
-        needed = whole if slot is None else named.get(slot, ())
-        if run_of(name) not in needed and run_of(name) not in leaving:
+    for name in orphans(names, leaving, before):
+        slot, needed = slot_of_excerpt(name), whole
+        if name.startswith("."):
+            needed = anywhere
+        elif slot is not None:
+            needed = set(named.get(slot, ()))
+        if run_of(name) not in needed:
             found.append(name)
     return found

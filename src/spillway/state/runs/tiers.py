@@ -125,11 +125,11 @@ class LocalTier:
     def mark_slot(self, slot: int, batch: int) -> None:
         """Notes that a slot runs on this host."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with (
-            suppress(OSError),
-            open(os.open(self.root / f"{_SLOT}{slot}", flags, 0o600), "wb") as mark,
-        ):
-            mark.write(b"%d" % batch)
+        # Without the mark, files may be deleted that the slot then restores.
+        with suppress(OSError):
+            make_private(self.root)
+            with open(os.open(self.root / f"{_SLOT}{slot}", flags, 0o600), "wb") as mark:
+                mark.write(b"%d" % batch)
 
     def slots_since(self, batch: int) -> list[int]:
         """Returns the slots that have run on this host since a batch."""

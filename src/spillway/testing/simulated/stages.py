@@ -245,7 +245,7 @@ class SimulatedStage:
 
     def _sweep(self, store: Store, plan: BatchPlan, place: Machine) -> None:
         manifests = [self.manifest(plan, slot) for slot in range(plan.routing.slots)]
-        sweep_local(store, manifests, plan.batch)
+        sweep_local(store, manifests, plan.batch, first=plan.sweep)
         place.kept = plan.batch, frozenset([*store.memory.names(), *store.disk.names()])
 
     def manifest(self, plan: BatchPlan, slot: int) -> Manifest:

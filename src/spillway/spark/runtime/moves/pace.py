@@ -75,7 +75,7 @@ class Loads:
 
     #: Fixed seconds of a load, and bytes per second beyond that, before loads were measured.
     fixed_s: float = 0.25
-    bytes_per_s: float = 80e6
+    bytes_per_s: float = 400e6
     #: Number of batches that had ended when the last load began.
     batches: int = -1
 
