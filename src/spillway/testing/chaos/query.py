@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
+from zlib import crc32
 
 from spillway.plan.shape import Shape, parse
 from spillway.policies.shape.shaping import Shaping
@@ -34,14 +35,12 @@ def row_of(result: Hashable, *, timed: bool = False) -> Row:
     `timed`, some have no time.
     """
     assert isinstance(result, tuple)
-    numbers = [0 if one is None else int(one) for one in result[:4]]
-    value = 0
-    for number in numbers:
-        value = value * 1000 + (number + 10) % 1000
+    # Values of later stages are large; keys and times come from what the query's own rows had.
+    numbers = [int(one) for one in result[:4] if one is not None and abs(one) < 1000]
     total = sum(numbers)
     key = None if total % 23 == 5 else total % 5
-    time = None if timed and total % 19 == 3 else max(numbers) // 8
-    return Row(0, key, time, value)
+    time = None if timed and total % 19 == 3 else max(numbers, default=0) // 8
+    return Row(0, key, time, crc32(repr(result).encode()))
 
 
 def rows_of(query: ScheduledQuery) -> list[Callable[[Hashable], Row] | None]:
