@@ -360,7 +360,8 @@ class World:
         host = driver.stages[at].host
         undeleted, host.undeleted = host.undeleted, False
         before, self._last_commits[key] = self._last_commits.get(key), state
-        if before is not None and not undeleted:
+        # The successor of a driver that was paused may be sweeping just now.
+        if before is not None and not undeleted and not driver.gate.past:
             self.ledger.differences += check_leftovers(self.machines, at, state, before)
 
     def _end_long_sleepers(self) -> None:
