@@ -104,7 +104,7 @@ def test_published_files_and_their_directories_are_durable(
     out = tmp_path / "new" / "out"
     spec = SinkSpec("parquet", {}, ("name",), path=str(out), fsync=True)
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "k bigint, name string")
-    opened(spec, spark).write(frame, 0, replay=False)
+    opened(spec, spark).write(SinkBatch(frame, 0))
     files = [path for path in out.rglob("*.parquet") if "_spillway" not in path.parts]
     assert len(files) == 2
     needed = {*files, *(path.parent for path in files), out, out.parent}
@@ -177,13 +177,13 @@ def test_late_move_of_a_driver_that_slept_leaves_no_row_twice(
             slept.append(target)
             # The successor leaves the staged files of others in this test.
             patch.setattr(HadoopDirectory, "delete", lambda *_: None)
-            opened(spec, spark).write(batch(SECOND), 1, replay=False)
+            opened(spec, spark).write(SinkBatch(batch(SECOND), 1))
         move(self, source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(HadoopDirectory, "move", sleeping)
         with pytest.raises(QueryError, match=r"cannot move the file .* to b0+1-part"):
-            sink.write(batch(SECOND), 1, replay=False)
+            sink.write(SinkBatch(batch(SECOND), 1))
     loaded = spark.read.schema(SCHEMA).parquet(str(out))
     assert sorted(tuple(r) for r in loaded.select("k", "name").collect()) == sorted(SECOND)
 
