@@ -57,7 +57,7 @@ class SinkBatch:
     rows: DataFrame
     #: Grows by one with every batch and round; the same in a replay.
     number: int
-    #: Whether it is the first one after a start: an earlier run may have written all or part of it.
+    #: Whether it had already begun: an earlier attempt may have written all or part of it.
     replay: bool = False
 
 
