@@ -18,6 +18,7 @@ import pyarrow as pa
 from spillway.metrics.events import CleanedUp, Event, ForceSpilled, Reloaded, Spilled
 from spillway.metrics.groups import GroupTable
 from spillway.metrics.record import SlotRecord
+from spillway.operators.cumulative import Cumulative
 from spillway.operators.operator import Made, Operator
 from spillway.operators.stats import OperatorStats
 from spillway.slot.cleanup import Ending, few_at_a_time, make_whole
@@ -75,6 +76,14 @@ class MemoryKeeper:
         )
         yield from self._unite_parts()
         yield from self._bring_back()
+
+    @property
+    def answered(self) -> Collection[int]:
+        """The groups whose earlier rows give results in this batch, so that new rows must wait.
+
+        Otherwise a cumulative operator would give two results for one key.
+        """
+        return self._cleaned_up if isinstance(self._operator, Cumulative) else ()
 
     def keep(self, stream: int, rows: RunData) -> list[Segment]:
         """Adds rows that the operator made in this batch, then checks memory.

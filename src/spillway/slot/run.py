@@ -138,7 +138,8 @@ class SlotBatch:
 
     def _expire_and_fill(self) -> None:
         with self._meter.phase("store"):
-            self._state.expire(self._job.watermark_us)
+            # A group that leaves the disk no longer makes its new rows wait.
+            self._state.expire(self._job.watermark_us, self._keeper.answered)
         operator = self._attempt.operator
         if isinstance(operator, Making):
             with self._meter.phase("fill"):

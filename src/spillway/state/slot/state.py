@@ -200,15 +200,15 @@ class SlotState:
         self.delta_rows[stream] += data.rows
         return self.memory.add(stream, Layer(0, self._shelf.write_all(stream, data.batch)))
 
-    def expire(self, watermark_us: int | None) -> None:
+    def expire(self, watermark_us: int | None, staying: Collection[int] = ()) -> None:
         """Drops every slice whose rows can find no partner at or after the watermark.
 
         Groups that miss results keep their rows until cleanup. Groups with staged or spooled rows
-        keep theirs until the slot has processed these.
+        keep theirs until the slot has processed these. Groups in `staying` keep theirs too.
         """
         self.parts.note_pending()
         waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
-        kept = group_ranges(self.parts.pending | set(waiting), self.groups)
+        kept = group_ranges(self.parts.pending | {*waiting, *staying}, self.groups)
         for stream, layout in enumerate(self.layouts):
             bound = bound_of(layout, watermark_us)
             if bound is None:
