@@ -1,4 +1,4 @@
-"""A driver that is made to be killed: runs one life of a query on its checkpoint, and ends.
+"""A driver that is made to be killed: runs a life of each of its queries on their checkpoints, and ends.
 
 See `lives.py`. A ring has what is measured given, so that it gets shorter on any machine.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lives import JAVA, Life
+from pyspark.sql import SparkSession
 from queries import KINDS
 from sinks import SINKS
 
@@ -29,19 +31,28 @@ def hops_alone(*_: Any) -> Any:
     return sources, HopCosts(send_s=1e-6, hop_s=0.01)
 
 
-def main(text: str) -> None:
-    """Runs one life."""
-    life = Life.parsed(text)
-    if "ring" in life.adapt:
+def main(*texts: str) -> None:
+    """Runs one life, or the lives of several queries side by side."""
+    lives = [Life.parsed(text) for text in texts]
+    if any("ring" in life.adapt for life in lives):
         coordinator.model_now = hops_alone
-    if life.round_bytes is not None:
-        loop.ROUND_BYTES = life.round_bytes
+    rounds = [life.round_bytes for life in lives if life.round_bytes is not None]
+    loop.ROUND_BYTES = min(rounds, default=loop.ROUND_BYTES)
     options = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
-    conf = {"spark.sql.session.timeZone": "UTC", **options, **life.conf}
-    spark = local_session("killed", life.master, conf)
-    with Path(life.root, "applications").open("a") as names:
+    conf = {"spark.sql.session.timeZone": "UTC", **options, **lives[0].conf}
+    spark = local_session("killed", lives[0].master, conf)
+    with Path(lives[0].root, "applications").open("a") as names:
         names.write(spark.sparkContext.applicationId + "\n")
     sys.stdin.readline()
+    with ThreadPoolExecutor(len(lives)) as threads:
+        # A start changes settings of its session for a moment, so each query has its own.
+        for _ in threads.map(live, lives, (spark.newSession() for _ in lives)):
+            pass
+    spark.stop()
+
+
+def live(life: Life, spark: SparkSession) -> None:
+    """Runs the query of a life to its end."""
     result = KINDS[life.kind].build(life.given, spark)
     if life.plan:
         result = result.plan(**life.plan)
@@ -58,7 +69,6 @@ def main(text: str) -> None:
     sink.export(spark, life)
     Path(life.root, "report.json").write_text(json.dumps(query.recentProgress))
     life.done.touch()
-    spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """A life of a query: all that one process of its driver is told, as plain data.
 
 The session of a life is made ahead; its query starts when a line comes on standard input, which keeps
-the time between two lives short. `ready` appears when the query runs, `done` when it has ended.
+the time between two lives short. `ready` appears when the query runs, `done` when it has ended. Several
+queries can share a driver: a JVM is the dear part of a life.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +59,15 @@ class Life:
 
     def born(self, stack: ExitStack) -> Child:
         """The process, waiting to be told to go; the stack ends it."""
-        text = json.dumps(dataclasses.asdict(self))
-        child = Child("driver_child.py", [text], Path(self.root, "scratch"))
-        stack.callback(child.close)
-        return child
+        return born(stack, [self], Path(self.root, "scratch"))
+
+
+def born(stack: ExitStack, lives: Sequence[Life], scratch: Path) -> Child:
+    """One driver for the lives of several queries, with the session of the first."""
+    texts = [json.dumps(dataclasses.asdict(life)) for life in lives]
+    child = Child("driver_child.py", texts, scratch)
+    stack.callback(child.close)
+    return child
 
 
 def commits(root: Path) -> int:

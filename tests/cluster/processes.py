@@ -143,11 +143,11 @@ def wait_until(
     return True
 
 
-def local_roots(root: Path) -> tuple[Path, ...]:
+def local_roots(root: Path, scratch: Path | None = None) -> tuple[Path, ...]:
     """Where the query of a child, with its scratch and checkpoint below `root`, has local tiers."""
     metadata = root / "checkpoint/spillway/metadata.json"
     if not metadata.exists():
         return ()
     found = json.loads(metadata.read_bytes().partition(b"\n")[2])
-    scratch = root / f"scratch/spillway-{os.getuid()}"
-    return LocalFolders.roots(found["query_id"], Adapt(disk_dir=str(scratch)))
+    own = (scratch or root / "scratch") / f"spillway-{os.getuid()}"
+    return LocalFolders.roots(found["query_id"], Adapt(disk_dir=str(own)))

@@ -1,26 +1,27 @@
 """Every operator, with rows that wait, spill or move, dies by SIGKILL at random times.
 
 The input has late rows, NULL keys and times, and repeated rows; whole rows are compared, and all rows
-are counted.
+are counted. In the quick tier one driver runs a query of each operator, so one kill hits all of them
+for the price of two JVMs. The full tier kills each on its own too.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inputs import Input
-from lives import Life, commits
+from lives import Life, born, commits
 from mechanisms import MECHANISMS, WORKED
 from oracles import check_counts, check_output
-from processes import local_roots, wait_until
+from processes import Child, local_roots, wait_until
 from sinks import SINKS
 
 from spillway.checkpoint.log import Log
@@ -75,35 +76,87 @@ FULL_CASES = [
 ]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    for left in local_roots(tmp_path):
-        shutil.rmtree(left, ignore_errors=True)
+@dataclass(frozen=True)
+class Played:
+    """A query, where it has everything, and its input."""
+
+    case: Case
+    root: Path
+    given: Input
+
+    @staticmethod
+    def of(case: Case, root: Path) -> Played:
+        """The query, with its input written."""
+        given = Input(
+            str(root / "in"),
+            files=RING_FILES if case.mechanism == "ring" else FILES,
+            rows=150,
+            keys=200,
+            seed=len(case.kind + case.mechanism),
+            window_minutes=2,
+            behind=0.1,
+            null_times=0.02,
+        )
+        given.write()
+        return Played(case, root, given)
+
+    def life(self, number: int) -> Life:
+        """One start of it."""
+        return self.case.life(self.root, number, self.given)
+
+    @property
+    def ending(self) -> bool:
+        """Whether only a few batches are left, so that a kill must come now."""
+        names = (self.root / "checkpoint/spark/commits").glob("[0-9]*")
+        return max((int(path.name) for path in names), default=-1) >= self.given.files - 4
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Played, int]]]:
+    """The queries of the quick tier, in one driver that dies; how many kills hit each of them."""
+    top = tmp_path_factory.mktemp("together")
+    played = [Played.of(case, top / str(number)) for number, case in enumerate(CASES)]
+    with tidied(top, played):
+        kills = _lives(top, played, KILLS)
+        yield {str(one.case): (one, kills[one.root]) for one in played}
+
+
+@contextmanager
+def tidied(top: Path, played: list[Played]) -> Iterator[None]:
+    """Removes what the queries have left outside their directories."""
+    try:
+        yield
+    finally:
+        for left in (left for one in played for left in local_roots(one.root, top / "scratch")):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(one, marks=pytest.mark.full) for one in FULL_CASES)], ids=str
-)
-def test_operator_killed_at_random_loses_and_repeats_nothing(
-    root: Path, case: Case, soak: bool
+@pytest.mark.parametrize("case", [str(case) for case in CASES])
+def test_operators_killed_together_lose_and_repeat_nothing(
+    together: dict[str, tuple[Played, int]], case: str
 ) -> None:
-    given = Input(
-        str(root / "in"),
-        files=RING_FILES if case.mechanism == "ring" else FILES,
-        rows=150,
-        keys=200,
-        seed=len(case.kind + case.mechanism),
-        window_minutes=2,
-        behind=0.1,
-        null_times=0.02,
-    )
-    given.write()
-    wanted = SOAK_KILLS if soak else KILLS
-    kills = _lives(root, case, given, wanted)
+    check(*together[case])
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", [*CASES, *FULL_CASES], ids=str)
+def test_operator_killed_at_random_loses_and_repeats_nothing(
+    tmp_path: Path, case: Case, soak: bool
+) -> None:
+    one = Played.of(case, tmp_path)
+    with tidied(tmp_path, [one]):
+        wanted = SOAK_KILLS if soak else KILLS
+        kills = _lives(tmp_path, [one], wanted)[one.root]
+        check(one, kills, wanted)
+
+
+def check(one: Played, kills: int, wanted: int = KILLS) -> None:
+    """Raises unless the query was hit, the mechanism worked, and whole rows and all counts are right."""
+    case, root = one.case, one.root
     assert kills >= wanted, "the query was through before the last kill"
-    given = given.read_by(root / "checkpoint/spark")
+    given = one.given.read_by(root / "checkpoint/spark")
     sink = SINKS[case.sink]
     check_output(case.kind, given, sink.read(root), 1 if sink.exactly_once else 1 + kills)
     assert not list(root.glob("differs-*")), "a batch came again with other rows"
@@ -116,30 +169,48 @@ def test_operator_killed_at_random_loses_and_repeats_nothing(
     assert all(states[-1].spooled_rows == 0 for states in told)
 
 
-def _lives(root: Path, case: Case, given: Input, wanted: int) -> int:
-    """Runs the query to its end, over some deaths; returns how many hit it while it ran."""
-    chance = random.Random(f"{SEED} {case.kind} {case.mechanism}")
-    hits = 0
+def _lives(top: Path, played: list[Played], wanted: int) -> dict[Path, int]:
+    """Runs queries in one driver to their end, over some deaths; how many hit each while it ran."""
+    chance = random.Random(f"{SEED} {' '.join(str(one.case) for one in played)}")
+    hits = {one.root: 0 for one in played}
     with ExitStack() as stack:
-        life = case.life(root, 0, given)
-        coming = life.born(stack)
+        lives = [one.life(0) for one in played]
+        coming = born(stack, lives, top / "scratch")
         for number in range(1, 3 * wanted):
-            child, ready = coming, life.ready
-            life = case.life(root, number, given)
-            coming = life.born(stack)
+            child, now = coming, lives
+            lives = [one.life(number) for one in played]
+            coming = born(stack, lives, top / "scratch")
             child.tell("go")
-            if not wait_until(ready.exists, 120, step=0.01, child=child):
-                pytest.fail(f"life {number} did not start its query\n{child.told()}")
-            target = commits(root) + 1
-            wait_until(lambda target=target: commits(root) >= target, 60, step=0.005, child=child)
-            time.sleep(chance.uniform(0.0, 1.0))
-            through = life.done.exists()
-            assert child.running or through, child.told()
+            ready = partial(all_there, [life.ready for life in now])
+            if not wait_until(ready, 240, step=0.01, child=child):
+                pytest.fail(f"life {number} did not start its queries\n{child.told()}")
+            _wait_for_a_batch_of_each(played, child, chance.uniform(0.0, 1.0))
+            through = [life.done.exists() for life in now]
+            assert child.running or all(through), child.told()
             child.kill(workers=chance.random() < 0.5)
-            hits += not through
-            if through or hits >= wanted:
+            for one, done in zip(played, through, strict=True):
+                hits[one.root] += not done
+            if any(through) or min(hits.values()) >= wanted:
                 break
         coming.tell("go")
-        if not wait_until(life.done.exists, 200, child=coming):
+        if not wait_until(partial(all_there, [life.done for life in lives]), 300, child=coming):
             pytest.fail(f"the last life did not end well\n{coming.told()}")
     return hits
+
+
+def _wait_for_a_batch_of_each(played: list[Played], child: Child, more_s: float) -> None:
+    """Waits until each query has committed, and some time more, but for no query's end."""
+    targets = [(one.root, commits(one.root) + 1) for one in played]
+
+    def near() -> bool:
+        return any(one.ending for one in played)
+
+    def reached() -> bool:
+        return near() or all(commits(root) >= target for root, target in targets)
+
+    wait_until(reached, 120, step=0.005, child=child)
+    wait_until(near, more_s, step=0.005, child=child)
+
+
+def all_there(paths: list[Path]) -> bool:
+    return all(path.exists() for path in paths)
