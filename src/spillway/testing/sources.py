@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from spillway.spark.runtime.exchange.lanes import stored_as
+from spillway.spark.runtime.exchange.lanes import arrow_type
 
 #: Modification time of the first file of a stream. Each later file is one second younger, which every
 #: filesystem can distinguish. Spark's file source reads files in this order.
@@ -34,10 +34,12 @@ class FileStream:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._spark = spark
-        empty = spark.createDataFrame([], schema)
         #: The columns of the stream.
-        self.schema: StructType = empty.schema
-        self._arrow = _in_utc(empty.toArrow().schema)
+        self.schema: StructType = spark.createDataFrame([], schema).schema
+        # Spark can say its Arrow schema too, but runs a job for it.
+        self._arrow = pa.schema(
+            [pa.field(one.name, arrow_type(one.dataType), one.nullable) for one in self.schema]
+        )
 
     @property
     def files(self) -> list[Path]:
@@ -79,10 +81,6 @@ class FileStream:
             pa.array([row[field.name] for row in plain], field.type) for field in self._arrow
         ]
         return pa.Table.from_arrays(columns, schema=self._arrow)
-
-
-def _in_utc(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(stored_as(field.type)) for field in schema])
 
 
 def _plain(value: Any, kind: DataType) -> Any:
