@@ -16,6 +16,8 @@ import pytest
 SOAK = os.environ.get("SOAK") == "1"
 FULL = SOAK or os.environ.get("FULL") == "1"
 
+#: How long a test waits for what must come. That takes seconds, or minutes where many share two cores.
+LONGEST_S = 500
 #: How many times more examples the full tier draws.
 _MORE = 8
 #: The fewest examples that the quick tier draws.

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from inputs import Input
+from lives import SHORT_LIVED
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -33,8 +34,6 @@ from spillway.testing import Fault, Faults
 SLOTS, FEWER_SLOTS = 6, 4
 QUIET, WORKER_DIES, STOP, FILES = 4, 8, 10, 15
 
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
-
 
 def main(given: str, root: str) -> None:
     """Runs the whole story and leaves `report.json`."""
@@ -42,10 +41,8 @@ def main(given: str, root: str) -> None:
         "cluster",
         "local-cluster[3,1,1024]",
         {
-            "spark.driver.extraJavaOptions": _JAVA,
-            "spark.executor.extraJavaOptions": _JAVA,
+            **SHORT_LIVED,
             "spark.sql.parquet.compression.codec": "uncompressed",
-            "spark.sql.session.timeZone": "UTC",
             # A fetch from a dead executor gives up soon, instead of after 15 seconds.
             "spark.shuffle.io.maxRetries": "1",
             "spark.shuffle.io.retryWait": "1s",

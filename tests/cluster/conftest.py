@@ -18,6 +18,8 @@ from inputs import Input, assert_same_rows, written
 from moves import MovingPlace
 from processes import Child, local_roots, wait_until
 
+from tier import LONGEST_S
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -66,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRun]:
         "cluster_child.py", [json.dumps(dataclasses.asdict(given)), str(root)], root / "scratch"
     )
     try:
-        if not wait_until((root / "report.json").exists, 300, step=0.1, child=child):
+        if not wait_until((root / "report.json").exists, LONGEST_S, step=0.1, child=child):
             pytest.fail(f"the run on three executors did not end well\n{child.told()}")
         wait_until(lambda: not child.running, 30, step=0.1)
         yield ClusterRun(root, given, json.loads((root / "report.json").read_text()))

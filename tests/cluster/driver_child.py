@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lives import JAVA, Life
+from lives import SHORT_LIVED, Life
 from pyspark.sql import SparkSession
 from queries import KINDS
 from sinks import SINKS
@@ -38,9 +38,7 @@ def main(*texts: str) -> None:
         coordinator.model_now = hops_alone
     rounds = [life.round_bytes for life in lives if life.round_bytes is not None]
     loop.ROUND_BYTES = min(rounds, default=loop.ROUND_BYTES)
-    options = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
-    conf = {"spark.sql.session.timeZone": "UTC", **options, **lives[0].conf}
-    spark = local_session("killed", lives[0].master, conf)
+    spark = local_session("killed", lives[0].master, {**SHORT_LIVED, **lives[0].conf})
     with Path(lives[0].root, "applications").open("a") as names:
         names.write(spark.sparkContext.applicationId + "\n")
     sys.stdin.readline()

@@ -18,8 +18,16 @@ from typing import Any
 from inputs import Input
 from processes import Child
 
-#: Short lives gain nothing from the JVM's second compiler.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
+#: A session that lives for a minute gains nothing from the JVM's second compiler, nor from compiled
+#: expressions.
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.session.timeZone": "UTC",
+}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from processes import Child, local_roots, wait_until
 
 from spillway.checkpoint.log import Log
 from spillway.state.runs.durable import open_durable
+from tier import LONGEST_S
 
 STEPS, TRACK_STEPS = range(1, 9), range(1, 6)
 #: When a move is taken back, or a parallel track given up.
@@ -69,12 +70,14 @@ class MovingPlace:
                 ]
                 life, coming = coming, self.child(stack, given, always | {"steps": later})
                 life.tell("go")
-                if not wait_until(lambda life=life: not life.running, 150, step=0.05):
+                if not wait_until(lambda life=life: not life.running, LONGEST_S, step=0.05):
                     pytest.fail(f"life {step} did not die; {self.markers}\n{life.told()}")
                 assert f"died-{step}-driver" in self.markers, life.told()
                 life.kill()
             coming.tell("go")
-            if not wait_until((self.root / "report.json").exists, 200, step=0.1, child=coming):
+            if not wait_until(
+                (self.root / "report.json").exists, LONGEST_S, step=0.1, child=coming
+            ):
                 pytest.fail(f"the last life did not end well\n{coming.told()}")
 
     def _driver_dies(self, step: int) -> list[dict[str, Any]]:

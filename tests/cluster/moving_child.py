@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from cluster_child import Report
 from inputs import Input
+from lives import SHORT_LIVED
 
 from spillway.checkpoint.log import Log
 from spillway.codec import plain
@@ -33,8 +34,6 @@ from spillway.state.runs.durable import open_durable
 from spillway.testing import Fault, Faults, StepFault, steer
 
 SLOTS = 3
-
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=."
 
 
 def _plan_by_slot(plans: Sequence[str]) -> None:
@@ -64,10 +63,8 @@ def main(given: str, root: str, placed: str) -> None:
         "moving",
         found.get("master", f"local-cluster[{SLOTS},1,1024]"),
         {
-            "spark.driver.extraJavaOptions": _JAVA,
-            "spark.executor.extraJavaOptions": _JAVA,
+            **SHORT_LIVED,
             "spark.sql.parquet.compression.codec": "uncompressed",
-            "spark.sql.session.timeZone": "UTC",
             # A fetch from a dead executor gives up soon, and executors may die often.
             "spark.shuffle.io.maxRetries": "1",
             "spark.shuffle.io.retryWait": "1s",

@@ -15,6 +15,8 @@ from inputs import Input
 from moves import PLANS, ROLES, SENDING, STEPS, MovingPlace, who_dies
 from processes import wait_until
 
+from tier import LONGEST_S
+
 #: Batches for each move: it takes three, and one more for each time that sending fails. All batches
 #: together are fewer than a query's progress keeps.
 MOVE_BATCHES = 5
@@ -75,7 +77,6 @@ def _assert_served_elsewhere(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) -> None:
     """Nothing is fetched; the executors of sender and receiver die when the move is about to end."""
     cases = [(7, role) for role in ROLES]
@@ -92,7 +93,7 @@ def test_state_moves_by_name_between_executors_of_a_host(moving: MovingPlace) ->
         child = moving.child(stack, given, {"tasks": tasks, "steps": steps, "share": "host"})
         child.tell("go")
         report = moving.root / "report.json"
-        if not wait_until(report.exists, 500, step=0.2, child=child):
+        if not wait_until(report.exists, LONGEST_S, step=0.2, child=child):
             pytest.fail(f"the query did not end well; {moving.markers}\n{child.told()}")
         told = json.loads(report.read_text())
     assert moving.markers == sorted(f"died-{step}-{role}" for step, role in cases)

@@ -26,6 +26,7 @@ from sinks import SINKS
 
 from spillway.checkpoint.log import Log
 from spillway.state.runs.durable import open_durable
+from tier import LONGEST_S
 
 #: Kills of each query, and where everything is tried.
 KILLS, SOAK_KILLS = 1, 3
@@ -131,7 +132,6 @@ def tidied(top: Path, played: list[Played]) -> Iterator[None]:
             shutil.rmtree(left, ignore_errors=True)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", [str(case) for case in CASES])
 def test_operators_killed_together_lose_and_repeat_nothing(
     together: dict[str, tuple[Played, int]], case: str
@@ -140,7 +140,6 @@ def test_operators_killed_together_lose_and_repeat_nothing(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", [*CASES, *FULL_CASES], ids=str)
 def test_operator_killed_at_random_loses_and_repeats_nothing(
     tmp_path: Path, case: Case, soak: bool
@@ -182,7 +181,7 @@ def _lives(top: Path, played: list[Played], wanted: int) -> dict[Path, int]:
             coming = born(stack, lives, top / "scratch")
             child.tell("go")
             ready = partial(all_there, [life.ready for life in now])
-            if not wait_until(ready, 240, step=0.01, child=child):
+            if not wait_until(ready, LONGEST_S, step=0.01, child=child):
                 pytest.fail(f"life {number} did not start its queries\n{child.told()}")
             _wait_for_a_batch_of_each(played, child, chance.uniform(0.0, 1.0))
             through = [life.done.exists() for life in now]
@@ -193,7 +192,9 @@ def _lives(top: Path, played: list[Played], wanted: int) -> dict[Path, int]:
             if any(through) or min(hits.values()) >= wanted:
                 break
         coming.tell("go")
-        if not wait_until(partial(all_there, [life.done for life in lives]), 300, child=coming):
+        if not wait_until(
+            partial(all_there, [life.done for life in lives]), LONGEST_S, child=coming
+        ):
             pytest.fail(f"the last life did not end well\n{coming.told()}")
     return hits
 
@@ -208,7 +209,7 @@ def _wait_for_a_batch_of_each(played: list[Played], child: Child, more_s: float)
     def reached() -> bool:
         return near() or all(commits(root) >= target for root, target in targets)
 
-    wait_until(reached, 120, step=0.005, child=child)
+    wait_until(reached, LONGEST_S, step=0.005, child=child)
     wait_until(near, more_s, step=0.005, child=child)
 
 

@@ -18,7 +18,6 @@ from processes import wait_until
 TRACK_BATCHES = 9
 
 
-@pytest.mark.timeout(900)
 def test_executors_killed_at_every_step_of_a_track(
     moving: MovingPlace, full: bool, soak: bool
 ) -> None:

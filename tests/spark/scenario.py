@@ -11,9 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spillway import Join, Query, join
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.testing import Fault, Faults, FileStream, assert_same_rows, oracle
-
-#: No query of these tests takes longer, unless it hangs.
-LONGEST_S = 120
+from tier import LONGEST_S
 
 
 class Scenario:

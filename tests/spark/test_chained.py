@@ -18,10 +18,9 @@ from spillway.metrics.events import Spilled
 from spillway.spark.runtime import loop
 from spillway.spark.runtime.host import SparkHost
 from spillway.testing import FileStream, assert_same_rows, oracle
-from tier import few
+from tier import LONGEST_S, few
 
 BANKS = ("bank1", "bank2", "bank3")
-LONGEST_S = 120
 
 
 class Banks:

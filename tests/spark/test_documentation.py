@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 import spillway as sw
 from spillway.spark.api.result import Result
 from spillway.testing import FileStream
+from tier import LONGEST_S
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
 RUNNABLE = (

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from scenario import LONGEST_S, Scenario
+from scenario import Scenario
 
 from spillway import Join, StateError
 from spillway.testing import Fault, assert_same_rows
-from tier import few
+from tier import LONGEST_S, few
 
 BATCHES = 3
 

@@ -25,7 +25,7 @@ from spillway.plan.shape import flat, parse
 from spillway.policies.shape.shaping import Shaping
 from spillway.spark.runtime.moves.mover import Mover
 from spillway.testing import Fault
-from tier import few
+from tier import LONGEST_S, few
 
 SCHEMAS = {
     "a": "k bigint, ts timestamp, a int",
@@ -89,7 +89,7 @@ def happened(query: Query, kind: type) -> list[Any]:
     return [event for event in query.events if isinstance(event, kind)]
 
 
-def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
+def until(query: Query, true: Callable[[], bool], seconds: float = LONGEST_S) -> None:
     """Waits for something that the query does by itself."""
     ends = time.monotonic() + seconds
     while not true():
@@ -147,6 +147,7 @@ def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Took, "came_s", property(lambda _: 0.5))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("apart")
 def test_state_is_fetched_between_slots_of_different_shapes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -202,6 +203,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spillway.coordinator.coordinator.in_one_place", lambda *_: False)
 
 
+@pytest.mark.full
 def test_a_checkpoint_goes_on_under_another_plan(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, **SCHEMAS)
     plans: list[dict[str, Any]] = [
@@ -262,6 +264,7 @@ def test_slots_come_and_go_under_any_plan(spark: SparkSession, tmp_path: Path) -
     scenario.check_files(slots=1)
 
 
+@pytest.mark.full
 def test_a_state_that_is_missing_is_made_while_the_stream_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from scenario import LONGEST_S, Scenario
+from scenario import Scenario
 
 from spillway.checkpoint.log import Log
 from spillway.errors import QueryError
 from spillway.state.runs.durable import open_durable
 from spillway.testing import assert_same_rows
+from tier import LONGEST_S
 
 
 def test_query_whose_checkpoint_another_start_takes_over_stops(

@@ -100,6 +100,7 @@ def test_parallel_tracks_give_the_batch_join(
         assert given_up.reason == "the input has ended"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", few(["append", "update"], 0))
 def test_parallel_tracks_of_a_windowed_group_by(
     spark: SparkSession, tmp_path: Path, mode: str
@@ -143,6 +144,7 @@ def test_parallel_tracks_of_a_tumbling_dedup(spark: SparkSession, tmp_path: Path
     clicks.check_first_of_each("2 seconds", lateness)
 
 
+@pytest.mark.full
 def test_track_goes_on_after_a_restart_and_not_with_other_slots(
     spark: SparkSession, tmp_path: Path
 ) -> None:

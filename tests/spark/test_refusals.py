@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQueryException
-from scenario import LONGEST_S
 
 import spillway as sw
 from spillway import GroupBy, Join, PlanError, Query, QueryError, SpillwayError
 from spillway.settings import Adapt
 from spillway.spark.api.result import Result
 from spillway.testing import FileStream
+from tier import LONGEST_S
 
 SCHEMA = (
     "k bigint, v bigint, name string, folded string collate UTF8_LCASE, tags array<string>, "

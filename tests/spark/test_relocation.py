@@ -29,7 +29,7 @@ from spillway.metrics.events import (
 from spillway.protocols.relocation import MOST_FAILURES
 from spillway.settings import STRATEGIES
 from spillway.testing import Fault
-from tier import few
+from tier import LONGEST_S, few
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 FILES, ROWS = 8, 60
@@ -57,7 +57,7 @@ def steps_of(query: Query) -> dict[int, list[type]]:
 
 
 @pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
-@pytest.mark.parametrize("strategy", few(STRATEGIES, 3, 8))
+@pytest.mark.parametrize("strategy", few(STRATEGIES, 8))
 def test_every_strategy_gives_the_batch_join(
     spark: SparkSession, tmp_path: Path, strategy: str, window: str | None
 ) -> None:
@@ -96,7 +96,7 @@ def live(scenario: Scenario, **adapt: object) -> Query:
     return scenario.start(scenario.join().on("k"), trigger=trigger, **adapt)
 
 
-def until(query: Query, true: Callable[[], bool], seconds: float = 60) -> None:
+def until(query: Query, true: Callable[[], bool], seconds: float = LONGEST_S) -> None:
     """Waits for something that the query does by itself."""
     ends = time.monotonic() + seconds
     while not true():
@@ -117,7 +117,7 @@ def happened(query: Query, kind: type) -> list[Event]:
 
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("window", few([None, "4 minutes"], 1))
-def test_state_that_is_fetched_gives_the_batch_join(
+def test_state_that_is_fetched_gives_the_batch_join_and_progress_shows_it(
     spark: SparkSession, tmp_path: Path, window: str | None
 ) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
@@ -127,7 +127,11 @@ def test_state_that_is_fetched_gives_the_batch_join(
         joined = joined.within(window, time="ts", lateness="1 minute")
     query = scenario.run(joined, **moving())
     scenario.check(joined)
-    assert happened(query, GroupsReactivated)
+    move = happened(query, GroupsReactivated)[0]
+    assert move.bytes > 0
+    assert move.reason.startswith("M_least/M_max = ")
+    phases = [move["phase"] for entry in query.recentProgress for move in entry["moves"]]
+    assert {"computing", "deactivating", "sending"} <= set(phases)
 
 
 @pytest.mark.full
@@ -226,6 +230,7 @@ def test_what_fails_on_its_way_is_fetched_again(spark: SparkSession, tmp_path: P
     assert failed.move in [event.move for event in happened(query, GroupsReactivated)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("apart")
 def test_a_move_that_cannot_be_made_is_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
     scenario = Scenario(spark, tmp_path, a=A, b=B)
@@ -262,17 +267,6 @@ def test_a_move_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> 
     # A task that was cut short may have written a run after the second start looked for such.
     scenario.run(joined, slots=3, strategy="none")
     scenario.check_files(slots=3)
-
-
-def test_progress_shows_a_move_in_flight(spark: SparkSession, tmp_path: Path) -> None:
-    scenario = Scenario(spark, tmp_path, a=A, b=B)
-    skewed(scenario, files=8)
-    query = scenario.run(scenario.join().on("k"), **moving())
-    phases = [move["phase"] for entry in query.recentProgress for move in entry["moves"]]
-    assert {"computing", "deactivating", "sending"} <= set(phases)
-    move = happened(query, GroupsReactivated)[0]
-    assert move.bytes > 0
-    assert move.reason.startswith("M_least/M_max = ")
 
 
 @pytest.mark.parametrize("strategy", few(["spill-only", "lazy-disk"], 1))

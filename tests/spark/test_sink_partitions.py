@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from scenario import LONGEST_S, Scenario
+from scenario import Scenario
 
 import spillway as sw
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.log import Log
 from spillway.testing import FileStream, assert_same_rows
-from tier import few
+from tier import LONGEST_S, few
 
 A, B = "k bigint, a bigint, x string", "k bigint, b bigint"
 FILES, ROWS = 6, 80
@@ -106,7 +106,7 @@ def test_join_that_scales_down_gives_a_coalescing_sink_every_row_once(
 
 
 @pytest.mark.parametrize("partitions", few([1, 2], 0))
-@pytest.mark.parametrize("operator", ["dedup", "group by"])
+@pytest.mark.parametrize("operator", few(["dedup", "group by"], 0))
 def test_grouping_that_scales_down_gives_a_coalescing_sink_each_key_once(
     spark: SparkSession, tmp_path: Path, operator: str, partitions: int
 ) -> None:
@@ -206,6 +206,7 @@ def test_sink_that_keeps_the_last_id_misses_no_batch_and_no_round(scenario: Scen
     assert_same_rows(found, expected(scenario))
 
 
+@pytest.mark.full
 def test_join_of_forty_streams(spark: SparkSession, tmp_path: Path) -> None:
     """Marks on rows are above all stream numbers."""
     names = [f"s{number}" for number in range(40)]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from scenario import LONGEST_S, Scenario
+from scenario import Scenario
 
 from spillway.errors import QueryError, SettingsError
 from spillway.metrics.events import CleanedUp, Reloaded, Spilled
 from spillway.settings import VICTIMS
 from spillway.spark.runtime import loop
 from spillway.testing import Fault
-from tier import few
+from tier import LONGEST_S, few
 
 SCHEMA = "k bigint, v bigint, name string"
 BATCHES = 5
@@ -59,6 +59,7 @@ def test_every_victim_policy_is_exact(spark: SparkSession, tmp_path: Path, victi
     scenario.check_files(2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fraction", few([0.1, 1.0], 0))
 @pytest.mark.parametrize("streams", few([2, 5], 1))
 def test_any_part_of_memory_may_go(
@@ -80,6 +81,7 @@ def test_memory_stays_below_its_limit(spark: SparkSession, tmp_path: Path) -> No
     scenario.check(scenario.join().on("k"))
 
 
+@pytest.mark.full
 def test_a_window_loses_no_result_to_an_expired_generation(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_more_memory_brings_groups_back_while_the_stream_runs(
     scenario.check(scenario.join().on("k"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("point", few(["after-runs", "after-manifest"], 1))
 def test_a_round_that_fails_is_repeated_by_the_next_start(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -176,6 +179,7 @@ def test_a_round_that_fails_is_repeated_by_the_next_start(
     scenario.check(scenario.join().on("k"))
 
 
+@pytest.mark.full
 def test_a_sink_that_fails_in_cleanup_loses_and_repeats_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

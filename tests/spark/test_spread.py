@@ -27,7 +27,7 @@ from spillway.spark.api.start import distribution
 from spillway.spark.runtime.exchange.lanes import micros
 from spillway.spark.runtime.stage import Stage
 from spillway.testing import assert_same_rows
-from tier import few
+from tier import LONGEST_S, few
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,7 @@ def test_nothing_is_chosen_for_a_stream_without_rows(spark: SparkSession, tmp_pa
     assert_same_rows(scenario.output(joined), expected(scenario, "ab"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("memory", few([2000, 20_000], 0))
 def test_slices_on_disk_are_still_found(spark: SparkSession, tmp_path: Path, memory: int) -> None:
     scenario = scenario_of(spark, tmp_path, "abc")
@@ -218,7 +219,7 @@ def test_slots_are_added_and_taken_away_while_it_runs(
         for batch, slots in ((2, 3), (3, 2)):
             query.processAllAvailable()
             query.scale(slots=slots)
-            ends = time.monotonic() + 90
+            ends = time.monotonic() + LONGEST_S
             while query.slots != slots and time.monotonic() < ends:
                 time.sleep(0.2)
             scenario.add(**{n: rows(100 * at + batch) for at, n in enumerate("abc")})

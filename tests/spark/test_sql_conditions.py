@@ -226,19 +226,21 @@ def in_spark(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return flat.select("id", *sides)
 
 
+MODE = "spark.sql.codegen.factoryMode"
+
+
 @pytest.mark.parametrize(("seed", "session"), [(1, "spark"), (2, "elsewhere")])
 def test_drawn_conditions_say_what_spark_says(
     request: pytest.FixtureRequest, seed: int, session: str
 ) -> None:
     spark: SparkSession = request.getfixturevalue(session)
     # Compiling hundreds of columns takes longer than evaluating them.
-    spark.conf.set("spark.sql.codegen.wholeStage", False)
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    before = spark.conf.get(MODE)
+    spark.conf.set(MODE, "NO_CODEGEN")
     try:
         compare(spark, seed)
     finally:
-        for name in ("wholeStage", "factoryMode"):
-            spark.conf.unset(f"spark.sql.codegen.{name}")
+        spark.conf.set(MODE, before)
 
 
 def compare(spark: SparkSession, seed: int) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql import DataFrame, SparkSession
-from scenario import LONGEST_S, Scenario
+from scenario import Scenario
 
 import spillway as sw
 from spillway import PlanError, QueryError, SpillwayError, StateError
 from spillway.checkpoint.checkpoint import Checkpoint
+from tier import LONGEST_S
 
 SECRET = "hUnter2hUnter2"
 
@@ -58,7 +59,7 @@ def assert_fails_without_traces(
 
 def settled(spark: SparkSession, before: dict[str, Any]) -> dict[str, Any]:
     """What is left when threads that were told to end have ended."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + LONGEST_S
     while (found := left(spark)) != before and time.monotonic() < until:
         time.sleep(0.05)
     return found

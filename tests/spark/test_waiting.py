@@ -14,7 +14,7 @@ from scenario import Scenario
 from spillway import Query
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.metrics.events import Reloaded, Spilled
-from tier import few
+from tier import LONGEST_S, few
 
 A, B = "k bigint, ts timestamp, a int", "k bigint, ts timestamp, b string"
 #: So little time that a slot which has been measured once has a budget of a few rows.
@@ -70,7 +70,7 @@ def test_what_waits_survives_a_restart_with_other_slots(
     filled(scenario, files=8)
     joined = scenario.join().on("k")
     query = scenario.start(joined, slots=2, **SKEW)
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + LONGEST_S
     while not any(waited(query)) and query.exception() is None:
         assert time.monotonic() < ends, "no row waits"
         time.sleep(0.02)

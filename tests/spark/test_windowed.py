@@ -17,9 +17,9 @@ from spillway import PlanError, Query, WindowedGroupBy
 from spillway.metrics.events import Spilled
 from spillway.spark.api.stream import Grouped
 from spillway.testing import FileStream, assert_same_rows
+from tier import LONGEST_S, few
 
 START = datetime(2026, 1, 1)
-LONGEST_S = 120
 Row = tuple[Any, ...]
 
 
@@ -130,7 +130,7 @@ def test_statistic_of_the_last_rows_of_a_key(readings: Readings, mode: str) -> N
     readings.check(query, readings.expected(last_four, per_row=mode == "append"))
 
 
-@pytest.mark.parametrize("adapt", [{}, {"memory": 1200, "strategy": "spill-only"}])
+@pytest.mark.parametrize("adapt", few([{}, {"memory": 1200, "strategy": "spill-only"}], 1))
 def test_statistic_of_a_range_of_time(readings: Readings, adapt: Any) -> None:
     for seed in range(5):
         readings.add(80, seed, second=0.4 * seed)
