@@ -18,7 +18,7 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test test-full check soak chaos chaos-real bench reproduce tables clean
+.PHONY: help setup demo lint style format test test-full check soak chaos chaos-real bench reproduce tables clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,24 +29,27 @@ setup: $(STAMP) ## Create .venv with all packages; find or install Java
 demo: setup ## Join live synthetic streams and check the result
 	@$(BIN)/spillway demo $(ARGS)
 
-lint: setup ## Check format, style, layers, types, and that every test can be collected
+lint: style ## Check format, style, layers, types, and that every test can be collected
+	@$(BIN)/python -m pytest --collect-only --quiet >.collected 2>&1 || { cat .collected; exit 1; }
+	@rm -f .collected
+
+# Without the collection of tests, which a run of the tests does itself.
+style: setup
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m mypy
-	@$(BIN)/python -m pytest --collect-only --quiet >.collected 2>&1 || { cat .collected; exit 1; }
-	@rm -f .collected
 
 format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff format .
 	@$(BIN)/python -m ruff check --fix .
 
-test: setup lint ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
+test: style ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The full tier draws the same examples every time, so it judges the change under test. `make soak` draws
 # new ones and is not part of it.
-test-full: setup lint ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
+test-full: style ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: test ## Run exactly what CI runs

@@ -15,6 +15,7 @@ from spillway.testing.chaos.schedule import (
 )
 from spillway.testing.chaos.world import run_schedule
 from spillway.testing.simulated.rows import Row
+from tier import few
 
 #: Where the search begins, so that the quick tier finds each within a few runs.
 FIRST = {
@@ -47,7 +48,7 @@ def found_within(bug: str, first: int, seeds: int) -> bool:
         return any(run_schedule(draw(seed)).differences for seed in range(first, first + seeds))
 
 
-@pytest.mark.parametrize("bug", FIRST)
+@pytest.mark.parametrize("bug", few(FIRST, 0, 2, 6, 8, 11, 12, 20))
 def test_some_seed_finds_the_bug(bug: str) -> None:
     assert found_within(bug, FIRST[bug], 5)
 

@@ -23,19 +23,20 @@ from spillway.testing.chaos.schedule import (
 from spillway.testing.chaos.shrink import Shrinking
 from spillway.testing.chaos.world import run_schedule
 from spillway.testing.simulated.rows import Row
+from tier import few
 
 #: Schedules that failed once, made small.
 REGRESSIONS = sorted((Path(__file__).parent / "schedules").glob("*.json"))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_disasters_change_no_result(seed: int) -> None:
     outcome = run_schedule(draw(seed))
     assert outcome.differences == [], outcome.trace
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("first", range(24, 424, 20))
+@pytest.mark.parametrize("first", range(12, 432, 20))
 def test_more_disasters_change_no_result(first: int) -> None:
     report = run_all(range(first, first + 20))
     assert report.failed == {}
@@ -48,7 +49,7 @@ def test_schedule_that_failed_once_fails_no_more(path: Path) -> None:
     assert outcome.differences == [], outcome.trace
 
 
-@pytest.mark.parametrize("seed", [3, 11, 19])
+@pytest.mark.parametrize("seed", few([3, 11, 19], 0))
 def test_a_seed_gives_the_same_run_every_time(seed: int) -> None:
     schedule = draw(seed)
     assert draw(seed) == schedule == Schedule.decode(schedule.encode())
