@@ -105,6 +105,7 @@ def test_join_that_scales_down_gives_a_coalescing_sink_every_row_once(
     assert_same_rows(found, expected(scenario))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("partitions", few([1, 2], 0))
 @pytest.mark.parametrize("operator", few(["dedup", "group by"], 0))
 def test_grouping_that_scales_down_gives_a_coalescing_sink_each_key_once(
