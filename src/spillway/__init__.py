@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spillway.errors import StateError as StateError
     from spillway.operators.predicates.conditions import predicate as predicate
     from spillway.operators.predicates.conditions import scalar as scalar
+    from spillway.operators.predicates.tiles import tiles as tiles
     from spillway.spark.api.aggregations import Aggregation as Aggregation
     from spillway.spark.api.aggregations import approx_quantile as approx_quantile
     from spillway.spark.api.aggregations import avg as avg
@@ -60,6 +61,7 @@ _HOMES = {
         "StateError",
     ),
     "operators.predicates.conditions": ("predicate", "scalar"),
+    "operators.predicates.tiles": ("tiles",),
     "spark.api.aggregations": (
         "Aggregation",
         "approx_quantile",
