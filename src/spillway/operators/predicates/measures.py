@@ -20,6 +20,8 @@ from spillway.kernels.measures import dots, near_bytes, near_numbers
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[Any]
+Positions = NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
 
 
 def dot_above(left: Floats, right: Floats, limit: float) -> Mask:
@@ -30,7 +32,10 @@ def dot_above(left: Floats, right: Floats, limit: float) -> Mask:
         [[True, False]]
     """
     one, other = _floats(left, right)
-    return _above(one, other, one, other, limit, None)
+    above, mine, theirs = _sure(one, other, _rough(one), _rough(other), limit)
+    if len(mine):
+        above[mine, theirs] = dots(one, other, mine, theirs) > limit
+    return above
 
 
 def cosine_above(left: Floats, right: Floats, limit: float) -> Mask:
@@ -43,13 +48,19 @@ def cosine_above(left: Floats, right: Floats, limit: float) -> Mask:
         [[True, False]]
     """
     one, other = _floats(left, right)
-    sizes = _size(one), _size(other)
+    units, lengths = [], []
     with np.errstate(all="ignore"):
-        units = [
-            (rows / size[:, None]).astype(rows.dtype)
-            for rows, size in zip((one, other), sizes, strict=True)
-        ]
-    return _above(*units, one, other, limit, sizes)
+        for rows in (one, other):
+            inverse = (1.0 / _rough(rows)).astype(rows.dtype)
+            units.append(rows * inverse[:, None])
+            # Rows of zeros, and of numbers that are too large or small to square, are never sure.
+            lengths.append(np.where(np.isfinite(inverse) & (inverse > 0), 1.01, np.inf))
+    above, mine, theirs = _sure(*units, *lengths, limit)
+    if len(mine):
+        sizes = np.sqrt(dots(one, one, mine, mine)), np.sqrt(dots(other, other, theirs, theirs))
+        with np.errstate(all="ignore"):
+            above[mine, theirs] = dots(one, other, mine, theirs) > limit * (sizes[0] * sizes[1])
+    return above
 
 
 def nearer(left: NDArray[Any], right: NDArray[Any], limit: float) -> Mask:
@@ -79,44 +90,45 @@ def nearer(left: NDArray[Any], right: NDArray[Any], limit: float) -> Mask:
     return np.asarray(near_bytes(one, other, most))
 
 
-def _above(
-    left: Floats,
-    right: Floats,
-    one: Floats,
-    other: Floats,
-    limit: float,
-    sizes: tuple[Floats, Floats] | None,
-) -> Mask:
-    """Which products of `left` and `right` are above a limit; near it, `one` and `other` decide."""
-    sides = _size(left), _size(right)
-    finite = [np.isfinite(side) for side in sides]
-    largest = float(sides[1][finite[1]].max(initial=0.0))
-    kind = np.finfo(left.dtype)
-    # A sum of n products in any order is off by n units of rounding of the product of the lengths; the
-    # definition itself is, too, and dividing by the length adds a few units.
-    off = 2.0 * (left.shape[1] + 16) * float(kind.eps) * largest
-    slack = off * np.where(finite[0], sides[0], 0.0) + left.shape[1] * float(kind.tiny) * 4
+def _sure(
+    left: Floats, right: Floats, mine: Floats, theirs: Floats, limit: float
+) -> tuple[Mask, Positions, Positions]:
+    """Which products are above a limit, and the pairs for which a matrix product cannot tell.
+
+    A sum of n products in any order is off by n units of rounding of the product of the lengths. So is
+    the definition; with cosines, so are both lengths, which adds as much. A length that is not finite
+    is that of a row for which nothing is sure.
+    """
+    kind, width = np.finfo(left.dtype), left.shape[1]
+    finite = np.isfinite(mine), np.isfinite(theirs)
+    longest = float(theirs[finite[1]].max(initial=0.0))
+    off = 4.0 * (width + 16) * float(kind.eps) * longest
+    slack = off * np.where(finite[0], mine, 0.0) + 4.0 * width * float(kind.tiny)
     with np.errstate(all="ignore"):
         product = left @ right.T
         high = np.nextafter((limit + slack).astype(left.dtype), left.dtype.type(np.inf))
         low = np.nextafter((limit - slack).astype(left.dtype), left.dtype.type(-np.inf))
         above = product > high[:, None]
-        unsure = ~(above | (product < low[:, None]))
-    for side, some in zip((unsure, unsure.T), finite, strict=True):
-        side[~some] = True
-    mine, theirs = np.divmod(np.flatnonzero(unsure), len(right) or 1)
-    if len(mine):
-        exact = dots(one, other, mine, theirs)
-        size = 1.0 if sizes is None else sizes[0][mine] * sizes[1][theirs]
-        with np.errstate(all="ignore"):
-            above[mine, theirs] = exact > limit * size
-    return np.asarray(above)
+        perhaps = product >= low[:, None]
+    perhaps[~finite[0]] = True
+    perhaps[:, ~finite[1]] = True
+    above[~finite[0]] = False
+    above[:, ~finite[1]] = False
+    if np.count_nonzero(above) == np.count_nonzero(perhaps):
+        return above, _NONE, _NONE
+    return above, *np.divmod(np.flatnonzero(perhaps & ~above), perhaps.shape[1])
 
 
-def _size(rows: Floats) -> Floats:
-    """The length of each row, added up from left to right."""
-    at = np.arange(len(rows))
-    return np.asarray(np.sqrt(dots(rows, rows, at, at)))
+def _rough(rows: Floats) -> Floats:
+    """The length of each row, at least; infinite where its square is too large."""
+    width, kind = rows.shape[1], np.finfo(rows.dtype)
+    if width * float(kind.eps) > 0.01:
+        return np.full(len(rows), np.inf)
+    with np.errstate(all="ignore"):
+        squares = np.einsum("ij,ij->i", rows, rows).astype(np.float64)
+        # Squares of small numbers may vanish.
+        found = np.sqrt(squares + 2.0 * width * float(kind.tiny))
+    return np.where(np.isfinite(squares), found, np.inf)
 
 
 def _floats(left: NDArray[Any], right: NDArray[Any]) -> tuple[Floats, Floats]:

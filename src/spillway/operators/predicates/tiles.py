@@ -39,9 +39,9 @@ Positions = NDArray[np.int64]
 FEW_PAIRS = 4096
 #: Pairs that a larger tile covers, for each candidate. Four is less than the price of copying two rows.
 SPARSE = 4
-#: Rows of each side of a tile. 256 x 1024 products of 512 floats reach the speed of the largest
+#: Rows of each side of a tile. 512 x 1024 products of 512 floats reach the speed of the largest
 #: matrices, and a mask of double precision stays in a processor's cache.
-MOST_LEFT, MOST_RIGHT = 256, 1024
+MOST_LEFT, MOST_RIGHT = 512, 1024
 _NONE = np.empty(0, np.int64)
 
 

@@ -62,7 +62,7 @@ def tile_rows(left_bytes: int, right_bytes: int) -> tuple[int, int]:
 
     Example:
         >>> tile_rows(8, 8), tile_rows(100_000, 100_000)
-        ((256, 1024), (128, 128))
+        ((512, 1024), (128, 128))
     """
     left, right = MOST_LEFT, MOST_RIGHT
     most = bounds.BLOCK_BYTES
