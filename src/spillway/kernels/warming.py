@@ -84,7 +84,7 @@ def read(text: str) -> Types:
 
     Example:
         >>> read("i4 (u4[] i8)")
-        (int32, Tuple(Array(uint32, 1, 'C', False, aligned=True), int64))
+        (int32, Tuple((Array(uint32, 1, 'C', False, aligned=True), int64)))
     """
     stack: list[list[Any]] = [[]]
     for word in text.replace("(", " ( ").replace(")", " ) ").split():
