@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
@@ -87,7 +87,7 @@ def private_directory(parent: Path) -> Path | None:
         return None
 
 
-class _UserFolder(_CacheLocator):  # type: ignore[misc]  # numba has no types
+class _UserFolder(_CacheLocator):
     """A folder in the user's cache directory, for kernels of this version of the sources."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -108,14 +108,15 @@ class _UserFolder(_CacheLocator):  # type: ignore[misc]  # numba has no types
     @classmethod
     def from_function(cls, _: Any, file: str) -> _UserFolder | None:
         """The folder, for a kernel of this package; None: numba looks for another place."""
-        if Path(file).parent != _HERE or numba.config.CACHE_DIR:
+        config: Any = numba.config
+        if Path(file).parent != _HERE or config.CACHE_DIR:
             return None
         folder = user_directory(user_caches(), _version())
         return None if folder is None else cls(folder, Path(file).stem)
 
 
-class _Places(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes: ClassVar[list[Any]] = [_UserFolder, *CompileResultCacheImpl._locator_classes]
+class _Places(CompileResultCacheImpl):
+    _locator_classes = [_UserFolder, *CompileResultCacheImpl._locator_classes]  # noqa: RUF012 - as numba has it
 
 
 _HERE = Path(__file__).parent

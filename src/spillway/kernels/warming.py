@@ -92,10 +92,15 @@ def read(text: str) -> Types:
             stack.append([])
         elif word == ")":
             inner = stack.pop()
-            stack[-1].append(types.BaseTuple.from_types(inner))
+            stack[-1].append(_tuple(inner))
         else:
             stack[-1].append(_type(word))
     return tuple(stack[0])
+
+
+def _tuple(inner: list[Any]) -> Any:
+    kind: Any = types.BaseTuple
+    return kind.from_types(inner)
 
 
 def _type(word: str) -> Any:
@@ -142,7 +147,8 @@ def start() -> None:
 
 
 def _can_compile() -> bool:
-    return not numba.config.DISABLE_JIT
+    config: Any = numba.config
+    return not config.DISABLE_JIT
 
 
 def _stop() -> None:

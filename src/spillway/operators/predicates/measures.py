@@ -55,7 +55,7 @@ def cosine_above(left: Floats, right: Floats, limit: float) -> Mask:
             units.append(rows * inverse[:, None])
             # Rows of zeros, and of numbers that are too large or small to square, are never sure.
             lengths.append(np.where(np.isfinite(inverse) & (inverse > 0), 1.01, np.inf))
-    above, mine, theirs = _sure(*units, *lengths, limit)
+    above, mine, theirs = _sure(units[0], units[1], lengths[0], lengths[1], limit)
     if len(mine):
         sizes = np.sqrt(dots(one, one, mine, mine)), np.sqrt(dots(other, other, theirs, theirs))
         with np.errstate(all="ignore"):
