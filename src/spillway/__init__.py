@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from spillway.errors import StateError as StateError
     from spillway.operators.predicates.conditions import predicate as predicate
     from spillway.operators.predicates.conditions import scalar as scalar
+    from spillway.operators.predicates.measures import cosine_above as cosine_above
+    from spillway.operators.predicates.measures import dot_above as dot_above
+    from spillway.operators.predicates.measures import nearer as nearer
+    from spillway.operators.predicates.tiles import tiles as tiles
     from spillway.spark.api.aggregations import Aggregation as Aggregation
     from spillway.spark.api.aggregations import approx_quantile as approx_quantile
     from spillway.spark.api.aggregations import avg as avg
@@ -60,6 +64,8 @@ _HOMES = {
         "StateError",
     ),
     "operators.predicates.conditions": ("predicate", "scalar"),
+    "operators.predicates.measures": ("cosine_above", "dot_above", "nearer"),
+    "operators.predicates.tiles": ("tiles",),
     "spark.api.aggregations": (
         "Aggregation",
         "approx_quantile",

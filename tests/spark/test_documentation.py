@@ -22,6 +22,8 @@ from tier import LONGEST_S
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
 RUNNABLE = (
@@ -33,6 +35,7 @@ RUNNABLE = (
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
+    "def alike(shots, stills):",
 )
 #: The other blocks, and why no test here runs them.
 NOT_RUN = {
@@ -42,6 +45,7 @@ NOT_RUN = {
     "spillway demo similarity": "shell; test_similarity runs it",
     "spillway demo [--seconds N]": "a list of commands; test_bare_machine starts each",
     "(state at version": "a formula",
+    "spillway doctor --warm": "shell; tests/unit/kernels/test_warming.py warms",
     "tail -n": "shell with jq; test_formats reads these files",
 }
 
@@ -53,6 +57,9 @@ STREAMS = {
     "trades": "symbol string, venue string, size bigint, price double, ts timestamp",
     "events": "event_id bigint, ts timestamp",
     **dict.fromkeys(("north", "south", "gate"), "x double, ts timestamp"),
+    **dict.fromkeys(
+        ("shots", "stills"), "id bigint, price double, embedding array<float>, ts timestamp"
+    ),
 }
 #: Rows of every stream.
 ROWS = 12
@@ -82,7 +89,10 @@ def value(column: str, number: int) -> Any:
     if column == "ts":
         return datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=number)
     numbers = {"total": 10.0, "amount": 10.0 - number % 2, "price": 1.5, "x": float(number)}
-    numbers |= {"order_id": number, "event_id": number, "size": 100}
+    numbers |= {"order_id": number, "event_id": number, "size": 100, "id": number}
+    if column == "embedding":
+        # Vectors of even and of odd numbers.
+        return [1.0, 0.0, 0.1] if number % 2 else [0.0, 2.0, 0.1]
     return numbers.get(column, "text")
 
 
@@ -169,6 +179,13 @@ def test_join_on_predicates_finds_partners(names, tmp_path) -> None:
     [near] = run(block("near = "), names, tmp_path)
     # Numbers below 3 apart, for each pair of equal ones.
     assert finished(near, tmp_path / "0") == ROWS + 2 * (ROWS - 1) + 2 * (ROWS - 2)
+
+
+def test_tiles_find_partners(names, tmp_path) -> None:
+    run(block("def alike(shots, stills):"), names, tmp_path)
+    # Even with even, odd with odd.
+    assert finished(names["found"], tmp_path / "0") == 2 * (ROWS // 2) ** 2
+    assert finished(names["priced"], tmp_path / "1") == ROWS * ROWS - ROWS
 
 
 @pytest.mark.full

@@ -281,3 +281,12 @@ def test_every_check_of_this_machine_has_a_finding_and_a_remedy_if_not_ok():
     for check in doctor.examine():
         assert check.found
         assert check.status == "ok" or check.remedy
+
+
+def test_doctor_compiles_kernels_when_asked(monkeypatch, capsys):
+    monkeypatch.setattr("spillway.kernels.warming.warm", lambda: iter([("probe.expand", 0.25)]))
+    assert run_doctor(monkeypatch, [Check("Java", "ok", "17")], "--warm") == 0
+    assert "compiled 1 kernels" in capsys.readouterr().out
+    assert run_doctor(monkeypatch, [Check("Java", "ok", "17")], "--warm", "--json") == 0
+    warmed = json.loads(capsys.readouterr().out)["warmed"]
+    assert warmed == [{"kernel": "probe.expand", "seconds": 0.25}]

@@ -28,6 +28,9 @@ IdleOption = Annotated[
     float,
     typer.Option("--idle", help="With --sweep: remove only state unused for this many minutes."),
 ]
+WarmOption = Annotated[
+    bool, typer.Option("--warm", help="Compile kernels now, not in the first batch of a query.")
+]
 PlacesOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -42,22 +45,26 @@ def doctor(
     sweep: SweepOption = False,
     idle: IdleOption = 60.0,
     places: PlacesOption = None,
+    warm: WarmOption = False,
 ) -> None:
     """Check Python, Java, packages, memory and disk; exit 2 if queries cannot run.
 
     Every problem comes with a remedy. With --sweep, the command also removes the files that killed
-    queries left in shared memory and on the local disk, and lists them.
+    queries left in shared memory and on the local disk, and lists them. With --warm, it also compiles
+    the kernels that this user has not compiled yet, which takes about ten seconds once per version.
     """
     with guarded(json_output):
         checks = examine()
+        warmed = _warm() if warm else None
         swept = _sweep(places, idle * 60) if sweep else None
     if json_output:
         removed = {} if swept is None else {"swept": [_document(*one) for one in swept]}
         listed = [asdict(check) for check in checks]
-        emit_json({"ok": healthy(checks), "checks": listed, **removed})
+        compiled = {} if warmed is None else {"warmed": warmed}
+        emit_json({"ok": healthy(checks), "checks": listed, **removed, **compiled})
     else:
         console_for(json_output).print(_listed(checks))
-        for line in _told(swept):
+        for line in (*_told(swept), *_told_of_kernels(warmed)):
             console_for(json_output).print(line, soft_wrap=True)
     if not healthy(checks):
         raise typer.Exit(USER_ERROR)
@@ -70,6 +77,18 @@ def _sweep(places: list[Path] | None, after_s: float) -> list[tuple[Abandoned, b
 
     found = abandoned(places or default_parents(), time.time(), after_s)
     return [(one, reap(one)) for one in found]
+
+
+def _warm() -> list[dict[str, object]]:
+    """The kernels that were compiled."""
+    from spillway.kernels.warming import warm
+
+    return [{"kernel": name, "seconds": round(seconds, 3)} for name, seconds in warm()]
+
+
+def _told_of_kernels(warmed: list[dict[str, object]] | None) -> Iterator[str]:
+    if warmed is not None:
+        yield f"compiled {len(warmed)} kernels" if warmed else "all kernels were compiled before"
 
 
 def _document(gone: Abandoned, removed: bool) -> dict[str, object]:

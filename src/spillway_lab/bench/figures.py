@@ -165,9 +165,15 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
     figures = {
         **{f"{name}_{what}": value for name, run in found.items() for what, value in run.items()},
         "numpy_pairs_per_cpu_s": round(result["numpy_pairs_per_cpu_s"]),
+        **{
+            f"{name}_{kind}_per_cpu_s": round(rates[kind])
+            for name, rates in result["tiles"].items()
+            for kind in ("pairs", "tiles", "measure")
+        },
         "stored_once": all(run["state_rows"] == run["window_rows"] for run in found.values()),
         "same_results": one["rows_out"] == two["rows_out"]
-        and band["rows_out"] == every["rows_out"],
+        and band["rows_out"] == every["rows_out"]
+        and all(rates["same"] for rates in result["tiles"].values()),
     }
 
     def rate(name: str, what: str = "pairs_per_cpu_s") -> float:
@@ -180,6 +186,10 @@ def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:
         "band_vs_all_pairs_whole": round(
             rate("band", "pairs_per_s") / rate("all_pairs", "pairs_per_s"), 3
         ),
+        **{
+            f"{name}_tiles_vs_pairs": round(rates["tiles"] / rates["pairs"], 3)
+            for name, rates in result["tiles"].items()
+        },
     }
     return {"name": THETA, "engines": {SPILLWAY: figures}, "ratios": ratios}
 

@@ -6,7 +6,7 @@ One slot, then two, match images (spillway_lab/workloads/scenes.py) by their pix
 plain numpy loop compares blocks of the same size; both measure thread processor time. Then two streams
 of numbers match in a band of one in a hundred: in SQL, from sorted order, and with a function over all
 pairs. Pair counts include all pairs within the window, tested or not. At the end the stored rows are
-compared with the rows in the window.
+compared with the rows in the window. Last, functions of pairs are compared with tiles (bench/tiles.py).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from spillway.rows.bounds import BLOCK_BYTES
 from spillway.spark.api.join import join
 from spillway_lab.bench.engine import answer, session
 from spillway_lab.bench.spec import CORES, EngineOrder
+from spillway_lab.bench.tiles import measure_tiles
 from spillway_lab.workloads.images import LIMIT, alike
 from spillway_lab.workloads.pixels import difference
 from spillway_lab.workloads.scenes import Scenes
@@ -58,9 +59,10 @@ def measure(order: EngineOrder, say: Say) -> dict[str, Any]:
             "band": _run(spark, order, numbers, f"abs(a.x - b.x) < {BAND}", 1, "band", say),
             "all_pairs": _run(spark, order, numbers, _near, 1, "all pairs", say),
         }
-        return {"engine": order.engine, "spark": pyspark.__version__, **found}
     finally:
         spark.stop()
+    tiled = {"tiles": measure_tiles(say)}
+    return {"engine": order.engine, "spark": pyspark.__version__, **found, **tiled}
 
 
 def _near(a: Any, b: Any) -> NDArray[np.bool_]:

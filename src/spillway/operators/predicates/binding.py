@@ -13,6 +13,7 @@ from spillway.errors import PlanError
 from spillway.operators.predicates.conditions import Condition
 from spillway.operators.predicates.implied import between_two
 from spillway.operators.predicates.predicate import Predicate
+from spillway.operators.predicates.tiles import Tiles
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column, Expression, columns_of, parse
 from spillway.plan.sql.kinds import kind_of
@@ -42,6 +43,8 @@ def bound(
     test = parse(condition.test) if isinstance(condition.test, str) else condition.test
     over = _streams_of(test, over, columns)
     prefilter = None
+    if isinstance(test, Tiles):
+        _check_two(name, over)
     if callable(test):
         understood: Callable[..., Any] | SqlCondition = test
     else:
@@ -81,6 +84,14 @@ def _check_several(name: str, over: Sequence[str]) -> None:
         raise PlanError(
             f"the condition {name!r} names only one stream",
             hint="use where() on that stream instead",
+        )
+
+
+def _check_two(name: str, over: Sequence[str]) -> None:
+    if len(over) != 2:
+        raise PlanError(
+            f"the tiles of {name} are over {len(over)} streams: {', '.join(over)}; a tile has two",
+            hint=f"name the two streams: match(..., {_quoted(over[:2])})",
         )
 
 

@@ -79,13 +79,7 @@ class Rows:
 
     def matrix(self, name: str) -> Values:
         """A column of byte strings or lists of equal length, each a row of a matrix."""
-        found = matrix_of(self._found(name), self._at)
-        if found is None:
-            raise PlanError(
-                f"{self._stream}.{name} must hold values of equal length",
-                hint=f'use {self._stream}.arrow("{name}")',
-            )
-        rows, valid = found
+        rows, valid = self._matrix(name)
         if valid is not None:
             self._filled[name] = valid
         return rows
@@ -96,6 +90,15 @@ class Rows:
         known += self._filled.values()
         return np.logical_and.reduce(known) if known else None
 
+    def _matrix(self, name: str) -> tuple[Values, Valid | None]:
+        found = matrix_of(self._found(name), self._at)
+        if found is None:
+            raise PlanError(
+                f"{self._stream}.{name} must hold values of equal length",
+                hint=f'use {self._stream}.arrow("{name}")',
+            )
+        return found
+
     def _found(self, name: str) -> pa.Array:
         if name not in self._names:
             raise PlanError(
@@ -103,6 +106,72 @@ class Rows:
                 hint=f"its columns are {', '.join(self._names)}",
             )
         return self._column(self._names.index(name))
+
+
+class Missing(Exception):
+    """Some rows of a side have NULL in a column that a function reads."""
+
+    def __init__(self, side: Side, there: Valid) -> None:
+        super().__init__()
+        self.side, self.there = side, there
+
+
+class Side(Rows):
+    """The rows of one side of a tile (operators/predicates/tiles.py): no column has NULLs.
+
+    A column with NULLs raises `Missing`, so that the tile leaves these rows out.
+    """
+
+    def values(self, name: str) -> tuple[Values | pa.Array, Valid | None]:
+        """A column without NULLs; an Arrow array keeps them."""
+        found, valid = super().values(name)
+        self._check(valid)
+        return found, None
+
+    def matrix(self, name: str) -> Values:
+        """A column of byte strings or lists of equal length, each a row of a matrix."""
+        rows, valid = self._matrix(name)
+        self._check(valid)
+        return rows
+
+    def _check(self, valid: Valid | None) -> None:
+        if valid is not None and not valid.all():
+            raise Missing(self, valid)
+
+
+# Functions, not methods: a column may have any name.
+
+
+def stream_of(rows: Rows) -> str:
+    """The name of the stream of some rows."""
+    return rows._stream
+
+
+def places_of(rows: Rows) -> Positions:
+    """The place of each row in the columns."""
+    return np.arange(rows._count) if rows._at is None else rows._at
+
+
+def rows_at(rows: Rows, at: Positions) -> Rows:
+    """The rows at some places of the columns."""
+    return Rows(rows._stream, rows._names, rows._column, at, len(at))
+
+
+def side_at(rows: Rows, at: Positions) -> Side:
+    """The rows at some places of the columns; in place, if these are neighbours in order."""
+    count = len(at)
+    if count and int(at[-1]) - int(at[0]) == count - 1 and bool(np.all(np.diff(at) == 1)):
+        return side_between(rows, int(at[0]), count)
+    return Side(rows._stream, rows._names, rows._column, at, count)
+
+
+def side_between(rows: Rows, begin: int, count: int) -> Side:
+    """The rows from one place of the columns on, in place."""
+
+    def column(number: int) -> pa.Array:
+        return rows._column(number).slice(begin, count)
+
+    return Side(rows._stream, rows._names, column, None, count)
 
 
 def gathered(

@@ -27,8 +27,9 @@ from spillway.errors import QueryError, SpillwayError
 from spillway.operators.predicates.columns import NothingThere, Rows
 from spillway.operators.predicates.evaluation import holds
 from spillway.operators.predicates.implied import InBands
+from spillway.operators.predicates.tiles import Tiles
 from spillway.operators.stats import OperatorStats
-from spillway.plan.sql.bands import Band, equalities
+from spillway.plan.sql.bands import Band, answered, equalities
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.failing import can_fail
 from spillway.plan.sql.nodes import SqlCondition
@@ -81,6 +82,14 @@ class Predicate:
         """Its SQL text, if it has any."""
         parts = (self.test, self.prefilter)
         return next((one.text for one in parts if isinstance(one, SqlCondition)), None)
+
+    @cached_property
+    def tiles(self) -> Tiles | None:
+        """Its function of tiles, if it may see pairs that its prefilter excludes: only bands do."""
+        if self.tentative or not isinstance(self.test, Tiles):
+            return None
+        banded = self.prefilter is None or answered(self.prefilter.root)
+        return self.test if banded else None
 
     @property
     def equalities(self) -> Iterator[tuple[Column, Column]]:

@@ -22,6 +22,7 @@ from spillway.metrics.counts import Judged, Key, Spent
 from spillway.operators.predicates.columns import Rows
 from spillway.operators.predicates.predicate import Positions, Predicate, judged
 from spillway.operators.predicates.probing import Measured
+from spillway.operators.predicates.tiles import Tiles
 from spillway.operators.stats import OperatorStats
 
 #: Pairs of the largest block.
@@ -83,6 +84,12 @@ def _judge(
         stream: random.integers(samples[stream].num_rows, size=pairs)
         for stream in predicate.streams
     }
+    if isinstance(predicate.test, Tiles):
+        # In a join, the pairs fill tiles.
+        one, other = predicate.streams
+        side = int(np.sqrt(pairs))
+        drawn[one] = drawn[one][np.arange(pairs) // side]
+        drawn[other] = drawn[other][np.arange(pairs) % side]
 
     def rows(some: Positions | None) -> tuple[dict[str, Rows], int]:
         count = pairs if some is None else len(some)

@@ -36,7 +36,8 @@ from spillway.operators.predicates.predicate import Predicate, due, guarded, wit
 from spillway.operators.predicates.probing import Measured, in_order
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.combinations import Combinations, complete, travelling
-from spillway.operators.theta.visit import Search, Visit
+from spillway.operators.theta.search import Search
+from spillway.operators.theta.visit import Visit
 from spillway.routing.groups import group_bounds
 from spillway.routing.routing import HashRange
 from spillway.routing.slices import Slicing

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.probe import expand_within
 from spillway.operators.input import StreamColumns
-from spillway.operators.predicates.columns import Rows
+from spillway.operators.predicates.columns import Rows, stream_of
 from spillway.operators.predicates.predicate import Predicate, judged
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import InBand, Ordered, in_all, in_band, ordered
@@ -40,45 +39,17 @@ from spillway.operators.theta.candidates import (
 )
 from spillway.operators.theta.combinations import Combinations
 from spillway.operators.theta.pieces import Pieces, pieces_of, placed
+from spillway.operators.theta.search import Found, Search
+from spillway.operators.theta.tiling import Tiling, Times, tile_rows
 from spillway.plan.sql.bands import Band
-from spillway.routing.slices import Slicing
 from spillway.rows import bounds
 from spillway.rows.cutting import TakenRows, cut_taken
 from spillway.rows.joining import joined_column
-from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
 #: Candidates in a run up to which the step does not try to find fewer.
 FEW_PAIRS = 256
 _NO_ROWS = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Found:
-    """Combinations that found a partner: which of them, and which rows of which run."""
-
-    left: Positions
-    run: int
-    right: Positions
-
-
-@dataclass(frozen=True)
-class Search:
-    """What combinations look for: the same for all that visit a stream in a slot."""
-
-    streams: Sequence[StreamColumns]
-    slicing: Slicing
-    #: In the order of their use.
-    predicates: Sequence[Predicate]
-    #: The visited stream, and its rows.
-    target: int
-    segments: Sequence[Segment]
-    #: Pairs made at a time.
-    pair_rows: int
-    #: For each stream, the columns that go on.
-    wanted: Sequence[Sequence[int]]
-    #: Skips rows of this batch and later; None: all rows count.
-    before: int | None = None
 
 
 class Visit:
@@ -172,6 +143,10 @@ class Visit:
             limits.marks, self._before or 0,
         )  # fmt: skip
         at, offset = 0, 0
+        asked = [one for one in self._predicates if one is not some.answered]
+        if asked and (tiling := self._tiling(asked[0], data, limits)) is not None:
+            yield from self._in_tiles(number, data, some, tiling, asked)
+            return
         while at < len(some.which):
             since = time.perf_counter()
             found = expand_within(ranges, wanted, at, offset, self._pair_rows)
@@ -181,9 +156,53 @@ class Visit:
             if some.answered is not None:
                 self._stats.count_judged(some.answered.label, considered, len(left), took)
                 considered = len(left)
-            for mine, theirs in self._passed(data, left, right, considered, some.answered):
+            for mine, theirs in self._passed(data, left, right, considered, asked):
                 self._stats.count_outputs_of(data.h, theirs)
                 yield Found(mine, number, theirs)
+
+    def _tiling(
+        self, predicate: Predicate, data: RunData, limits: CandidateLimits
+    ) -> Tiling | None:
+        """The tiles of a predicate between the visited stream and another; None: it has none."""
+        if predicate.tiles is None:
+            return None
+        name = self._streams[self._target].name
+        mine = [at for at in self._left.columns if self._streams[at].name in predicate.streams]
+        if name not in predicate.streams or len(mine) != 1:
+            return None
+        theirs = data.widths(self._read[self._target])
+        return Tiling(
+            predicate.tiles,
+            predicate.prefilter,
+            self._of(mine[0], None, self._left.count),
+            self._target_rows(data, None, data.rows),
+            predicate.streams[0] == name,
+            tile_rows(self._asked_widths.widest, theirs.widest),
+            limits,
+            Times(self._first, self._last, self._before or 0),
+        )
+
+    def _in_tiles(
+        self,
+        number: int,
+        data: RunData,
+        some: Candidates,
+        tiling: Tiling,
+        asked: Sequence[Predicate],
+    ) -> Iterator[Found]:
+        """Turns candidates into matches, tile by tile for the first predicate."""
+        for found in tiling.judged(some):
+            considered = round(found.candidates * tiling.limits.share)
+            if some.answered is not None:
+                self._stats.count_judged(some.answered.label, considered, found.candidates, 0.0)
+                considered = found.candidates
+            self._stats.count_judged(asked[0].label, considered, len(found.left), found.seconds)
+            for begin in range(0, len(found.left), self._pair_rows):
+                end = begin + self._pair_rows
+                left, right = found.left[begin:end], found.right[begin:end]
+                for mine, theirs in self._passed(data, left, right, len(left), asked[1:]):
+                    self._stats.count_outputs_of(data.h, theirs)
+                    yield Found(mine, number, theirs)
 
     def _columns_read(self, at: int) -> tuple[int, ...]:
         stream = self._streams[at]
@@ -283,10 +302,9 @@ class Visit:
         left: Positions,
         right: Positions,
         considered: int,
-        answered: Predicate | None,
+        asked: Sequence[Predicate],
     ) -> Iterator[tuple[Positions, Positions]]:
         """Yields the pairs that pass; a predicate gets a bounded number of bytes at a time."""
-        asked = [one for one in self._predicates if one is not answered]
         taken = [
             TakenRows(self._asked_widths, left),
             TakenRows(data.widths(self._read[self._target]), right),
@@ -323,19 +341,20 @@ class Visit:
         def some(keep: Positions | None) -> tuple[Mapping[str, Rows], int]:
             mine = left if keep is None else left.take(keep)
             theirs = right if keep is None else right.take(keep)
-            found = {}
-            for at, columns in self._left.columns.items():
-                stream = self._streams[at]
-                found[stream.name] = Rows(
-                    stream.name, stream.visible, columns.__getitem__, mine, len(mine)
-                )
-            stream = self._streams[self._target]
-            found[stream.name] = Rows(
-                stream.name, stream.visible, data.payload.column, theirs, len(theirs)
-            )
-            return found, len(mine)
+            found = [self._of(at, mine, len(mine)) for at in self._left.columns]
+            found.append(self._target_rows(data, theirs, len(theirs)))
+            return {stream_of(one): one for one in found}, len(mine)
 
         return some
+
+    def _of(self, at: int, rows: Positions | None, count: int) -> Rows:
+        """The rows of a stream in some combinations; None: in all."""
+        stream = self._streams[at]
+        return Rows(stream.name, stream.visible, self._left.columns[at].__getitem__, rows, count)
+
+    def _target_rows(self, data: RunData, rows: Positions | None, count: int) -> Rows:
+        stream = self._streams[self._target]
+        return Rows(stream.name, stream.visible, data.payload.column, rows, count)
 
     def _gathered(self, held: Sequence[Found]) -> dict[int, list[pa.Array]]:
         """Gathers the columns that go on, of combinations and their partners."""

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from spillway.doctor import require_java
 from spillway.errors import EnvironmentMissing
+from spillway.kernels import warming
 from spillway.spark.runtime.session import ANCHORING, is_local_master
 
 _CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -32,6 +33,8 @@ def local_session(
 ) -> SparkSession:
     """Starts an embedded Spark whose workers use this interpreter; an error says if Java is missing."""
     require_java()
+    # Kernels compile while Java starts.
+    warming.start()
     # To start a worker for a DataFrame, Spark reads this variable and not its own setting.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (

@@ -16,6 +16,7 @@ from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.offsets import SourceOffsets
 from spillway.errors import PlanError, QueryError, SettingsError, keeping_secrets
 from spillway.faults import Faults
+from spillway.kernels import warming
 from spillway.redaction import learn_options
 from spillway.settings import Adapt
 from spillway.spark.api.query import Query
@@ -157,6 +158,8 @@ class StreamWriter:
             return self._start(path)
 
     def _start(self, path: str | None) -> Query:
+        # In a session that Spillway did not make, kernels compile from here on.
+        warming.start()
         planned = plan_stages(self._result, self._adapt, self._mode)
         self._check_name()
         # `held` is released when the query ends, or here if the start fails. `undone` only matters

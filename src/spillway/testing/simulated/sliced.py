@@ -13,6 +13,7 @@ import pyarrow as pa
 from spillway.operators.input import StreamColumns
 from spillway.operators.predicates.binding import bound
 from spillway.operators.predicates.conditions import predicate
+from spillway.operators.predicates.tiles import tiles
 from spillway.operators.theta.sliced import VISITING_ROWS, SlicedJoin
 from spillway.routing.slices import Slicing
 from spillway.testing.simulated.rows import GROUPS, Gave, Row, value_of
@@ -25,6 +26,24 @@ KINDS = ("bigint", "timestamp_ntz", "bigint", "bigint", "string")
 def near(a: Any, b: Any) -> Any:
     """Whether keys are neighbours."""
     return np.abs(a.k - b.k) <= 1
+
+
+def near_tiles(a: Any, b: Any) -> Any:
+    """The same for all pairs of two sets of rows, whose texts must be there."""
+    assert len(a.arrow("w")) == len(a.k)
+    return np.abs(a.k[:, None] - b.k) <= 1
+
+
+def lower_tiles(a: Any, b: Any) -> Any:
+    """Whether one amount is below the other, for all pairs of two sets of rows."""
+    return a.x[:, None] < b.x
+
+
+def picky(a: Any, b: Any) -> Any:
+    """The same; it fails on tiles with a pair of which the condition before it does not hold."""
+    if (a.k[:, None] == b.k).any():
+        raise ValueError("equal keys")
+    return a.x[:, None] < b.x
 
 
 def lower(a: Any, b: Any) -> Any:
@@ -54,6 +73,20 @@ PAIRED: dict[str, tuple[Callable[[str, str], Any], Callable[[Row, Row], bool]]] 
     "nulls, function": (
         lambda a, b: lower,
         lambda a, b: a.amount is not None and b.amount is not None and a.amount < b.amount,
+    ),
+    "tiles": (lambda a, b: tiles(near_tiles), lambda a, b: abs(number(a) - number(b)) <= 1),
+    "tiles, nulls": (
+        lambda a, b: tiles(lower_tiles),
+        lambda a, b: a.amount is not None and b.amount is not None and a.amount < b.amount,
+    ),
+    "tiles, prefilter": (
+        lambda a, b: predicate(tiles(picky), prefilter=f"{a}.k < {b}.k"),
+        lambda a, b: (
+            number(a) < number(b)
+            and a.amount is not None
+            and b.amount is not None
+            and a.amount < b.amount
+        ),
     ),
     "prefilter": (
         lambda a, b: predicate(near, prefilter=f"abs({a}.k - {b}.k) < 3"),

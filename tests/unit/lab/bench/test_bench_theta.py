@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spillway_lab.bench import theta as bench_theta
+from spillway_lab.bench import tiles as bench_tiles
 from spillway_lab.bench.figures import theta_document
 from spillway_lab.bench.tables import table
 from spillway_lab.bench.theta import WINDOW, _pairs, _times_ms, _window_rows
@@ -36,6 +37,10 @@ def result(**more: Any) -> dict[str, Any]:
         "two": run(900, 5.0, 10.0),
         "band": run(1000, 1.0, 0.5),
         "all_pairs": run(1000, 12.0, 10.0),
+        "tiles": {
+            "cosine": {"pairs": 10.0, "tiles": 800.0, "measure": 600.0, "same": 1.0},
+            "image": {"pairs": 10.0, "tiles": 30.0, "measure": 200.0, "same": 1.0},
+        },
         **more,
     }
 
@@ -47,8 +52,11 @@ def test_ratios_are_those_of_the_runs() -> None:
         "two_slots_vs_one": 2.0,
         "band_vs_all_pairs": 20.0,
         "band_vs_all_pairs_whole": 12.048,
+        "cosine_tiles_vs_pairs": 80.0,
+        "image_tiles_vs_pairs": 3.0,
     }
     figures = document["engines"]["spillway"]
+    assert figures["image_measure_per_cpu_s"] == 200
     assert figures["stored_once"]
     assert figures["same_results"]
     assert "| `theta` | 90 | 0.90 | 2.00 | 20.00 | 12.05 | yes |" in table([document])
@@ -59,6 +67,15 @@ def test_a_row_too_many_is_told() -> None:
     figures = document["engines"]["spillway"]
     assert not figures["stored_once"]
     assert not figures["same_results"]
+
+
+def test_functions_of_pairs_and_tiles_let_the_same_pairs_pass(monkeypatch) -> None:
+    monkeypatch.setattr(bench_tiles, "COSINE_ROWS", (200, 40))
+    monkeypatch.setattr(bench_tiles, "IMAGE_ROWS", (30, 8))
+    monkeypatch.setattr(bench_tiles, "IMAGE_BYTES", 300)
+    found = bench_tiles.measure_tiles(lambda told: None, turns=1)
+    assert [rates["same"] for rates in found.values()] == [1.0, 1.0]
+    assert all(rate > 0 for rates in found.values() for rate in rates.values())
 
 
 def test_plain_loop_is_timed_as_slots_are(monkeypatch: pytest.MonkeyPatch) -> None:

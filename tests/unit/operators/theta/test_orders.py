@@ -14,7 +14,8 @@ from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import banded
 from spillway.operators.theta.banded import Orders
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Search, Visit
+from spillway.operators.theta.search import Search
+from spillway.operators.theta.visit import Visit
 from spillway.routing.slices import Slicing
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData

@@ -11,7 +11,8 @@ from spillway.operators.predicates.binding import bound
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta import visit as visits
 from spillway.operators.theta.combinations import Combinations, combinations
-from spillway.operators.theta.visit import Search, Visit
+from spillway.operators.theta.search import Search
+from spillway.operators.theta.visit import Visit
 from spillway.routing.routing import group_ranges
 from spillway.routing.slices import Slicing, slicing_for
 from spillway.state.runs.merging import Segment

@@ -19,7 +19,8 @@ from spillway.operators.predicates.evaluation import holds
 from spillway.operators.stats import OperatorStats
 from spillway.operators.theta.banded import in_all, in_band, ordered
 from spillway.operators.theta.combinations import combinations
-from spillway.operators.theta.visit import Search, Visit
+from spillway.operators.theta.search import Search
+from spillway.operators.theta.visit import Visit
 from spillway.plan.sql.bands import Band, answered, bands_of
 from spillway.plan.sql.expression import Column
 from spillway.routing.slices import Slicing
