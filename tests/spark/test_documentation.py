@@ -21,9 +21,7 @@ from spillway.testing import FileStream
 from tier import LONGEST_S
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
 RUNNABLE = (
