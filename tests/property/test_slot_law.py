@@ -30,6 +30,7 @@ from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
 from spillway.slot import uniting
 from spillway.slot.limits import Budget
+from spillway.testing.simulated.outer import Outer
 from spillway.testing.simulated.sizes import small_sizes
 from tier import examples
 
@@ -67,7 +68,7 @@ def histories(draw, subject: Subject):
     values = itertools.count()
     slots = st.integers(0, 4)
     keys = st.integers(0, 4)
-    if subject.null_keys:
+    if subject.null_keys or isinstance(subject, Outer):
         keys = st.one_of(st.none(), keys)
     for _ in range(draw(st.integers(1, 16))):
         kind = draw(

@@ -13,6 +13,7 @@ All implement `Operator`. An operator declares a capability by having its method
     Tracking     is additive, and two slots can serve its groups for a while (state/slot/tracks.py)
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
+    Deciding     is additive, and gives rows that stay without partners (state/slot/decided.py)
 
 Any other operator only stores rows, which visitors search (operators/theta/sliced.py).
 """
@@ -133,6 +134,32 @@ class Shadowing(Protocol):
         They serve rows that come when older rows no longer count (state/slot/tracks.py). `old` is
         what was kept before.
         """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """An additive operator that gives rows when it is known that they stay without partners."""
+
+    #: The most rows of a block of results.
+    block_rows: int
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The streams whose rows it gives."""
+        ...
+
+    @property
+    def step_us(self) -> int:
+        """How far the watermark must come before the slot decides again; at least 1."""
+        ...
+
+    def decide(self, state: SlotState, watermark_us: int, stats: OperatorStats) -> Made:
+        """Yields the results of rows that find no partner any more at or after the watermark."""
+        ...
+
+    def alone(self, number: int, columns: Sequence[pa.Array], count: int) -> pa.RecordBatch:
+        """Returns the results of rows of a stream that match nothing, from the columns of results."""
         ...
 
 

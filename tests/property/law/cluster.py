@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from law.stages import Held, Ran
+from spillway.coordinator.batch.committed import undecided
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
@@ -240,7 +241,8 @@ class Cluster:
             stage.conductor.wish(EndInput())
             for _ in range(MOST_ROUNDS):
                 state = stage.state
-                if state.batch < 0 or not (state.pending or state.spooled_rows or state.moves):
+                waits = state.pending or state.spooled_rows or state.moves or undecided(state)
+                if state.batch < 0 or not waits:
                     break
                 stage.conductor.host.finish_sending()
                 self.round(1, at=at)

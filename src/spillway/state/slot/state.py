@@ -11,7 +11,7 @@ them on disk, and their new rows follow. So all attempts give the same results.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,7 @@ from spillway.state.manifest.matching import arranged
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import Store
+from spillway.state.slot.decided import Decided
 from spillway.state.slot.memory import Memory
 from spillway.state.slot.parts import Parts
 from spillway.state.slot.spool import Spooler
@@ -102,6 +103,8 @@ class SlotState:
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
+        #: Up to which watermark groups have decided which rows stay without partners.
+        self.decided = Decided(self._shelf, self._known)
 
     # Contents
 
@@ -166,7 +169,18 @@ class SlotState:
 
     def table(self) -> GroupTable:
         """Returns the current statistics of the groups."""
-        return self._known.after(self.parts.sizes(), self.news)
+        table = self._known.after(self.parts.sizes(), self.news)
+        if not self.decided.any:
+            return table
+        return replace(table, decided_us=self.decided.of(table.held | self._departed))
+
+    @property
+    def _departed(self) -> NDArray[np.bool_]:
+        """The groups that are leaving: their rows change no more."""
+        found = np.zeros(self.groups, np.bool_)
+        for part in self._departures:
+            found[list(part.groups)] = True
+        return found
 
     @property
     def written(self) -> set[str]:
@@ -206,9 +220,7 @@ class SlotState:
         Groups that miss results keep their rows until cleanup. Groups with staged or spooled rows
         keep theirs until the slot has processed these. Groups in `staying` keep theirs too.
         """
-        self.parts.note_pending()
-        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
-        kept = group_ranges(self.parts.pending | {*waiting, *staying}, self.groups)
+        kept = group_ranges(self._unfinished | set(staying), self.groups)
         for stream, layout in enumerate(self.layouts):
             bound = bound_of(layout, watermark_us)
             if bound is None:
@@ -220,6 +232,49 @@ class SlotState:
             self.expired_rows += expiry.rows
         self.parts.drop_empty()
 
+    @property
+    def _unfinished(self) -> set[int]:
+        """The groups that miss results, or have rows that the slot has not processed yet."""
+        self.parts.note_pending()
+        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
+        return self.parts.pending | set(waiting)
+
+    def decide(
+        self, stream: int, watermark_us: int
+    ) -> Iterator[tuple[list[Segment], list[list[Segment]]]]:
+        """Yields the rows of a stream that are decided up to a watermark, part by part.
+
+        With them come all rows of the same part, for each stream. A group has one part: groups that
+        miss results are left out.
+        """
+        due = self.decided.due(watermark_us, self._undecidable)
+        for stack in self.parts.stacks():
+            found = [
+                rows
+                for some in due
+                for rows in self.decided.rows(stream, stack[stream], some, watermark_us)
+                if rows.rows
+            ]
+            if found:
+                yield found, [self._shelf.open(at, layers) for at, layers in enumerate(stack)]
+
+    def advance_decided(self, watermark_us: int) -> None:
+        """Records that the rows of all streams are decided up to a watermark."""
+        self.decided.advance(watermark_us, self._undecidable)
+
+    @property
+    def _undecidable(self) -> set[int]:
+        return self._unfinished | set(np.flatnonzero(self._departed).tolist())
+
+    @property
+    def decided_us(self) -> int | None:
+        """The watermark up to which all groups that could decide have done so; None: all of it."""
+        if not self.decided.any:
+            return None
+        held = self.table().held
+        held[list(self._unfinished)] = False
+        return int(self.decided.until[held].min()) if held.any() else None
+
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
         self.merged_rows += self.spooler.compact()
@@ -227,6 +282,8 @@ class SlotState:
         self.parts.note_pending()
         # Keep all rows of groups that miss results or have waiting rows.
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
+        # Groups whose rows waited when this batch decided have rows that are not decided.
+        needed = needed or self.decided.left_out
 
         def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
@@ -284,6 +341,7 @@ class SlotState:
         self.parts.add_groups(part.generations)
         self.arrived |= came
         self._known = self._known.merged(part.groups)
+        self.decided.take_over(part.groups)
         self.parts.pending |= self.parts.missing_in(self.table())
         self.moved = True
 
