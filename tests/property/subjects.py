@@ -73,4 +73,9 @@ PRESSED = {
     "dedup": (Deduped(), 60),
     "dedup within": (Deduped(9), 90),
     "dedup every": (Deduped(9, True), 90),
+    "left": (Outer([9, 9], JoinKind(LEFT)), 600),
+    "optional": (Outer([9, 9, 9], JoinKind(LEFT, ("s1",)), True), 900),
+    "full": (Outer([9, 5], JoinKind(FULL)), 600),
+    "semi": (Outer([9, 9], JoinKind(SEMI)), 600),
+    "anti": (Outer([9, 9], JoinKind(ANTI)), 600),
 }

@@ -25,6 +25,7 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
 
 from spillway.coordinator.batch.references import References
+from spillway.plan.kind import JoinKind
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
@@ -49,6 +50,8 @@ WAITING = [
     Windowed(True, None, 5),
     Deduped(5),
     Deduped(5, True),
+    Outer([5, 5], JoinKind("full")),
+    Outer([5, 5], JoinKind("semi")),
 ]
 
 
@@ -470,8 +473,10 @@ def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
         Treed([None, None, None], parse("((s0 s1) s2)")),
         KeyedTotals(),
         Windowed(False, 3, None),
+        Outer([None, None], JoinKind("semi")),
+        Outer([99, 99], JoinKind("full")),
     ],
-    ids=["join", "tree", "group-by", "last rows"],
+    ids=["join", "tree", "group-by", "last rows", "semi join", "full join"],
 )
 def test_group_that_spills_in_every_batch_unites_its_parts(subject: Subject) -> None:
     values = itertools.count()

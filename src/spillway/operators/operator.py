@@ -27,6 +27,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from spillway.metrics.counts import Counts
+from spillway.operators.input import StreamColumns
 from spillway.operators.stats import OperatorStats
 from spillway.state.layout.gaps import Gaps
 from spillway.state.layout.shelf import StreamLayout
@@ -141,8 +142,9 @@ class Shadowing(Protocol):
 class Deciding(Protocol):
     """An additive operator that gives rows when it is known that they stay without partners."""
 
-    #: The most rows of a block of results.
+    #: The most rows of a block of results, and the input streams.
     block_rows: int
+    streams: tuple[StreamColumns, ...]
 
     @property
     def sources(self) -> tuple[int, ...]:

@@ -65,9 +65,9 @@ def oracle(
     combination is a result if its latest time is less than a window after each of its times, and if it
     meets the condition.
 
-    With another kind of join, `how`, the streams join in their order, each with equal keys, the windows of
-    the rows that are there, and the condition. It is one kind for all, or for three streams and more a text
-    such as "left,inner".
+    With another kind of join, `how`, the streams join in their order, each with equal keys, the windows
+    of the rows that are there, and, for the last one, the condition. It is one kind for all, or one for
+    each stream after the first, such as "left,inner".
     """
     if how != "inner":
         assert keys is not None, "an outer join has equal keys"

@@ -150,9 +150,9 @@ class Join(Result):
     def optional(self, *streams: str) -> Join:
         """Lets streams be missing in a result: a left outer join of several streams, in one operator.
 
-        The streams join in the order of `sw.join(...)`, as `((a LEFT JOIN b) LEFT JOIN c)` in SQL. Where no
-        row of an optional stream joins, the result has NULL in its place; all other streams are required.
-        Such a result comes when the watermark says that no partner can come any more.
+        The streams join in the order of `sw.join(...)`, as `((a LEFT JOIN b) LEFT JOIN c)` in SQL. Where
+        no row of an optional stream joins, the result has NULL in its place; all other streams are
+        required. Such a result comes when the watermark says that no partner can come any more.
 
         Example:
             >>> sw.join(orders=orders, payments=payments, shipments=shipments).on(

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spillway.errors import PlanError
+from spillway.operators.operator import Deciding
 from spillway.plan.kind import ALIASES, INNER, KINDS, LEFT, JoinKind
 
 if TYPE_CHECKING:
     from spillway.operators.predicates.predicate import Predicate
+    from spillway.spark.api.result import Planned
 
 _EXAMPLE = 'for example sw.join(orders=orders, payments=payments, how="left")'
 
@@ -101,6 +103,21 @@ def check_kind(
                 detail=f"{missing[0]} is optional and comes before {last}",
                 hint=f"take {missing[0]} out of optional(), or filter the results with .where(...)",
             )
+
+
+def check_later_window(before: Planned, after: Planned) -> None:
+    """Rejects a window over results that come so much later than others that they would be late."""
+    operator, window = before.operator, after.plan.streams[0].window
+    if not isinstance(operator, Deciding) or window is None:
+        return
+    waits = max(operator.streams[at].window_us or 0 for at in operator.sources)
+    if window.lateness_us < waits:
+        raise PlanError(
+            f"the window of the {after.plan.OPERATOR} allows {window.lateness_us / 1e6:g} s of "
+            f"lateness, but rows without partners come {waits / 1e6:g} s later than others",
+            detail="they would be late, and dropped",
+            hint=f'set lateness="{waits / 1e6:g} seconds" or more in its within()',
+        )
 
 
 def refuse_unkeyed(kind: JoinKind, streams: Sequence[str]) -> None:
