@@ -120,6 +120,11 @@ def histories(draw, subject: Subject):
             events.append(("give_up",))
         else:
             events.append(("lose_host",))
+        if kind == "batch" and isinstance(subject, Outer) and draw(st.booleans()):
+            # Rows without partners come out only if the watermark comes far.
+            clock += draw(st.integers(4, 20))
+            ahead = [Row(at, draw(keys), clock, next(values)) for at in range(streams)]
+            events.append(("batch", ahead, [], False, draw(BUDGETS), []))
     return events
 
 

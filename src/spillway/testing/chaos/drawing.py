@@ -79,8 +79,8 @@ def _kind_of_join(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
     windows = query.windows
     if how != SEMI or chance.random() < 0.5:
         windows = tuple(w or chance.randint(1, 12) for w in windows)
-    options = {"how": how, "optional": optional if how == LEFT else []}
-    options["filtered"] = query.kind == "match"
+    filtered = query.kind == "match"
+    options = {"how": how, "optional": optional if how == LEFT else [], "filtered": filtered}
     return replace(query, kind="outer", windows=windows, options=options)
 
 
@@ -228,6 +228,13 @@ def _events(chance: Random, query: ScheduledQuery) -> list[ScheduledEvent]:
         found.append(ScheduledEvent("batch", rows, _how(chance, query), strikes))
         for _ in range(chance.choice((0, 0, 1, 2))):
             found.append(_between(chance, query, calm=calm))
+        if query.kind == "outer" and chance.random() < 0.4:
+            # Rows without partners come out only if the watermark comes far.
+            clock += chance.randint(5, 25)
+            streams = len(query.windows)
+            ahead = tuple(Row(at, at % 3, clock, value + at) for at in range(streams))
+            value += streams
+            found.append(ScheduledEvent("batch", ahead, _how(chance, query)))
     return found
 
 
