@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -120,12 +120,26 @@ def histories(draw, subject: Subject):
             events.append(("give_up",))
         else:
             events.append(("lose_host",))
-        if kind == "batch" and isinstance(subject, Outer) and draw(st.booleans()):
-            # Rows without partners come out only if the watermark comes far.
-            clock += draw(st.integers(4, 20))
-            ahead = [Row(at, draw(keys), clock, next(values)) for at in range(streams)]
-            events.append(("batch", ahead, [], False, draw(BUDGETS), []))
-    return events
+    return hurried(draw, events, streams) if isinstance(subject, Outer) else events
+
+
+def hurried(draw, events: list[tuple], streams: int) -> list[tuple]:
+    """The same with leaps in time: rows without partners come out when the watermark comes far."""
+    found, later, last = [], 0, 0
+    for event in events:
+        if event[0] != "batch":
+            found.append(event)
+            continue
+        rows = [replace(row, time=row.time + later) for row in event[1]]
+        found.append(("batch", rows, *event[2:]))
+        last = max([last, *(row.time for row in rows)])
+        if draw(st.booleans()):
+            later += (leap := draw(st.integers(1, 20)))
+            last += leap
+            keys = draw(st.lists(st.integers(0, 4), min_size=streams, max_size=streams))
+            ahead = [Row(at, key, last, 1000 + len(found) * 9 + at) for at, key in enumerate(keys)]
+            found.append(("batch", ahead, [], False, draw(BUDGETS), []))
+    return found
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
