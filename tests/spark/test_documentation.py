@@ -20,7 +20,7 @@ from spillway.spark.api.result import Result
 from spillway.testing import FileStream
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
@@ -30,6 +30,7 @@ RUNNABLE = (
     "totals = ",
     "spread = ",
     "near = ",
+    "paid = sw.join(",
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
@@ -169,6 +170,16 @@ def test_join_on_predicates_finds_partners(names, tmp_path) -> None:
     [near] = run(block("near = "), names, tmp_path)
     # Numbers below 3 apart, for each pair of equal ones.
     assert finished(near, tmp_path / "0") == ROWS + 2 * (ROWS - 1) + 2 * (ROWS - 2)
+
+
+@pytest.mark.full
+def test_joins_of_the_guide_say_which_rows_have_no_partner(names, tmp_path) -> None:
+    paid, unpaid, tracked = run(block("paid = sw.join("), names, tmp_path)
+    # All rows have partners, and are within the window until the end.
+    assert finished(paid, tmp_path / "0") == ROWS
+    assert finished(unpaid, tmp_path / "1") == 0
+    # Odd payments are below the total; orders of even ones still wait for a payment.
+    assert finished(tracked, tmp_path / "2") == ROWS // 2
 
 
 @pytest.mark.full
