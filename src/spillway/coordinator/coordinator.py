@@ -18,14 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from spillway.coordinator.batch.commit import commit_batch
-from spillway.coordinator.batch.committed import (
-    Committed,
-    Mark,
-    Scaling,
-    next_round_of,
-    steps_of,
-    undecided,
-)
+from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of, steps_of
 from spillway.coordinator.batch.plan import (
     BatchPlan,
     LocalRules,
@@ -332,7 +325,7 @@ class Coordinator:
         waits.
         """
         state = self.state
-        waits = state.moves or state.scaling or state.spooled_rows or undecided(state)
+        waits = state.moves or state.scaling or state.spooled_rows or state.undecided
         if not (cleanup or waits):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None

@@ -43,7 +43,7 @@ class Decider:
         watermark_us = self.watermark_us
         if self._operator is not None and watermark_us is not None:
             yield from self._operator.decide(self._state, watermark_us, stats)
-            self._state.advance_decided(watermark_us)
+            self._state.decided.advance(watermark_us, self._state.undecidable)
             self._state.news.add_outputs(stats.take_outputs())
 
     def alone(self, batches: Sequence[pa.RecordBatch]) -> Made:

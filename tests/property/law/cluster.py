@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from law.stages import Held, Ran
-from spillway.coordinator.batch.committed import undecided
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.coordinator import Coordinator
@@ -241,7 +240,7 @@ class Cluster:
             stage.conductor.wish(EndInput())
             for _ in range(MOST_ROUNDS):
                 state = stage.state
-                waits = state.pending or state.spooled_rows or state.moves or undecided(state)
+                waits = state.pending or state.spooled_rows or state.moves or state.undecided
                 if state.batch < 0 or not waits:
                     break
                 stage.conductor.host.finish_sending()

@@ -115,12 +115,12 @@ class Committed:
     #: Tells the rows of the last batch from any others; None: the host does not know.
     input_digest: str | None = None
 
-
-def undecided(state: Committed) -> bool:
-    """Whether the watermark has come further than the slots have decided, so that a round helps."""
-    if state.decided_us is None or state.watermark_us is None:
-        return False
-    return state.decided_us < state.watermark_us
+    @property
+    def undecided(self) -> bool:
+        """Whether the watermark has come further than the slots have decided, so that a round helps."""
+        if self.decided_us is None or self.watermark_us is None:
+            return False
+        return self.decided_us < self.watermark_us
 
 
 def initial(routing: Routing, streams: int) -> Committed:

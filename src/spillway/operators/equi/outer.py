@@ -206,7 +206,7 @@ class OuterJoin:
         """Yields what lacks a stream, for all rows that no partner can meet after a watermark."""
         for decision in self.decisions:
             for rows, sides in state.decide(decision.source, watermark_us):
-                for driving in self._pieces(rows):
+                for driving in self._pieces([rows]):
                     yield from self._decided(decision, driving, sides, stats)
 
     def _decided(

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from spillway.checkpoint.offsets import SourceOffsets
-from spillway.coordinator.batch.committed import Committed, undecided
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.chain import Answers, Chain, Ran
 from spillway.coordinator.wishes import EndInput
@@ -176,7 +176,7 @@ class BatchLoop:
 
     def finish_deciding(self, at: int) -> None:
         """Gives the rows of a stage that stay without partners, in a round if any are left."""
-        if undecided(self.stages[at].state) and not self.stopping:
+        if self.stages[at].state.undecided and not self.stopping:
             self.run_round(at)
 
     def advance(self) -> None:

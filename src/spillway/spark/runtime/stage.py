@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
-from spillway.coordinator.batch.committed import Committed, undecided
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.plan import BatchPlan
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.chain import Answers, left_unread
@@ -115,7 +115,7 @@ class Stage:
         if self.state.batch < 0:
             return False
         mover = self.host.mover
-        if self.state.spooled_rows > 0 or mover.waiting or undecided(self.state):
+        if self.state.spooled_rows > 0 or mover.waiting or self.state.undecided:
             return True
         return self.conductor.ahead.changing and not mover.busy
 

@@ -18,6 +18,7 @@ Effort: a step of the watermark looks at the times of the runs that have rows in
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,9 +84,43 @@ class Decided:
         here = np.flatnonzero(groups.here)
         self.until[here] = groups.decided_us[here]
 
-    def of(self, held: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Returns the watermark of each group; one that holds nothing has decided nothing."""
-        return np.where(held, self.until, UNDECIDED)
+    def with_parts(
+        self,
+        parts: Sequence[Sequence[tuple[Layer, ...]]],
+        stream: int,
+        watermark_us: int,
+        kept: Collection[int],
+    ) -> Iterator[tuple[Segment, list[list[Segment]]]]:
+        """Yields what `rows` does, run by run, with all rows of the same part, for each stream.
+
+        A group has one part, because groups that miss results are in `kept`.
+        """
+        due = self.due(watermark_us, kept)
+        for part in parts:
+            sides: list[list[Segment]] = []
+            for some in due:
+                for rows in self.rows(stream, part[stream], some, watermark_us):
+                    sides = sides or [self._shelf.open(at, x) for at, x in enumerate(part)]
+                    yield rows, sides
+
+    def in_table(self, table: GroupTable, departed: Collection[int]) -> GroupTable:
+        """Returns the table with the watermarks; a group without rows has decided nothing.
+
+        Groups that are leaving have their rows elsewhere.
+        """
+        if not self.any:
+            return table
+        held = table.held
+        held[list(departed)] = True
+        return replace(table, decided_us=np.where(held, self.until, UNDECIDED))
+
+    def least(self, table: GroupTable, kept: Collection[int]) -> int | None:
+        """Returns the watermark up to which all groups that could decide have; None: there are none."""
+        if not self.any:
+            return None
+        held = table.held
+        held[list(kept)] = False
+        return int(self.until[held].min()) if held.any() else None
 
 
 def _between(segment: Segment, since: int, until: int) -> Segment | None:

@@ -170,17 +170,11 @@ class SlotState:
     def table(self) -> GroupTable:
         """Returns the current statistics of the groups."""
         table = self._known.after(self.parts.sizes(), self.news)
-        if not self.decided.any:
-            return table
-        return replace(table, decided_us=self.decided.of(table.held | self._departed))
+        return self.decided.in_table(table, self._departed)
 
     @property
-    def _departed(self) -> NDArray[np.bool_]:
-        """The groups that are leaving: their rows change no more."""
-        found = np.zeros(self.groups, np.bool_)
-        for part in self._departures:
-            found[list(part.groups)] = True
-        return found
+    def _departed(self) -> set[int]:
+        return {group for part in self._departures for group in part.groups}
 
     @property
     def written(self) -> set[str]:
@@ -241,39 +235,15 @@ class SlotState:
 
     def decide(
         self, stream: int, watermark_us: int
-    ) -> Iterator[tuple[list[Segment], list[list[Segment]]]]:
-        """Yields the rows of a stream that are decided up to a watermark, part by part.
-
-        With them come all rows of the same part, for each stream. A group has one part: groups that
-        miss results are left out.
-        """
-        due = self.decided.due(watermark_us, self._undecidable)
-        for stack in self.parts.stacks():
-            found = [
-                rows
-                for some in due
-                for rows in self.decided.rows(stream, stack[stream], some, watermark_us)
-                if rows.rows
-            ]
-            if found:
-                yield found, [self._shelf.open(at, layers) for at, layers in enumerate(stack)]
-
-    def advance_decided(self, watermark_us: int) -> None:
-        """Records that the rows of all streams are decided up to a watermark."""
-        self.decided.advance(watermark_us, self._undecidable)
+    ) -> Iterator[tuple[Segment, list[list[Segment]]]]:
+        """Yields the rows of a stream that are decided up to a watermark, with those of their part."""
+        stacks = self.parts.stacks()
+        return self.decided.with_parts(stacks, stream, watermark_us, self.undecidable)
 
     @property
-    def _undecidable(self) -> set[int]:
-        return self._unfinished | set(np.flatnonzero(self._departed).tolist())
-
-    @property
-    def decided_us(self) -> int | None:
-        """The watermark up to which all groups that could decide have done so; None: all of it."""
-        if not self.decided.any:
-            return None
-        held = self.table().held
-        held[list(self._unfinished)] = False
-        return int(self.decided.until[held].min()) if held.any() else None
+    def undecidable(self) -> set[int]:
+        """The groups that cannot decide now."""
+        return self._unfinished | self._departed
 
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""

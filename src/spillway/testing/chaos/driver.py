@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.stages import AskedStage, open_stages
-from spillway.coordinator.batch.committed import Committed, undecided
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
 from spillway.coordinator.wishes import EndInput, LimitMemory, ScaleTo, Wish
@@ -172,7 +172,7 @@ class Driver:
     def unfinished(self, at: int) -> bool:
         """Whether a stage still has missing results, waiting rows or moves."""
         state = self.stages[at].state
-        waits = state.pending or state.spooled_rows or state.moves or undecided(state)
+        waits = state.pending or state.spooled_rows or state.moves or state.undecided
         return state.batch >= 0 and bool(waits)
 
     # Requests of users and scripts

@@ -112,7 +112,11 @@ def test_table_keeps_the_number_only_of_groups_with_rows() -> None:
     decided = fresh(Runs())
     decided.advance(7, ())
     held = np.array([True, False, False, True])
-    assert decided.of(held).tolist() == [7, UNDECIDED, UNDECIDED, 7]
+    table = replace(GroupTable.empty(GROUPS, 1), disk_rows=held.astype(np.int64))
+    found = decided.in_table(table, [2]).decided_us
+    assert found.tolist() == [7, UNDECIDED, 7, 7]
+    assert decided.least(table, ()) == 7
+    assert decided.least(table, (0, 3)) is None
 
 
 def test_written_table_says_nothing_where_nothing_is_decided() -> None:
