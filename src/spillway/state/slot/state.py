@@ -103,7 +103,6 @@ class SlotState:
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
-        #: Up to which watermark groups have decided which rows stay without partners.
         self.decided = Decided(self._shelf, self._known)
 
     # Contents
@@ -250,10 +249,9 @@ class SlotState:
         self.merged_rows += self.spooler.compact()
         waiting = self.parts.deferred
         self.parts.note_pending()
-        # Keep all rows of groups that miss results or have waiting rows.
-        needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
-        # Groups whose rows waited when this batch decided have rows that are not decided.
-        needed = needed or self.decided.left_out
+        # Keep all rows of groups that miss results or have waiting rows, or that could not decide.
+        waits = bool(self.spooler.groups.any()) or self.decided.left_out
+        needed = bool(self.parts.pending) or waits
 
         def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
