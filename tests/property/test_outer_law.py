@@ -176,6 +176,15 @@ def test_rows_without_a_key_come_at_once_and_late_ones_never() -> None:
         left.check()
 
 
+def test_row_without_a_key_is_no_result_if_another_stream_is_required() -> None:
+    with small() as folder:
+        chain = Query(folder, Outer([10, 10, 10], JoinKind(LEFT, ("s2",))))
+        chain.batch((0, None, 0), (0, 1, 0), (1, 1, 0), (0, 2, 0))
+        chain.batch(*((stream, 4, 50) for stream in range(3)))
+        chain.check()
+        assert chain.given == Counter({(1, 2, None): 1, (4, 5, 6): 1})
+
+
 def test_chain_joins_the_rows_that_are_there() -> None:
     """The example of the guide: the shipment is near the payment, and too far from the order."""
     with small() as folder:

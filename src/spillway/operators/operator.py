@@ -152,6 +152,11 @@ class Deciding(Protocol):
         ...
 
     @property
+    def kept(self) -> tuple[int, ...]:
+        """Those of them whose rows all come out, also rows with a NULL key or time."""
+        ...
+
+    @property
     def step_us(self) -> int:
         """How far the watermark must come before the slot decides again; at least 1."""
         ...

@@ -40,6 +40,11 @@ class Decision:
     #: Those that may stay NULL; a row without partners in another one is no result.
     optional: frozenset[int]
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every row of the source comes out, also one that matches nothing."""
+        return self.optional.issuperset(self.targets)
+
 
 @dataclass(frozen=True)
 class JoinKind:

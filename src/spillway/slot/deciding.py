@@ -50,7 +50,7 @@ class Decider:
         """Yields the results of new rows that match nothing."""
         if self._operator is None:
             return
-        for number in self._operator.sources:
+        for number in self._operator.kept:
             columns = self._job.streams[number]
             for rows in null_rows(batches, number, columns, self._job.watermark_us):
                 for some in cut_rows(rows, most_rows=self._operator.block_rows):

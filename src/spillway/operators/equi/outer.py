@@ -19,8 +19,8 @@ watermark that travels with it (state/slot/decided.py).
                       (state/layout/generations.py): it has come out before exactly if it has an older
                       partner there. So a partner stays while rows that it met may meet another one.
 
-Rows of a source that have a NULL key or time match nothing. They come out as they arrive, are never
-stored, and have no part in anything else.
+Rows of a source that have a NULL key or time match nothing. If all other streams may be missing, they
+come out as they arrive; they are never stored, and have no part in anything else.
 
 Known limitations: the second look at partners costs as much as the first, so rows with very many
 partners are expensive twice. A stream that others look at stores about twice as many rows.
@@ -84,6 +84,11 @@ class OuterJoin:
     def sources(self) -> tuple[int, ...]:
         """The streams whose rows come out without partners."""
         return tuple(one.source for one in self.decisions)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Those of them whose rows all come out: the others must find a partner first."""
+        return tuple(one.source for one in self.decisions if one.keeps_all)
 
     @property
     def untracked(self) -> str:

@@ -267,14 +267,14 @@ class Join(Result):
         predicates = predicates_of(self.frames, self.conditions)
         planned = self.shaping is not None
         check_kind(self.joins, names, self.windows, predicates, planned=planned)
-        sources = {names[one.source] for one in self.joins.decisions(names)}
+        kept = {names[one.source] for one in self.joins.decisions(names) if one.keeps_all}
         streams = tuple(
             StreamPlan(
                 name,
                 tuple((f.name, f.dataType.simpleString()) for f in frame.schema.fields),
                 self.keys[name],
                 None if self.windows is None else self.windows[name],
-                alone=name in sources,
+                alone=name in kept,
             )
             for name, frame in self.frames.items()
         )

@@ -63,7 +63,8 @@ class Outer(Joined):
         for one in self._complete(found):
             yield tuple(one[at].value for at in outputs)
         for decision in self.kind.decisions(names):
-            alone = ({row.stream: row} for row in gave.apart if row.stream == decision.source)
+            apart = gave.apart if decision.keeps_all else ()
+            alone = ({row.stream: row} for row in apart if row.stream == decision.source)
             for one in (*alone, *self._lacking(decision, found, gave.watermark)):
                 yield tuple(one[at].value if at in one else None for at in outputs)
 
