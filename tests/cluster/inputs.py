@@ -54,6 +54,9 @@ class Admitted:
     rows_in: tuple[int, ...]
     rows_late: tuple[int, ...]
     rows_null: tuple[int, ...]
+    #: The rows with a NULL key or time that are not late, and the last watermark.
+    apart: dict[str, pd.DataFrame]
+    watermark: pd.Timestamp
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ class Input:
         A row is late if it is before the watermark of the batches before its own.
         """
         taken: dict[str, list[pd.DataFrame]] = {name: [] for name in streams}
+        apart: dict[str, list[pd.DataFrame]] = {name: [] for name in streams}
         counts = {name: np.zeros(3, np.int64) for name in streams}
         newest = dict.fromkeys(streams, pd.NaT)
         watermark = pd.NaT
@@ -171,13 +175,15 @@ class Input:
                 null |= rows[KEYS[name]].isna() & (not null_keys)
                 late = ~null & (rows["ts"] < watermark) & timed
                 taken[name].append(rows[~null & ~late])
+                apart[name].append(rows[null & ~(rows["ts"] < watermark)])
                 counts[name] += ((~null).sum(), late.sum(), null.sum())
                 newest[name] = pd.Series([newest[name], rows["ts"][~null].max()]).max()
             bound = pd.Series(newest).min(skipna=False) - pd.Timedelta(LATENESS)
             watermark = pd.Series([watermark, bound]).max()
         frames = {name: pd.concat(parts) for name, parts in taken.items()}
         rows_in, late, null = zip(*(map(int, counts[name]) for name in streams), strict=True)
-        return Admitted(frames, rows_in, late, null)
+        alone = {name: pd.concat(parts) for name, parts in apart.items()}
+        return Admitted(frames, rows_in, late, null, alone, watermark)
 
     def _batches(self, stream: str, files: int) -> list[int]:
         """The batch of each of the first files of a stream."""

@@ -25,6 +25,7 @@ Tuple = tuple[Any, ...]
 TOTALS = ("item", "n", "total", "least", "newest")
 WINDOWS = ("item", "ts", "n", "total", "least")
 ORDERS = ("item", "ts", "amount")
+FULL = ("item", "amount", "orders_ts", "ref", "price", "prices_ts")
 MATCHES = (
     *("item", "amount", "orders_ts", "price", "ref", "prices_ts"),
     *("key", "place", "stock_ts"),
@@ -60,6 +61,28 @@ def _check_join(streams: tuple[str, ...]) -> Callable[[Input, pd.DataFrame, int]
         assert_same_rows(got, given.expected(streams=streams), times)
 
     return check
+
+
+def _check_full(given: Input, found: pd.DataFrame, times: int) -> None:
+    """The pairs within the window; and the rows without a partner that the watermark has passed."""
+    taken = given.admitted(("orders", "prices"), timed=True)
+    rows = {name: _stamped(name, some) for name, some in taken.rows.items()}
+    numbered = [some.reset_index(names=f"{name} at") for name, some in rows.items()]
+    pairs = numbered[0].merge(numbered[1], left_on="item", right_on="ref")
+    pairs = given.within(pairs, tuple(rows))
+    wanted = counted(pairs, FULL)
+    for name, some in rows.items():
+        alone = some[~some.index.isin(pairs[f"{name} at"])]
+        ended = alone[f"{name}_ts"] + pd.Timedelta(minutes=given.window_minutes or 0)
+        for part in (alone[ended <= taken.watermark], _stamped(name, taken.apart[name])):
+            wanted += counted(part.reindex(columns=FULL), FULL)
+    assert len(pairs) < wanted.total()
+    assert_same_rows(counted(found, FULL), wanted, times)
+
+
+def _stamped(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+    renamed = rows.rename(columns={"ts": f"{name}_ts"})
+    return renamed.drop(columns="batch").reset_index(drop=True)
 
 
 def _check_totals(given: Input, found: pd.DataFrame, times: int) -> None:
@@ -204,6 +227,7 @@ _ALL = tuple(SCHEMAS)
 _CHECKS: dict[str, Callable[[Input, pd.DataFrame, int], None]] = {
     "two streams": _check_join(("orders", "prices")),
     "three streams": _check_join(_ALL),
+    "full": _check_full,
     "tree": _check_join(_ALL),
     "group-by": _check_totals,
     "windowed": _check_windows,

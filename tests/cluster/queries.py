@@ -36,6 +36,16 @@ def _two(given: Input, spark: SparkSession) -> Result:
     return given.join(spark, ("orders", "prices"))
 
 
+def _full(given: Input, spark: SparkSession) -> Result:
+    """All rows of two streams, with or without partners."""
+    orders, prices = (given.stream(spark, name) for name in _TWO)
+    joined = sw.join(orders=orders, prices=prices, how="full").on(orders="item", prices="ref")
+    return joined.within(given.window, time="ts", lateness=LATENESS).select(
+        *("orders.item", "orders.amount", "orders.ts AS orders_ts"),
+        *("prices.ref", "prices.price", "prices.ts AS prices_ts"),
+    )
+
+
 def _tree(given: Input, spark: SparkSession) -> Result:
     return given.join(spark).plan(shape=TREE)
 
@@ -100,6 +110,7 @@ _TWO, _ALL = ("orders", "prices"), tuple(SCHEMAS)
 KINDS = {
     "two streams": Kind(_two, _TWO, null_keys=False),
     "three streams": Kind(lambda given, spark: given.join(spark), _ALL, null_keys=False),
+    "full": Kind(_full, _TWO, null_keys=False),
     "tree": Kind(_tree, _ALL, null_keys=False),
     "group-by": Kind(_totals, timed=False),
     "windowed": Kind(_last_rows, timed=False),

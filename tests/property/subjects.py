@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from spillway.plan.kind import ANTI, FULL, LEFT, RIGHT, SEMI, JoinKind
 from spillway.plan.shape import Shape, parse
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Joined, Treed
+from spillway.testing.simulated.outer import Outer
 
 
 @st.composite
@@ -35,10 +37,27 @@ def trees(draw):
     return Treed(windows, draw(shapes(streams)))
 
 
+@st.composite
+def outer_joins(draw):
+    """Any kind of join of two or more streams, with or without conditions."""
+    how = draw(st.sampled_from([LEFT, RIGHT, FULL, SEMI, ANTI, LEFT, ""]))
+    if how:
+        streams, kind = 2, JoinKind(how)
+    else:
+        streams = draw(st.integers(2, 4))
+        others = [f"s{at}" for at in range(1, streams)]
+        some = draw(st.lists(st.sampled_from(others), min_size=1, unique=True))
+        kind = JoinKind(LEFT, tuple(sorted(some)))
+    windowed = how != SEMI or draw(st.booleans())
+    windows = [draw(st.integers(1, 12)) if windowed else None for _ in range(streams)]
+    return Outer(windows, kind, draw(st.booleans()))
+
+
 #: For each operator, the ways it may be set up.
 SUBJECTS = {
     "join": joins(),
     "tree": trees(),
+    "outer": outer_joins(),
     "group-by": st.just(KeyedTotals()),
     "last rows": st.builds(Windowed, st.booleans(), st.integers(1, 4)),
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
@@ -54,4 +73,9 @@ PRESSED = {
     "dedup": (Deduped(), 60),
     "dedup within": (Deduped(9), 90),
     "dedup every": (Deduped(9, True), 90),
+    "left": (Outer([9, 9], JoinKind(LEFT)), 600),
+    "optional": (Outer([9, 9, 9], JoinKind(LEFT, ("s1",)), True), 900),
+    "full": (Outer([9, 5], JoinKind(FULL)), 600),
+    "semi": (Outer([9, 9], JoinKind(SEMI)), 600),
+    "anti": (Outer([9, 9], JoinKind(ANTI)), 600),
 }

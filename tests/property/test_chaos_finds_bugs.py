@@ -22,7 +22,7 @@ FIRST = {
     "no_note": 10,
     "other_plan_in_a_replay": 10,
     "no_sync": 0,
-    "deleted_too_early": 14,
+    "deleted_too_early": 0,
     "repeated_report_taken_for_garbage": 2,
     "forgotten_spool": 10,
     "uncounted_nulls": 0,

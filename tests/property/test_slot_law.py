@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -25,11 +25,13 @@ from law import Cluster, Row, Subject
 from subjects import PRESSED, SUBJECTS, Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
 
 from spillway.coordinator.batch.references import References
+from spillway.plan.kind import JoinKind
 from spillway.plan.shape import parse
 from spillway.protocols.move import Phase
 from spillway.settings import VICTIMS
 from spillway.slot import uniting
 from spillway.slot.limits import Budget
+from spillway.testing.simulated.outer import Outer
 from spillway.testing.simulated.sizes import small_sizes
 from tier import examples
 
@@ -48,6 +50,8 @@ WAITING = [
     Windowed(True, None, 5),
     Deduped(5),
     Deduped(5, True),
+    Outer([5, 5], JoinKind("full")),
+    Outer([5, 5], JoinKind("semi")),
 ]
 
 
@@ -67,7 +71,7 @@ def histories(draw, subject: Subject):
     values = itertools.count()
     slots = st.integers(0, 4)
     keys = st.integers(0, 4)
-    if subject.null_keys:
+    if subject.null_keys or isinstance(subject, Outer):
         keys = st.one_of(st.none(), keys)
     for _ in range(draw(st.integers(1, 16))):
         kind = draw(
@@ -116,7 +120,26 @@ def histories(draw, subject: Subject):
             events.append(("give_up",))
         else:
             events.append(("lose_host",))
-    return events
+    return hurried(draw, events, streams) if isinstance(subject, Outer) else events
+
+
+def hurried(draw, events: list[tuple], streams: int) -> list[tuple]:
+    """The same with leaps in time: rows without partners come out when the watermark comes far."""
+    found, later, last = [], 0, 0
+    for event in events:
+        if event[0] != "batch":
+            found.append(event)
+            continue
+        rows = [replace(row, time=row.time + later) for row in event[1]]
+        found.append(("batch", rows, *event[2:]))
+        last = max([last, *(row.time for row in rows)])
+        if draw(st.booleans()):
+            later += (leap := draw(st.integers(1, 20)))
+            last += leap
+            keys = draw(st.lists(st.integers(0, 4), min_size=streams, max_size=streams))
+            ahead = [Row(at, key, last, 1000 + len(found) * 9 + at) for at, key in enumerate(keys)]
+            found.append(("batch", ahead, [], False, draw(BUDGETS), []))
+    return found
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
@@ -469,8 +492,10 @@ def test_references_drop_a_run_only_when_no_slot_names_it() -> None:
         Treed([None, None, None], parse("((s0 s1) s2)")),
         KeyedTotals(),
         Windowed(False, 3, None),
+        Outer([None, None], JoinKind("semi")),
+        Outer([99, 99], JoinKind("full")),
     ],
-    ids=["join", "tree", "group-by", "last rows"],
+    ids=["join", "tree", "group-by", "last rows", "semi join", "full join"],
 )
 def test_group_that_spills_in_every_batch_unites_its_parts(subject: Subject) -> None:
     values = itertools.count()

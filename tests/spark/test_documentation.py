@@ -30,6 +30,7 @@ RUNNABLE = (
     "totals = ",
     "spread = ",
     "near = ",
+    "paid = sw.join(",
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
@@ -184,6 +185,16 @@ def test_tiles_find_partners(names, tmp_path) -> None:
     # Even with even, odd with odd.
     assert finished(names["found"], tmp_path / "0") == 2 * (ROWS // 2) ** 2
     assert finished(names["priced"], tmp_path / "1") == ROWS * ROWS - ROWS
+
+
+@pytest.mark.full
+def test_joins_of_the_guide_say_which_rows_have_no_partner(names, tmp_path) -> None:
+    paid, unpaid, tracked = run(block("paid = sw.join("), names, tmp_path)
+    # All rows have partners, and are within the window until the end.
+    assert finished(paid, tmp_path / "0") == ROWS
+    assert finished(unpaid, tmp_path / "1") == 0
+    # Odd payments are below the total; orders of even ones still wait for a payment.
+    assert finished(tracked, tmp_path / "2") == ROWS // 2
 
 
 @pytest.mark.full

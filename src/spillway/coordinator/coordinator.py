@@ -325,7 +325,8 @@ class Coordinator:
         waits.
         """
         state = self.state
-        if not (cleanup or state.moves or state.scaling or state.spooled_rows):
+        waits = state.moves or state.scaling or state.spooled_rows or state.undecided
+        if not (cleanup or waits):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None
         note = new_note(

@@ -27,6 +27,7 @@ def as_document(found: Inspection) -> dict[str, Any]:
         "format": found.metadata["format"],
         "query_id": found.metadata["query_id"],
         "operator": query.get("operator", JoinPlan.OPERATOR),
+        **({"kind": query["kind"]} if "kind" in query else {}),
         "streams": [_stream_document(stream) for stream in query["streams"]],
         "key_types": query["key_types"],
         "groups": found.metadata["groups"],

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 #: The value of `last_insert` for a group that never had a row.
 NEVER = -1
+#: The value of `decided_us` for a group that has decided nothing: before all times.
+UNDECIDED = -(1 << 62)
 #: Weight of the newest sample in the average; a batch is a sample.
 _NEWEST = 0.5
 #: The same for the load: about the last ten batches count, since loads are compared over time.
@@ -57,6 +59,9 @@ class GroupTable:
     incoming: Floats
     #: When it entered memory, by the query's clock.
     since_s: Floats
+    #: The watermark up to which the slot has decided which rows stay without partners
+    #: (state/slot/decided.py).
+    decided_us: Ints
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
@@ -85,10 +90,15 @@ class GroupTable:
         return several
 
     @property
+    def held(self) -> NDArray[np.bool_]:
+        """Marks groups that have rows, in memory or on disk."""
+        found: NDArray[np.bool_] = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
+        return found
+
+    @property
     def here(self) -> NDArray[np.bool_]:
         """Marks groups in which something happened."""
-        held = (self.rows.sum(axis=0) > 0) | (self.disk_rows > 0)
-        used: NDArray[np.bool_] = held | (self.last_insert != NEVER) | (self.incoming > 0)
+        used: NDArray[np.bool_] = self.held | (self.last_insert != NEVER) | (self.incoming > 0)
         return used
 
     def arranged(self, order: Sequence[int | None]) -> GroupTable:
@@ -123,6 +133,7 @@ class GroupTable:
             self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
             self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
             np.where(came, news.now_s, self.since_s),
+            self.decided_us,
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -139,7 +150,7 @@ class GroupTable:
             return self if len(self) else other
         columns = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return GroupTable(
-            *(np.maximum(a, b) if _neutral(n) == NEVER else a + b for n, (a, b) in columns.items())
+            *(np.maximum(a, b) if _neutral(n) else a + b for n, (a, b) in columns.items())
         )
 
 
@@ -204,8 +215,12 @@ class GroupNews:
         self.kept[at] = 0
 
 
+#: The values of a group without rows, where they are not 0.
+_NEUTRAL = {"last_insert": NEVER, "decided_us": UNDECIDED}
+
+
 def _neutral(name: str) -> int:
-    return NEVER if name == "last_insert" else 0
+    return _NEUTRAL.get(name, 0)
 
 
 class _Columns(msgspec.Struct):
@@ -220,6 +235,9 @@ class _Columns(msgspec.Struct):
 def _columns_of(table: GroupTable) -> _Columns:
     ids = np.flatnonzero(table.here)
     columns = {one.name: getattr(table, one.name)[..., ids].tolist() for one in fields(table)}
+    # Most operators decide nothing.
+    if all(one == UNDECIDED for one in columns["decided_us"]):
+        del columns["decided_us"]
     return _Columns(len(table), len(table.rows), ids.tolist(), columns)
 
 

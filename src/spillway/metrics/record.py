@@ -55,6 +55,9 @@ class SlotRecord:
     disk_bytes: tuple[int, ...] = ()
     #: The groups that miss results because they have several parts, and their bytes.
     pending: tuple[tuple[int, int], ...] = ()
+    #: The watermark up to which the slot has decided which rows stay without partners; None: there
+    #: is nothing to decide. Groups that miss results or have waiting rows do not count.
+    decided_us: int | None = None
     #: Bytes in memory by productivity class (metrics/view.py): all groups in 256 bytes.
     profile: tuple[int, ...] = ()
     #: Bytes of rows that wait for groups in transit to this slot.

@@ -3,18 +3,19 @@
 An exchanged row has the stream number, the hash, and then the lanes
 (spark/runtime/exchange/lanes.py). An operator gets one delta for each stream: the sorted new rows.
 
-A row with a NULL key or time matches nothing. It comes without its values, only to be counted: its
-stream number is below that of a marker (`null_number`).
+A row with a NULL key or time matches nothing. It comes without its values, only to be counted, unless
+its stream gives rows without partners: its stream number is below that of a marker (`null_number`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spillway.kernels.order import order_by_stream_and_hash
@@ -90,6 +91,23 @@ def without_nulls(
         counts += np.bincount(null_number(stream[null]), minlength=streams)
         kept.append(batch.filter(pa.array(~null)) if null.any() else batch)
     return [some for some in kept if some.num_rows], counts
+
+
+def null_rows(
+    batches: Sequence[pa.RecordBatch], number: int, columns: StreamColumns, watermark_us: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the shown columns of rows of a stream that have a NULL key or time, without late rows.
+
+    Only streams whose rows come out without partners send the values of such rows.
+    """
+    for batch in batches:
+        mine = batch.filter(pa.array(batch.column(0).to_numpy() == null_number(number)))
+        if columns.time is not None and watermark_us is not None and mine.num_rows:
+            times = mine.column(2 + columns.lanes[columns.time]).cast(pa.int64())
+            mine = mine.filter(pc.fill_null(pc.greater_equal(times, watermark_us), True))
+        if mine.num_rows:
+            shown = [2 + columns.lanes[at] for at in columns.shown]
+            yield mine.select(shown)
 
 
 def sort_input(

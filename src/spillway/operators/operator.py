@@ -13,6 +13,7 @@ All implement `Operator`. An operator declares a capability by having its method
     Tracking     is additive, and two slots can serve its groups for a while (state/slot/tracks.py)
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
+    Deciding     is additive, and gives rows that stay without partners (state/slot/decided.py)
 
 Any other operator only stores rows, which visitors search (operators/theta/sliced.py).
 """
@@ -26,6 +27,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from spillway.metrics.counts import Counts
+from spillway.operators.input import StreamColumns
 from spillway.operators.stats import OperatorStats
 from spillway.state.layout.gaps import Gaps
 from spillway.state.layout.shelf import StreamLayout
@@ -133,6 +135,38 @@ class Shadowing(Protocol):
         They serve rows that come when older rows no longer count (state/slot/tracks.py). `old` is
         what was kept before.
         """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """An additive operator that gives rows when it is known that they stay without partners."""
+
+    #: The most rows of a block of results, and the input streams.
+    block_rows: int
+    streams: tuple[StreamColumns, ...]
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The streams whose rows it gives."""
+        ...
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Those of them whose rows all come out, also rows with a NULL key or time."""
+        ...
+
+    @property
+    def step_us(self) -> int:
+        """How far the watermark must come before the slot decides again; at least 1."""
+        ...
+
+    def decide(self, state: SlotState, watermark_us: int, stats: OperatorStats) -> Made:
+        """Yields the results of rows that find no partner any more at or after the watermark."""
+        ...
+
+    def alone(self, number: int, columns: Sequence[pa.Array], count: int) -> pa.RecordBatch:
+        """Returns the results of rows of a stream that match nothing, from the columns of results."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from spillway.errors import QueryError
 from spillway.plan.join import JoinPlan, window_from
+from spillway.plan.kind import INNER_JOIN
 
 #: The plan of one stage as plain data.
 Fingerprint = Mapping[str, Any]
@@ -162,7 +163,7 @@ def _others(written: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
 #: Parts of a plan that have comparisons of their own; and the values of others where none is recorded.
 _COMPARED = {"operator", "streams", "key_types", "aggregates", "shaped"}
 _UNSHAPED: dict[str, Any] = {"text": [], "meaning": []}
-_UNSAID: dict[str, Any] = {"copies": 1}
+_UNSAID: dict[str, Any] = {"copies": 1, "kind": INNER_JOIN.text}
 
 
 def _differently(what: str, was: Any, now: Any) -> str:
@@ -191,6 +192,10 @@ def _other_segments(_: str, was: Any, now: Any) -> str:
     return f"it had {_segments(was)}, now {_segments(now)}"
 
 
+def _other_kind(_: str, was: str, now: str) -> str:
+    return f"its join was {was}, now {now}"
+
+
 def _segments(segment: Any) -> str:
     return (
         "no segments" if segment is None else f"segments of {segment[0] / 1e6:g} s of {segment[1]}"
@@ -200,6 +205,7 @@ def _segments(segment: Any) -> str:
 _DIFFERENT: dict[str, Callable[[str, Any, Any], str]] = {
     "conditions": _other_conditions,
     "copies": _other_copies,
+    "kind": _other_kind,
     "segment": _other_segments,
 }
 

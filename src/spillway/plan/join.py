@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from spillway.plan.kind import INNER_JOIN, JoinKind
+
 
 @dataclass(frozen=True)
 class WindowPlan:
@@ -30,6 +32,8 @@ class StreamPlan:
     window: WindowPlan | None = None
     #: Whether NULL is a key like any other; in a join it matches nothing.
     null_keys: bool = False
+    #: Whether rows come out that match nothing: of a stream that an outer join keeps.
+    alone: bool = False
 
 
 class Plan(Protocol):
@@ -61,6 +65,7 @@ class JoinPlan:
     streams: tuple[StreamPlan, ...]
     #: The common type of each key, as DDL text.
     key_types: tuple[str, ...]
+    kind: JoinKind = INNER_JOIN
 
     @property
     def windowed(self) -> bool:
@@ -69,7 +74,12 @@ class JoinPlan:
 
     def fingerprint(self) -> dict[str, Any]:
         """The plan as plain data, for the checkpoint's metadata."""
-        return streams_fingerprint(self)
+        return {**streams_fingerprint(self), **kind_fingerprint(self.kind)}
+
+
+def kind_fingerprint(kind: JoinKind) -> dict[str, Any]:
+    """The kind of a join as plain data; inner joins do not say it, as in older checkpoints."""
+    return {} if kind == INNER_JOIN else {"kind": kind.text}
 
 
 def streams_fingerprint(plan: Plan) -> dict[str, Any]:

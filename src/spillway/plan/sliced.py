@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from spillway.plan.join import StreamPlan, streams_fingerprint
+from spillway.plan.join import StreamPlan, kind_fingerprint, streams_fingerprint
+from spillway.plan.kind import INNER_JOIN, JoinKind
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class MatchedPlan:
     conditions: tuple[str, ...]
     #: Microseconds of an interval, and the stream that is cut into intervals (ATR).
     segment: tuple[int, str] | None = None
+    kind: JoinKind = INNER_JOIN
 
     def fingerprint(self) -> dict[str, Any]:
         """The plan as plain data, for the checkpoint's metadata."""
@@ -50,4 +52,5 @@ class MatchedPlan:
             **streams_fingerprint(self),
             "conditions": list(self.conditions),
             "segment": None if self.segment is None else list(self.segment),
+            **kind_fingerprint(self.kind),
         }

@@ -51,6 +51,7 @@ def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecor
         disk_rows=new.disk_rows,
         disk_bytes=new.disk_bytes,
         pending=_pending(new.groups, state.parts.missing_in(new.groups)),
+        decided_us=state.decided.least(new.groups, state.undecidable),
         profile=profile(new.groups),
         brought_rows=int(state.news.brought.sum()),
         spooled_rows=new.spool.rows,

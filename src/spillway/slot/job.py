@@ -41,6 +41,8 @@ class SlotJob:
     now_s: float = 0.0
     #: The join shape, for the record; empty if the operator has only one.
     shape: str = ""
+    #: Whether it is a round, without new rows.
+    is_round: bool = False
 
 
 def manifest_name(job: SlotJob) -> str:

@@ -70,7 +70,8 @@ class MemoryKeeper:
             return
         # Rows that waited for groups in transit may already have created parts of them.
         self._state.parts.note_pending()
-        yield from self._clean(self._state.parts.expiring(watermark_us), EXPIRY_BYTES, "expiring")
+        expiring = self._state.parts.expiring(watermark_us, self._state.decided.until)
+        yield from self._clean(expiring, EXPIRY_BYTES, "expiring")
         yield from self._clean(
             sorted(self._state.parts.pending & set(asked)), math.inf, "requested by cleanup()"
         )

@@ -25,6 +25,7 @@ from spillway.rows.cutting import cut_rows
 from spillway.slot.admission import Admission, Cut, admission_of, closed_groups
 from spillway.slot.answer import empty_record, with_files, with_state
 from spillway.slot.controller import Controller
+from spillway.slot.deciding import Decider
 from spillway.slot.intake import Intake, rows_of
 from spillway.slot.job import SlotJob, manifest_name, open_state
 from spillway.slot.keeper import MemoryKeeper
@@ -104,11 +105,13 @@ class SlotBatch:
         self._transit = Transit(self._state, job.orders, read, whole=self._rotates)
         kind = RotationKeeper if self._rotates else MemoryKeeper
         self._keeper = kind(self._state, attempt.operator, attempt.controller, job.limits)
+        self._decider = Decider(self._state, attempt.operator, job)
 
     def run(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs all phases of the batch."""
         yield from self._carry_out_orders()
         yield from self._clean_up()
+        yield from self._decide()
         self._expire_and_fill()
         self._spill()
         admission = self._admission()
@@ -133,13 +136,18 @@ class SlotBatch:
         yield from self._tally.count(self._meter.measure("operator", moved))
 
     def _clean_up(self) -> Iterator[pa.RecordBatch]:
-        cleaned = self._keeper.before_batch(self._job.watermark_us, self._job.cleanup)
+        cleaned = self._keeper.before_batch(self._decider.watermark_us, self._job.cleanup)
         yield from self._tally.count(self._meter.measure("cleanup", cleaned))
+
+    def _decide(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows that stay without partners, before they expire."""
+        decided = self._meter.measure("decide", self._decider.results(self._stats))
+        yield from self._tally.count(decided)
 
     def _expire_and_fill(self) -> None:
         with self._meter.phase("store"):
             # A group that leaves the disk no longer makes its new rows wait.
-            self._state.expire(self._job.watermark_us, self._keeper.answered)
+            self._state.expire(self._decider.watermark_us, self._keeper.answered)
         operator = self._attempt.operator
         if isinstance(operator, Making):
             with self._meter.phase("fill"):
@@ -168,6 +176,7 @@ class SlotBatch:
     def _take_in(self, rows: Iterable[pa.RecordBatch], intake: Intake) -> Iterator[pa.RecordBatch]:
         """Processes the new rows, one piece after the other."""
         for batches in _pieces(self._tally.receive(rows), _piece_bytes(self._job)):
+            yield from self._tally.count(self._decider.alone(batches))
             with self._meter.phase("sort"):
                 admitted = list(intake.admit(self._sort(batches)))
             for cut in admitted:
@@ -203,7 +212,7 @@ class SlotBatch:
         with self._meter.phase("spill"):
             self._state.parts.seal()
         with self._meter.phase("compact"):
-            self._state.compact(self._job.watermark_us)
+            self._state.compact(self._decider.watermark_us)
         with self._meter.phase("spill"):
             # Merging may have brought rows back to memory.
             self._keeper.check()

@@ -56,6 +56,7 @@ def oracle(
     keys: Mapping[str, Sequence[str]] | None = None,
     windows: Mapping[str, tuple[str, int]] | None = None,
     condition: str | Column | None = None,
+    how: str = "inner",
 ) -> DataFrame:
     """Spark's own join of batch frames, with one struct column per stream, as in a query.
 
@@ -63,7 +64,14 @@ def oracle(
     are candidates. `windows` gives the time column and the window in microseconds of each stream. A
     combination is a result if its latest time is less than a window after each of its times, and if it
     meets the condition.
+
+    With another kind of join, `how`, the streams join in their order, each with equal keys, the windows
+    of the rows that are there, and, for the last one, the condition. It is one kind for all, or one for
+    each stream after the first, such as "left,inner".
     """
+    if how != "inner":
+        assert keys is not None, "an outer join has equal keys"
+        return _chained(frames, keys, windows, condition, how)
     first, *others = frames
     joined = _as_struct(first, frames[first])
     for name in others:
@@ -84,6 +92,43 @@ def oracle(
     for name, time in times.items():
         joined = joined.where(latest - time < F.lit(windows[name][1]))
     return joined
+
+
+def _chained(
+    frames: Mapping[str, DataFrame],
+    keys: Mapping[str, Sequence[str]],
+    windows: Mapping[str, tuple[str, int]] | None,
+    condition: str | Column | None,
+    how: str,
+) -> DataFrame:
+    """SQL's chain of joins, in the order of the frames."""
+    first, *others = frames
+    kinds = how.split(",") if "," in how else [how] * len(others)
+    joined, there = _as_struct(first, frames[first]), [first]
+    for name, kind in zip(others, kinds, strict=True):
+        there.append(name)
+        pairs = zip(keys[first], keys[name], strict=True)
+        on = [F.col(_quoted(first))[a] == F.col(_quoted(name))[b] for a, b in pairs]
+        if windows is not None:
+            on += _within(there, frames, windows)
+        if condition is not None and name == others[-1]:
+            on.append(F.expr(condition) if isinstance(condition, str) else condition)
+        joined = joined.join(_as_struct(name, frames[name]), on, kind)
+    return joined
+
+
+def _within(
+    there: Sequence[str], frames: Mapping[str, DataFrame], windows: Mapping[str, tuple[str, int]]
+) -> list[Column]:
+    """The windows of the rows that are there; a stream may be missing."""
+    times = {name: _micros(frames[name], name, windows[name][0]) for name in there}
+    latest = F.greatest(*times.values())
+    return [
+        F.when(F.col(_quoted(name)).isNull(), F.lit(True)).otherwise(
+            latest - time < F.lit(windows[name][1])
+        )
+        for name, time in times.items()
+    ]
 
 
 def _unmatched(a: DataFrame, b: DataFrame) -> DataFrame:

@@ -38,6 +38,7 @@ from spillway_lab.bench.spec import (
     PROVIDERS,
     UNSYNCED,
     WINDOW_BATCHES,
+    Case,
     EngineOrder,
 )
 
@@ -175,22 +176,22 @@ def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
     frames, case = order.pairs.stream(spark), order.case
     if order.engine in PROVIDERS:
         rows = (
-            spark_join(frames, windowed=case.windowed)
+            spark_join(frames, windowed=case.windowed, how=case.how)
             if case.keys is None
             else spark_group_by(frames, case.keys)
         )
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
         return SparkRun(writer.outputMode("append" if case.keys is None else "update").start())
-    query = _joined(frames, case.windowed) if case.keys is None else _grouped(frames, case.keys)
+    query = _joined(frames, case) if case.keys is None else _grouped(frames, case.keys)
     ours = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
     ours._identity = order.engine == IDENTITY
     ours = ours.adapt(slots=CORES, memory=order.memory, fsync=order.engine != UNSYNCED)
     return SpillwayRun(ours.start())
 
 
-def _joined(frames: Mapping[str, DataFrame], windowed: bool) -> Result:
-    joined = join(**frames).on("k")
-    return joined.within(_WINDOW, time="ts") if windowed else joined
+def _joined(frames: Mapping[str, DataFrame], case: Case) -> Result:
+    joined = join(**frames, how=case.how).on("k")
+    return joined.within(_WINDOW, time="ts") if case.windowed else joined
 
 
 def _grouped(frames: Mapping[str, DataFrame], keys: int) -> Result:
@@ -212,7 +213,7 @@ def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
     return first.select(F.col("k").bitwiseAND(F.lit(keys - 1)).alias("k"), "v")
 
 
-def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:
+def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool, how: str = "inner") -> DataFrame:
     """The same join in plain Spark: binary, or a chain for more than two streams."""
     first, *others = frames.values()
     if not windowed:
@@ -228,7 +229,7 @@ def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool) -> DataFrame:
     within = " AND ".join(
         f"{late}_ts < {early}_ts + INTERVAL {_WINDOW}" for late, early in (("a", "b"), ("b", "a"))
     )
-    return left.join(right, F.expr(f"a_k = b_k AND {within}"))
+    return left.join(right, F.expr(f"a_k = b_k AND {within}"), how)
 
 
 def _run(

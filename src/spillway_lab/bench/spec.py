@@ -16,7 +16,7 @@ from spillway.settings.choices import UNLIMITED
 from spillway_lab.workloads.pairs import Pairs
 
 CORES = 2
-#: Event time of a batch, and the batches in the window of `join2-window`.
+#: Event time of a batch, and the batches in the window of `join2-window` and `join2-left`.
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
 
@@ -56,6 +56,8 @@ class Case:
     keys: int | None = None
     payload: bool = False
     windowed: bool = False
+    #: The kind of a join of two streams.
+    how: str = "inner"
     #: Memory of spillway, as a fraction of the state at the end of the run; None: no limit.
     memory_share: float | None = None
     #: The engines that can run it.
@@ -69,6 +71,7 @@ CASES = {
     "join3": Case(streams=3),
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
+    "join2-left": Case(streams=2, windowed=True, how="left", engines=(SPILLWAY, *PROVIDERS)),
     "groupby": Case(streams=2, keys=1 << 20),
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     RELOCATE: Case(streams=2, payload=True, engines=(SPILLWAY,), module="spillway_lab.bench.move"),

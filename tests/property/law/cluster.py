@@ -240,7 +240,8 @@ class Cluster:
             stage.conductor.wish(EndInput())
             for _ in range(MOST_ROUNDS):
                 state = stage.state
-                if state.batch < 0 or not (state.pending or state.spooled_rows or state.moves):
+                waits = state.pending or state.spooled_rows or state.moves or state.undecided
+                if state.batch < 0 or not waits:
                     break
                 stage.conductor.host.finish_sending()
                 self.round(1, at=at)

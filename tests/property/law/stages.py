@@ -20,7 +20,7 @@ from spillway.state.runs.durable import open_durable
 from spillway.state.runs.store import OpenRuns
 from spillway.state.runs.tiers import LocalTier
 from spillway.testing.simulated.places import Machine
-from spillway.testing.simulated.rows import Row, Subject
+from spillway.testing.simulated.rows import Row, Subject, matches_nothing
 from spillway.testing.simulated.stages import SimulatedStage, fits_memory
 from spillway.testing.simulated.visits import VisitedStage
 
@@ -58,6 +58,9 @@ class Held(SimulatedStage):
         self.said: list[tuple[int, Counter[Hashable]]] = []
         #: The rows that were not late, with the batch they came in.
         self.accepted: list[tuple[int, Row]] = []
+        #: The rows with a NULL key or time that were not late, and the watermark.
+        self.apart: list[Row] = []
+        self.watermark: int | None = None
         self.late = self.late_seen = 0
         #: The plan that ran last, and what came of it.
         self.running: Ran | None = None
@@ -78,6 +81,10 @@ class Held(SimulatedStage):
         """Takes what a committed batch gave, and checks what must be true after it."""
         ran = self.running
         rows, watermark_us = ran.rows, ran.plan.watermark_us
+        self.watermark = state.watermark_us
+        null = [row for row in rows if matches_nothing(self.subject, row)]
+        rows = [row for row in rows if not matches_nothing(self.subject, row)]
+        self.apart += [r for r in null if in_time(r, watermark_us)]
         if self.streams[0].time is not None and watermark_us is not None:
             fresh = [r for r in rows if r.time >= watermark_us]
             self.late += len(rows) - len(fresh)
@@ -97,6 +104,11 @@ class Held(SimulatedStage):
         named = Counter(run for manifest in manifests for run in manifest.runs())
         assert self.conductor.coordinator.references.counts == named
         assert set(named) <= set(self.checkpoint.durable.names("runs"))
+
+
+def in_time(row: Row, watermark_us: int | None) -> bool:
+    """Whether a row is not late; one without a time never is."""
+    return row.time is None or watermark_us is None or row.time >= watermark_us
 
 
 class SlicedHeld(Held, VisitedStage):

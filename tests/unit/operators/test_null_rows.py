@@ -7,7 +7,13 @@ import pyarrow as pa
 import pytest
 
 from spillway.kernels.equality import equal_pairs, same_keys
-from spillway.operators.input import MARKER, null_number, without_nulls
+from spillway.operators.input import (
+    MARKER,
+    StreamColumns,
+    null_number,
+    null_rows,
+    without_nulls,
+)
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16()])
@@ -25,6 +31,25 @@ def test_rows_with_a_null_are_counted_by_stream_and_taken_out(kind: pa.DataType)
     assert counts.tolist() == [1, 0, 2]
     assert [one.column(0).to_pylist() for one in kept] == [[0, 1], [1, 2], [MARKER]]
     assert kept[0].column(1).to_pylist() == [0, 2]
+
+
+def test_rows_that_match_nothing_come_with_their_values_unless_they_are_late() -> None:
+    columns = StreamColumns("b", ("t", "v"), (0, 1), (1,), 0, 10, read=(1, 0))
+    rows = [(0, 5, 0), (-3, 4, 1), (-3, 5, 2), (-3, None, 3), (-2, 9, 4), (-3, 6, None)]
+    given = pa.RecordBatch.from_arrays(
+        [
+            pa.array([row[0] for row in rows], pa.int16()),
+            pa.array([7] * len(rows), pa.int32()),
+            pa.array([row[1] for row in rows], pa.timestamp("us")),
+            pa.array([row[2] for row in rows]),
+        ],
+        names=["_stream", "_h", "lane0", "lane1"],
+    )
+    [found] = null_rows([given, given.slice(0, 1)], 1, columns, 5)
+    assert found.column(0).to_pylist() == [2, 3, None]
+    assert [t and t.microsecond for t in found.column(1).to_pylist()] == [5, None, 6]
+    [everything] = null_rows([given], 1, columns, None)
+    assert everything.num_rows == 4
 
 
 ROWS = {

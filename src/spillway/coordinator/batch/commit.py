@@ -83,6 +83,7 @@ def _counted(
         rows_out=state.rows_out + sum(r.rows_out for r in ordered),
         rows_cleaned=state.rows_cleaned + sum(r.rows_cleaned for r in ordered),
         pending=tuple(sorted(one for r in ordered for one in r.pending)),
+        decided_us=min((r.decided_us for r in ordered if r.decided_us is not None), default=None),
         spooled_rows=sum(r.spooled_rows for r in ordered),
         spooled_bytes=sum(r.spooled_bytes for r in ordered),
         forced_bytes=state.forced_bytes + forced,

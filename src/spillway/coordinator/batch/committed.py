@@ -109,8 +109,18 @@ class Committed:
     given_up: GivenUpTrack | None = None
     #: Rows with a NULL key or time since the first start, per stream; not part of `rows_in`.
     rows_null: tuple[int, ...] = ()
+    #: The watermark up to which all slots have decided which rows stay without partners; None: there
+    #: is nothing to decide.
+    decided_us: int | None = None
     #: Tells the rows of the last batch from any others; None: the host does not know.
     input_digest: str | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the watermark has come further than the slots have decided, so that a round helps."""
+        if self.decided_us is None or self.watermark_us is None:
+            return False
+        return self.decided_us < self.watermark_us
 
 
 def initial(routing: Routing, streams: int) -> Committed:

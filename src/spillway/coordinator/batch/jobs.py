@@ -48,6 +48,7 @@ def job_of(
         budget=plan.budget_of(slot),
         now_s=plan.clock_s,
         shape=str(plan.shape_of(slot) or ""),
+        is_round=plan.is_round,
     )
 
 

@@ -9,7 +9,7 @@ plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.moves import copied, orders_of, routed
@@ -84,6 +84,8 @@ class BatchPlan:
     sweep: bool = False
     #: The query's clock as the batch begins.
     clock_s: float = 0.0
+    #: Whether it is a round, which has no rows.
+    is_round: bool = False
 
     def sweeps(self, slot: int) -> bool:
         """Whether a slot deletes local files that no manifest names.
@@ -200,7 +202,7 @@ def plan_round(state: Committed, note: Note, garbage: Sequence[str] = ()) -> Bat
 
     A round produces missing results, and lets moves continue when no batch comes.
     """
-    return _plan(state, state.batch, garbage, note, sweep=False)
+    return replace(_plan(state, state.batch, garbage, note, sweep=False), is_round=True)
 
 
 def _plan(

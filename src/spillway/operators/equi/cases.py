@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
@@ -11,11 +11,11 @@ from spillway.state.runs.run import RunData
 _DRIVE_ROWS = 262_144
 
 
-def driven(segments: Sequence[Segment]) -> Iterator[RunData]:
+def driven(segments: Iterable[Segment], most_rows: int = _DRIVE_ROWS) -> Iterator[RunData]:
     """Yields the rows of segments, limited to the number that may drive a term."""
     for segment in segments:
-        for begin in range(segment.begin, segment.end, _DRIVE_ROWS):
-            yield segment.data.part(begin, min(begin + _DRIVE_ROWS, segment.end))
+        for begin in range(segment.begin, segment.end, most_rows):
+            yield segment.data.part(begin, min(begin + most_rows, segment.end))
 
 
 def mixed(

@@ -35,10 +35,17 @@ ColumnOfPairs = tuple[Callable[[int], pa.Array], Positions | None]
 class Residual:
     """The predicates of an n-way join."""
 
-    def __init__(self, streams: Sequence[StreamColumns], predicates: Sequence[Predicate]) -> None:
+    def __init__(
+        self,
+        streams: Sequence[StreamColumns],
+        predicates: Sequence[Predicate],
+        *,
+        guards: bool = True,
+    ) -> None:
+        """With `guards`, predicates guard later ones that can fail, also those of other streams."""
         self._streams = tuple(streams)
         self._predicates = with_implied(predicates)
-        self._guarded = guarded(self._predicates)
+        self._guarded = guarded(self._predicates) if guards else self._predicates
 
     def order(
         self,

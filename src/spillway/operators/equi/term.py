@@ -80,16 +80,19 @@ class Block:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class Pairs:
+    """Rows of a block, and the rows of a side that fit to them."""
+
     left: Positions
     refs: Refs
     latest: NDArray[np.int64] | None
     deadline: NDArray[np.int64] | None
 
-    def take(self, at: Positions | slice) -> _Pairs:
+    def take(self, at: Positions | slice) -> Pairs:
+        """Selects some of the pairs."""
         latest = None if self.latest is None else self.latest[at]
         deadline = None if self.deadline is None else self.deadline[at]
-        return _Pairs(self.left[at], self.refs.take(at), latest, deadline)
+        return Pairs(self.left[at], self.refs.take(at), latest, deadline)
 
 
 class Term:
@@ -106,8 +109,8 @@ class Term:
         residual: Residual | None = None,
     ) -> None:
         self.driving = driving
-        self._sides = sides
-        self._source = source
+        self.sides = sides
+        self.source = source
         self._rows = rows
         self._stats = stats
         #: Pairs made at a time: held and added pairs together are at most twice as many.
@@ -121,15 +124,15 @@ class Term:
     def blocks(self, selectivity: Counts) -> Iterator[Block]:
         """Yields all combinations; probes the sides in the order of their measured selectivity."""
         self._measured = selectivity
-        if all(rows for side, rows in enumerate(self._rows) if side != self._source):
-            labels = [side.label for side in self._sides]
-            known = partners(self._source, labels, selectivity)
+        if all(rows for side, rows in enumerate(self._rows) if side != self.source):
+            labels = [side.label for side in self.sides]
+            known = partners(self.source, labels, selectivity)
             order = (
-                probe_order(self._source, len(labels), known)
+                probe_order(self.source, len(labels), known)
                 if self._residual is None
-                else self._residual.order(self._source, known, selectivity)
+                else self._residual.order(self.source, known, selectivity)
             )
-            yield from self._expanded(self._first_block(), order)
+            yield from self._expanded(self.first_block(), order)
 
     def gatherable(self, block: Block, wanted: Mapping[int, Sequence[int]]) -> Iterator[Block]:
         """Cuts complete combinations into blocks of bounded bytes (rows/cutting.py).
@@ -143,18 +146,19 @@ class Term:
 
     def columns(self, block: Block, side: int, wanted: Sequence[int]) -> list[pa.Array]:
         """Returns columns of one side, for complete combinations."""
-        if side == self._source:
+        if side == self.source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
         return gather(self._rows[side], block.found[side], wanted)
 
     def _taken(self, block: Block, side: int, wanted: Sequence[int]) -> Taken:
-        if side == self._source:
+        if side == self.source:
             return TakenRows(self.driving.widths(wanted), block.source)
         return RefWidths(self._rows[side], block.found[side], wanted)
 
-    def _first_block(self) -> Block:
-        side, rows = self._sides[self._source], slice(None)
+    def first_block(self) -> Block:
+        """Returns the driving rows, without other sides."""
+        side, rows = self.sides[self.source], slice(None)
         latest, deadline = side.latest(self.driving, rows), side.deadline(self.driving, rows)
         return Block(np.arange(self.driving.rows, dtype=np.int32), {}, latest, deadline)
 
@@ -163,19 +167,19 @@ class Term:
             yield block
             return
         target, rest = order[0], order[1:]
-        for pairs in self._blocks_of_pairs(block, target):
-            yield from self._expanded(_extended(block, target, pairs, sort=bool(rest)), rest)
+        for pairs in self.blocks_of_pairs(block, target):
+            yield from self._expanded(extended(block, target, pairs, sort=bool(rest)), rest)
         self._count(target, len(block.source), 0)
 
     def _count(self, target: int, rows: int, matched: int) -> None:
         """Counts partners by keys and times; what predicates leave is counted with the predicates."""
         self._stats.count_probed(
-            self._sides[self._source].label, self._sides[target].label, rows, matched
+            self.sides[self.source].label, self.sides[target].label, rows, matched
         )
 
-    def _blocks_of_pairs(self, block: Block, target: int) -> Iterator[_Pairs]:
+    def blocks_of_pairs(self, block: Block, target: int) -> Iterator[Pairs]:
         """Yields the pairs of a block with all segments of a side, collected into full blocks."""
-        held: list[_Pairs] = []
+        held: list[Pairs] = []
         size = 0
         probe = self.driving.h[block.source]
         for number in self._spans(target).near(probe):
@@ -201,7 +205,7 @@ class Term:
         target: int,
         number: int,
         segment: Segment,
-    ) -> Iterator[_Pairs]:
+    ) -> Iterator[Pairs]:
         """Yields the pairs of a block with one segment, a bounded number at a time."""
         data = segment.data
         which, start, count = candidates(probe, segment)
@@ -224,10 +228,10 @@ class Term:
         data: RunData,
         left: Positions,
         right: Positions,
-    ) -> _Pairs:
+    ) -> Pairs:
         """Keeps the candidates whose keys are really equal and whose times fit together."""
         source = block.source[left]
-        side = self._sides[target]
+        side = self.sides[target]
         same = np.ones(len(left), np.bool_)
         for mine, theirs in zip(self._keys, side.keys, strict=True):
             same &= equal_pairs(mine, source, data.payload.column(theirs), right)
@@ -242,17 +246,17 @@ class Term:
             left, right = left[same], right[same]
             latest = None if latest is None else latest[same]
             deadline = None if deadline is None else deadline[same]
-        return _Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+        return Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
 
     def _passed(
-        self, residual: Residual, block: Block, target: int, data: RunData, pairs: _Pairs
-    ) -> Iterator[_Pairs]:
+        self, residual: Residual, block: Block, target: int, data: RunData, pairs: Pairs
+    ) -> Iterator[Pairs]:
         """Yields the pairs that satisfy the predicates which this side completes.
 
         A predicate gets a bounded number of bytes at a time.
         """
         taken: list[Taken] = []
-        for side, read in residual.reads(target, (self._source, *block.found)).items():
+        for side, read in residual.reads(target, (self.source, *block.found)).items():
             if side == target:
                 taken.append(TakenRows(data.widths(read), pairs.refs.row))
             else:
@@ -266,12 +270,12 @@ class Term:
             yield some if keep is None else some.take(keep)
 
     def _columns_of(
-        self, block: Block, target: int, data: RunData, pairs: _Pairs, some: Positions
+        self, block: Block, target: int, data: RunData, pairs: Pairs, some: Positions
     ) -> Mapping[int, ColumnOfPairs]:
         """Returns the columns of the streams of some pairs."""
         left = pairs.left[some]
         found: dict[int, ColumnOfPairs] = {
-            self._source: (self.driving.payload.column, block.source[left]),
+            self.source: (self.driving.payload.column, block.source[left]),
             target: (data.payload.column, pairs.refs.row[some]),
         }
         for side, refs in block.found.items():
@@ -321,11 +325,11 @@ def probe_order(source: int, sides: int, known: Mapping[int, float]) -> tuple[in
     return tuple(sorted(others, key=lambda side: (known.get(side, 0.0), side)))
 
 
-def _together(held: Sequence[_Pairs]) -> _Pairs:
+def _together(held: Sequence[Pairs]) -> Pairs:
     if len(held) == 1:
         return held[0]
     timed = held[0].latest is not None
-    return _Pairs(
+    return Pairs(
         np.concatenate([p.left for p in held]),
         Refs(
             np.concatenate([p.refs.segment for p in held]),
@@ -336,7 +340,7 @@ def _together(held: Sequence[_Pairs]) -> _Pairs:
     )
 
 
-def _extended(block: Block, target: int, pairs: _Pairs, *, sort: bool) -> Block:
+def extended(block: Block, target: int, pairs: Pairs, *, sort: bool) -> Block:
     """Returns the block with one more side; sorted again if it probes further."""
     if sort:
         pairs = pairs.take(np.argsort(pairs.left, kind="stable").astype(np.int32))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spillway.errors import StateError
 from spillway.inspect.explanation import plan_line, shape_report
 from spillway.plan.join import Plan, StreamPlan
+from spillway.plan.kind import INNER_JOIN
 from spillway.plan.sliced import SlicedPlan
 from spillway.spark.runtime.home import LocalFolders
 from spillway.spark.runtime.stage import Stage
@@ -16,7 +17,8 @@ from spillway.spark.runtime.stage import Stage
 def describe_stage(stage: Stage) -> list[str]:
     """The lines of `explain` about one stage."""
     plan = stage.spec.plan
-    lines = [plan.OPERATOR]
+    kind = getattr(plan, "kind", INNER_JOIN)
+    lines = [plan.OPERATOR if kind == INNER_JOIN else f"{plan.OPERATOR}, {kind.text}"]
     for stream in plan.streams:
         lines += _stream(stream, plan)
     return [*lines, *_places(stage), *_choices(stage)]

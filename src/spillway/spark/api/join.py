@@ -12,7 +12,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 from spillway.duration import Duration
 from spillway.errors import PlanError
 from spillway.operators.equi.join import JoinOperator
-from spillway.plan.join import JoinPlan, StreamPlan, WindowPlan
+from spillway.operators.equi.outer import OuterJoin
+from spillway.operators.predicates.predicate import Predicate
+from spillway.plan.join import JoinPlan, Plan, StreamPlan, WindowPlan
+from spillway.plan.kind import INNER, INNER_JOIN, JoinKind
 from spillway.plan.sliced import MatchedPlan
 from spillway.policies.shape.shaping import Shaping
 from spillway.settings import Adapt
@@ -26,18 +29,38 @@ from spillway.spark.api.checks import (
 )
 from spillway.spark.api.expressions.meaning import check_meaning
 from spillway.spark.api.expressions.reading import fields_read
+from spillway.spark.api.kinds import check_kind, kind_of, optional_kind, refuse_unkeyed
 from spillway.spark.api.matching import Conditions, Test, planned_matching, predicates_of
 from spillway.spark.api.result import Planned, Result
 from spillway.spark.api.stream import Grouped, results_of
-from spillway.spark.runtime.exchange.lanes import assign_lanes, common_type, result_schema
+from spillway.spark.runtime.exchange.lanes import (
+    Lanes,
+    arrow_type,
+    assign_lanes,
+    common_type,
+    result_schema,
+)
 
 
-def join(**streams: DataFrame) -> Join:
+def join(*, how: str | DataFrame = INNER, **streams: DataFrame) -> Join:
     """Starts a join of two or more named streaming DataFrames.
+
+    `how` is "inner", or for two streams "left", "right", "full", "semi" or "anti", as in SQL: with
+    "left", a row of the first stream that has no partner comes out with NULL for the second, when the
+    watermark says that none can come any more. For more streams see `optional`.
 
     Example:
         >>> sw.join(orders=orders, payments=payments).on("order_id")  # doctest: +SKIP
+        >>> sw.join(orders=orders, payments=payments, how="left")  # doctest: +SKIP
     """
+    if isinstance(how, DataFrame):
+        # A stream may have this name too.
+        streams, how = {"how": how, **streams}, INNER
+    if not isinstance(how, str):
+        raise PlanError(
+            f"how={how!r} is not a kind of join",
+            hint='write for example how="left", or leave it out',
+        )
     if len(streams) < 2:
         raise PlanError(
             f"a join needs at least two streams, not {len(streams)}",
@@ -46,6 +69,7 @@ def join(**streams: DataFrame) -> Join:
     for name, frame in streams.items():
         check_stream(name, frame)
     names = list(streams)
+    kind = kind_of(how, names)
     for at, name in enumerate(names):
         for earlier in names[:at]:
             if _same(streams[name], streams[earlier]):
@@ -54,7 +78,7 @@ def join(**streams: DataFrame) -> Join:
                     hint="to join a stream with itself, read its source twice: "
                     f"{name} = spark.readStream....load()",
                 )
-    return Join(dict(streams))
+    return Join(dict(streams), joins=kind)
 
 
 @dataclass(frozen=True)
@@ -68,6 +92,7 @@ class Join(Result):
     windows: Mapping[str, WindowPlan] | None = None
     shaping: Shaping | None = None
     conditions: Conditions = ()
+    joins: JoinKind = INNER_JOIN
 
     def on(self, *columns: str, **per_stream: str | Sequence[str]) -> Join:
         """Joins on equal keys: column names that all streams share, or names for each stream.
@@ -121,6 +146,20 @@ class Join(Result):
             windows[name] = window_of(name, column, *lengths)
         self._comparable_times(windows)
         return replace(self, windows=windows)
+
+    def optional(self, *streams: str) -> Join:
+        """Lets streams be missing in a result: a left outer join of several streams, in one operator.
+
+        The streams join in the order of `sw.join(...)`, as `((a LEFT JOIN b) LEFT JOIN c)` in SQL. Where
+        no row of an optional stream joins, the result has NULL in its place; all other streams are
+        required. Such a result comes when the watermark says that no partner can come any more.
+
+        Example:
+            >>> sw.join(orders=orders, payments=payments, shipments=shipments).on(
+            ...     "order_id"
+            ... ).within("1 hour", time="ts").optional("payments", "shipments")  # doctest: +SKIP
+        """
+        return replace(self, joins=optional_kind(self.joins, streams, list(self.frames)))
 
     def plan(self, kind: str | None = None, *, shape: str | None = None) -> Join:
         """Sets the join order, and which intermediate results the query stores.
@@ -177,8 +216,10 @@ class Join(Result):
 
     @property
     def whole_schema(self) -> StructType:
-        """One struct per stream."""
-        return result_schema(self.frames)
+        """One struct per stream; a semi or anti join gives only the first."""
+        names = list(self.frames)
+        shown = [names[at] for at in self.joins.outputs(len(names))]
+        return result_schema({name: self.frames[name] for name in shown})
 
     @property
     def made_schema(self) -> StructType:
@@ -211,6 +252,7 @@ class Join(Result):
                 "move the condition to where()",
             )
         if self.keys is None and self.conditions:
+            refuse_unkeyed(self.joins, list(self.frames))
             return planned_matching(self.frames, self.conditions, self.windows, adapt, self._read())
         if self.keys is None:
             shared = set.intersection(*({*frame.columns} for frame in self.frames.values()))
@@ -221,29 +263,51 @@ class Join(Result):
                 hint='add .on("column"), or .on(stream="column", ...) if the names differ; or '
                 "add .match(...) for a condition other than equal keys",
             )
-        types = self._key_types(self.keys)
+        names, types = list(self.frames), self._key_types(self.keys)
+        predicates = predicates_of(self.frames, self.conditions)
+        planned = self.shaping is not None
+        check_kind(self.joins, names, self.windows, predicates, planned=planned)
+        kept = {names[one.source] for one in self.joins.decisions(names) if one.keeps_all}
         streams = tuple(
             StreamPlan(
                 name,
                 tuple((f.name, f.dataType.simpleString()) for f in frame.schema.fields),
                 self.keys[name],
                 None if self.windows is None else self.windows[name],
+                alone=name in kept,
             )
             for name, frame in self.frames.items()
         )
-        predicates = predicates_of(self.frames, self.conditions)
         kinds = tuple(kind.simpleString() for kind in types)
         labels = tuple(one.label for one in predicates)
-        plan = MatchedPlan(streams, kinds, labels) if labels else JoinPlan(streams, kinds)
+        plan = (
+            MatchedPlan(streams, kinds, labels, kind=self.joins)
+            if labels
+            else JoinPlan(streams, kinds, self.joins)
+        )
         lanes = assign_lanes(plan, self.frames, types, read=self._read())
-        operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
-        shaping = self.shaping or Shaping(tuple(self.frames))
-        return Planned(plan, lanes, self.frames, operator, shaping=shaping)
+        return self._operated(plan, lanes, predicates, adapt)
+
+    def _operated(
+        self, plan: Plan, lanes: Lanes, predicates: Sequence[Predicate], adapt: Adapt
+    ) -> Planned:
+        """The checked join with its operator."""
+        if self.joins == INNER_JOIN:
+            operator = JoinOperator(lanes.streams, adapt.block_rows, predicates)
+            shaping = self.shaping or Shaping(tuple(self.frames))
+            return Planned(plan, lanes, self.frames, operator, shaping=shaping)
+        kinds = [
+            [arrow_type(one.dataType) for one in frame.schema.fields]
+            for frame in self.frames.values()
+        ]
+        outer = OuterJoin(lanes.streams, self.joins, kinds, adapt.block_rows, predicates)
+        return Planned(plan, lanes, self.frames, outer)
 
     def _columns_to_name(self) -> str:
         named = (
             ", ".join(f"{name}.{column}" for column in frame.columns)
             for name, frame in self.frames.items()
+            if name in self.whole_schema.names
         )
         return "write a column as stream.column: " + "; ".join(named)
 

@@ -129,6 +129,7 @@ class Query:
         # A round is a turn for at least one group; rows that arrive meanwhile do not count.
         groups = self._loop.stages[at].state.routing.groups
         self._loop.finish_waiting(at, most_rounds=groups)
+        self._loop.finish_deciding(at)
 
     def set_memory(self, *, bytes: int | str | None, slot: int | None = None) -> None:
         """Changes the memory limit of one slot or of all slots, from the next batch on.

@@ -114,6 +114,7 @@ class Watcher:
     def _finish_stage(self, at: int) -> None:
         self._loop.finish_moves(at, ended=True)
         self._loop.finish_waiting(at)
+        self._loop.finish_deciding(at)
 
     def _keep(self, problem: Exception) -> None:
         """Remembers the first failure; the user sees it as if a batch had failed."""

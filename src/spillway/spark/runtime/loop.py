@@ -174,6 +174,11 @@ class BatchLoop:
             if stage.state.rounds == before:
                 break
 
+    def finish_deciding(self, at: int) -> None:
+        """Gives the rows of a stage that stay without partners, in a round if any are left."""
+        if self.stages[at].state.undecided and not self.stopping:
+            self.run_round(at)
+
     def advance(self) -> None:
         """Runs rounds for everything that waits for a batch."""
         for at, stage in enumerate(self.stages):

@@ -76,6 +76,14 @@ def bound_of(layout: StreamLayout, watermark_us: int | None) -> int | None:
     return None if window is None or watermark_us is None else watermark_us - window
 
 
+def due_bound(layout: StreamLayout, watermark_us: int | None) -> int | None:
+    """Returns the time up to which rows expire or are decided, whichever is sooner; None: no row."""
+    after = layout.decided_after_us
+    if after is None or watermark_us is None:
+        return bound_of(layout, watermark_us)
+    return watermark_us - after
+
+
 def is_over(piece: Slice, bound: int) -> bool:
     """Whether all rows of a slice have expired."""
     return piece.run.max_time is not None and piece.run.max_time <= bound

@@ -77,6 +77,10 @@ class StreamLayout:
     over: Callable[[int, int], tuple[HashRange, ...]] | None = None
     #: Whether new rows probe all parts of a group, including disk, so that parts miss no result.
     visited: bool = False
+    #: How long it takes until the operator decides that a row stays without partners, in
+    #: microseconds of event time; None: it never does. Rows stay for `window_us`, which may be
+    #: longer, because other rows that are decided later need them.
+    decided_after_us: int | None = None
 
     def weight(self, batch: pa.RecordBatch) -> int:
         """Returns what a merge conserves: the number of rows, or what combining leaves of it."""

@@ -8,6 +8,7 @@ generation, and probes it until the batch ends. `unite` merges parts of groups o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from spillway.metrics.groups import GroupNews, GroupSizes, GroupTable
 from spillway.routing.groups import group_bounds, group_of
 from spillway.routing.routing import HashRange, group_ranges
-from spillway.state.layout.expiry import bound_of, is_over
+from spillway.state.layout.expiry import bound_of, due_bound, is_over
 from spillway.state.layout.gaps import Gaps, all_gaps, gaps_inside, gaps_outside
 from spillway.state.layout.generations import (
     Generation,
@@ -28,9 +29,9 @@ from spillway.state.layout.generations import (
     united,
 )
 from spillway.state.layout.layers import Layer
-from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.layout.shelf import Shelf, StreamLayout, slices
 from spillway.state.runs.merging import Segment
-from spillway.state.runs.run import RunData
+from spillway.state.runs.run import RunData, Slice
 from spillway.state.slot.memory import Memory
 
 #: Layers of a stream in one generation at which they are rewritten as one.
@@ -170,20 +171,27 @@ class Parts:
         if deferred:
             self.pending |= set(self._memory.having(deferred))
 
-    def expiring(self, watermark_us: int | None) -> list[int]:
+    def expiring(self, watermark_us: int | None, decided_us: NDArray[np.int64]) -> list[int]:
         """Returns the pending groups with a frozen part that expires at the watermark.
 
-        The slot must produce their missing results before that part goes.
+        The slot must produce their missing results before that part goes, or before it decides which
+        of its rows stay without partners. `decided_us` says what groups have decided.
         """
         due: set[int] = set()
         for generation in self.generations:
             for stream, layers in enumerate(generation.streams):
-                bound = bound_of(self._shelf.layouts[stream], watermark_us)
+                layout = self._shelf.layouts[stream]
+                bound = due_bound(layout, watermark_us)
                 for piece in slices(layers):
                     if bound is not None and is_over(piece, bound):
                         ends = np.array([piece.range.lo, piece.range.hi - 1]).astype(np.uint32)
                         first, last = group_of(ends, self._groups).tolist()
-                        due |= {g for g in generation.groups if first <= g <= last}
+                        open_until = _open_until(layout, piece, watermark_us)
+                        due |= {
+                            g
+                            for g in generation.groups
+                            if first <= g <= last and decided_us[g] < open_until
+                        }
         return sorted(due & self.pending)
 
     # Changes
@@ -345,6 +353,14 @@ class Parts:
             number = next_number(self.generations)
             self.generations.append(Generation(number, tuple(sorted(chosen)), streams))
             self._settling = [[] for _ in self._shelf.layouts]
+
+
+def _open_until(layout: StreamLayout, piece: Slice, watermark_us: int | None) -> float:
+    """Returns the watermark at which all rows of a slice are decided; infinite if the rows leave."""
+    after, leaving = layout.decided_after_us, bound_of(layout, watermark_us)
+    if after is None or leaving is None or is_over(piece, leaving) or piece.run.max_time is None:
+        return math.inf
+    return piece.run.max_time + after
 
 
 def _alone(segments: Sequence[Segment]) -> list[Segment]:

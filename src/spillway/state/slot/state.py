@@ -11,7 +11,7 @@ them on disk, and their new rows follow. So all attempts give the same results.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,7 @@ from spillway.state.manifest.matching import arranged
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import Store
+from spillway.state.slot.decided import Decided
 from spillway.state.slot.memory import Memory
 from spillway.state.slot.parts import Parts
 from spillway.state.slot.spool import Spooler
@@ -102,6 +103,7 @@ class SlotState:
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
+        self.decided = Decided(self._shelf, self._known)
 
     # Contents
 
@@ -166,7 +168,12 @@ class SlotState:
 
     def table(self) -> GroupTable:
         """Returns the current statistics of the groups."""
-        return self._known.after(self.parts.sizes(), self.news)
+        table = self._known.after(self.parts.sizes(), self.news)
+        return self.decided.in_table(table, self._departed)
+
+    @property
+    def _departed(self) -> set[int]:
+        return {group for part in self._departures for group in part.groups}
 
     @property
     def written(self) -> set[str]:
@@ -206,9 +213,7 @@ class SlotState:
         Groups that miss results keep their rows until cleanup. Groups with staged or spooled rows
         keep theirs until the slot has processed these. Groups in `staying` keep theirs too.
         """
-        self.parts.note_pending()
-        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
-        kept = group_ranges(self.parts.pending | {*waiting, *staying}, self.groups)
+        kept = group_ranges(self._unfinished | set(staying), self.groups)
         for stream, layout in enumerate(self.layouts):
             bound = bound_of(layout, watermark_us)
             if bound is None:
@@ -220,13 +225,33 @@ class SlotState:
             self.expired_rows += expiry.rows
         self.parts.drop_empty()
 
+    @property
+    def _unfinished(self) -> set[int]:
+        """The groups that miss results, or have rows that the slot has not processed yet."""
+        self.parts.note_pending()
+        waiting = np.flatnonzero(self.staging.groups | self.spooler.groups).tolist()
+        return self.parts.pending | set(waiting)
+
+    def decide(
+        self, stream: int, watermark_us: int
+    ) -> Iterator[tuple[Segment, list[list[Segment]]]]:
+        """Yields the rows of a stream that are decided up to a watermark, with those of their part."""
+        stacks = self.parts.stacks()
+        return self.decided.with_parts(stacks, stream, watermark_us, self.undecidable)
+
+    @property
+    def undecidable(self) -> set[int]:
+        """The groups that cannot decide now."""
+        return self._unfinished | self._departed
+
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
         self.merged_rows += self.spooler.compact()
         waiting = self.parts.deferred
         self.parts.note_pending()
-        # Keep all rows of groups that miss results or have waiting rows.
-        needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
+        # Keep all rows of groups that miss results or have waiting rows, or that could not decide.
+        waits = bool(self.spooler.groups.any()) or self.decided.left_out
+        needed = bool(self.parts.pending) or waits
 
         def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
             bound = None if needed else bound_of(self.layouts[stream], watermark_us)
@@ -284,6 +309,7 @@ class SlotState:
         self.parts.add_groups(part.generations)
         self.arrived |= came
         self._known = self._known.merged(part.groups)
+        self.decided.take_over(part.groups)
         self.parts.pending |= self.parts.missing_in(self.table())
         self.moved = True
 

@@ -138,9 +138,9 @@ def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[
         known = [step for step in steps if step is not None]
         given = _given_rows(subject, known, batches if at == 0 else None, machines)
         found += _counts(at, machines, given)
-        found += _compared(
-            at, subject, StageHistory(given.accepted, _said(at, known, machines)), machines
-        )
+        said = _said(at, known, machines)
+        history = StageHistory(given.accepted, said, given.apart, given.watermark)
+        found += _compared(at, subject, history, machines)
         if at:
             found += _conserved(at, known, machines)
     return found + _owners(machines)
@@ -151,6 +151,9 @@ class _Rows:
 
     def __init__(self, streams: int) -> None:
         self.accepted: list[tuple[int, Row]] = []
+        #: Those with a NULL key or time that are not late, and the last watermark.
+        self.apart: list[Row] = []
+        self.watermark: int | None = None
         self.came, self.late, self.null = ([0] * streams for _ in range(3))
 
 
@@ -171,6 +174,8 @@ def _given_rows(
         for row in rows:
             if matches_nothing(subject, row):
                 found.null[row.stream] += 1
+                if row.time is None or watermark is None or row.time >= watermark:
+                    found.apart.append(row)
                 continue
             found.came[row.stream] += 1
             if timed and watermark is not None and row.at < watermark:
@@ -185,6 +190,7 @@ def _given_rows(
         if timed and len(times) == len(newest):
             # The watermark never goes back: the newest times only grow.
             watermark = min(times) - lateness
+    found.watermark = watermark
     return found
 
 

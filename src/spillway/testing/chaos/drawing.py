@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from spillway.plan.kind import KINDS, LEFT, SEMI
 from spillway.policies.shape.shaping import AUTO, TREE
 from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
 from spillway.testing.chaos.query import LATER, SHAPES, shapes, subjects
@@ -39,7 +41,8 @@ _BETWEEN = (
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     chance = Random(seed)
-    query = _query(chance)
+    # A generator of its own, so that seeds of other queries stay as they are.
+    query = _kind_of_join(Random(-1 - seed), _query(chance))
     starts = tuple(_settings(chance, query) for _ in range(chance.randint(1, 4)))
     return Schedule(
         seed,
@@ -64,6 +67,21 @@ def _query(chance: Random) -> ScheduledQuery:
     if few and chance.random() < 0.4:
         then = tuple(chance.choice(LATER) for _ in range(chance.choice((1, 1, 2))))
     return ScheduledQuery(kind, windows, chance.randint(0, 5), options, then)
+
+
+def _kind_of_join(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
+    """Draws another kind for some of the joins."""
+    if query.kind not in ("join", "match") or chance.random() < 0.6:
+        return query
+    others = [f"s{at}" for at in range(1, len(query.windows))]
+    optional = sorted(chance.sample(others, chance.randint(1, len(others))))
+    how = chance.choice(KINDS[1:]) if len(others) == 1 else LEFT
+    windows = query.windows
+    if how != SEMI or chance.random() < 0.5:
+        windows = tuple(w or chance.randint(1, 12) for w in windows)
+    filtered = query.kind == "match"
+    options = {"how": how, "optional": optional if how == LEFT else [], "filtered": filtered}
+    return replace(query, kind="outer", windows=windows, options=options)
 
 
 def _windows(chance: Random, streams: int, *, always: bool = False) -> tuple[int | None, ...]:
@@ -210,6 +228,13 @@ def _events(chance: Random, query: ScheduledQuery) -> list[ScheduledEvent]:
         found.append(ScheduledEvent("batch", rows, _how(chance, query), strikes))
         for _ in range(chance.choice((0, 0, 1, 2))):
             found.append(_between(chance, query, calm=calm))
+        if query.kind == "outer" and chance.random() < 0.4:
+            # Rows without partners come out only if the watermark comes far.
+            clock += chance.randint(5, 25)
+            streams = len(query.windows)
+            ahead = tuple(Row(at, at % 3, clock, value + at) for at in range(streams))
+            value += streams
+            found.append(ScheduledEvent("batch", ahead, _how(chance, query)))
     return found
 
 

@@ -172,7 +172,8 @@ class Driver:
     def unfinished(self, at: int) -> bool:
         """Whether a stage still has missing results, waiting rows or moves."""
         state = self.stages[at].state
-        return state.batch >= 0 and bool(state.pending or state.spooled_rows or state.moves)
+        waits = state.pending or state.spooled_rows or state.moves or state.undecided
+        return state.batch >= 0 and bool(waits)
 
     # Requests of users and scripts
 

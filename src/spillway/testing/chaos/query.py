@@ -6,12 +6,14 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from zlib import crc32
 
+from spillway.plan.kind import JoinKind
 from spillway.plan.shape import Shape, parse
 from spillway.policies.shape.shaping import Shaping
 from spillway.routing.intervals import Intervals
 from spillway.testing.chaos.schedule import ScheduledQuery
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Aligned, Joined, Matched, Treed
+from spillway.testing.simulated.outer import Outer
 from spillway.testing.simulated.rows import Row, Subject
 from spillway.testing.simulated.sliced import Sliced
 
@@ -85,10 +87,17 @@ def _aligned(query: ScheduledQuery) -> Subject:
     return Aligned(windows, query.options["whole"], intervals)
 
 
+def _outer(query: ScheduledQuery) -> Subject:
+    options = query.options
+    kind = JoinKind(str(options["how"]), tuple(options["optional"]))
+    return Outer(query.windows, kind, bool(options["filtered"]))
+
+
 _MADE: dict[str, Callable[[ScheduledQuery], Subject]] = {
     "join": lambda query: Joined(query.windows),
     "tree": _tree,
     "match": lambda query: Matched(query.windows, query.options["whole"]),
+    "outer": _outer,
     "atr": _aligned,
     "sliced": _sliced,
     "group-by": lambda _: KeyedTotals(),

@@ -49,6 +49,16 @@ class Gave(Protocol):
         ...
 
     @property
+    def apart(self) -> Sequence[Row]:
+        """The rows with a NULL key or time that were not late."""
+        ...
+
+    @property
+    def watermark(self) -> int | None:
+        """The last watermark."""
+        ...
+
+    @property
     def results(self) -> Counter[Hashable]:
         """All results."""
         ...

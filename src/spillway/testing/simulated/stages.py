@@ -25,6 +25,7 @@ from spillway.coordinator.terms import Terms
 from spillway.ids import SlotId
 from spillway.metrics.record import SlotRecord
 from spillway.operators.equi.join import JoinOperator
+from spillway.operators.equi.outer import OuterJoin
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.input import MARKER, null_number
 from spillway.operators.operator import Operator
@@ -103,7 +104,7 @@ def fits_peak(stage: SimulatedStage, plan: BatchPlan, record: SlotRecord, before
     rows = piece // NARROWEST_BYTES + 1
     if isinstance(operator, SlicedJoin):
         rows *= operator.slicing.copies
-    if type(operator) in (JoinOperator, SlicedJoin):
+    if type(operator) in (JoinOperator, OuterJoin, SlicedJoin):
         return record.peak_bytes <= max(limit, had) + rows * WIDEST_BYTES
     made = max(bounds.BLOCK_BYTES, limits.LEAST_MADE_BYTES, limit // 8)
     whole = max(rows, record.brought_rows, record.processed_rows) * WIDEST_AGGREGATES

@@ -6,6 +6,7 @@ checkpoint appear here, before Spark's stream starts. After an error the start r
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from spillway.policies.local.spare import spare_memory
 from spillway.routing.routing import Routing
 from spillway.routing.slices import interleaved
 from spillway.settings import PTLB, Adapt
+from spillway.spark.api.kinds import check_later_window
 from spillway.spark.api.session import default_slots
 from spillway.spark.api.start.distribution import check_spread
 from spillway.spark.api.start.sources import sources_of
@@ -52,6 +54,8 @@ def plan_stages(result: Result, adapt: Adapt, mode: str) -> list[PlannedStage]:
         planned.append(PlannedStage(written, own, written.planned(own)))
     for stage in planned:
         _check_moves(stage.planned, stage.adapt)
+    for before, stage in itertools.pairwise(planned):
+        check_later_window(before.planned, stage.planned)
     check_spread([stage.planned for stage in planned], adapt)
     for stage in planned:
         if stage.result.own_settings:

@@ -9,7 +9,8 @@ bigint, string, double. A stream leaves the lanes it does not use NULL. Rows of 
 where `_h` is the upper half of xxhash64 over the keys, cast to common types. Of rows that can match
 nothing (a NULL key of a join, a NULL event time) only the fact travels, to be counted by one slot: all
 lanes are NULL, `_stream` is a number below zero (operators/input.py), and `_h` spreads them over the
-slots by their content, so that a repeated task counts the same rows.
+slots by their content, so that a repeated task counts the same rows. If an outer join keeps the rows of
+a stream, their values travel too.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Lanes:
         present = reduce(and_, (one.isNotNull() for one in needed), F.lit(True))
         lanes: list[Column] = [F.lit(None).cast(kind) for kind in self.types]
         for lane, value in zip(columns.lanes, values, strict=True):
-            lanes[lane] = F.when(present, value)
+            lanes[lane] = value if stream.alone else F.when(present, value)
         tag = F.lit(number)
         if self.again is not None:
             tag = F.when(F.col(quoted(self.again)), number + AGAIN).otherwise(number)
