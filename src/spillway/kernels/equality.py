@@ -57,7 +57,7 @@ def equal_pairs(
         dtype, per_row = words
         result = _equal_words(_words(a, dtype, per_row), ia, _words(b, dtype, per_row), ib, per_row)
     elif _is_bytes(a.type):
-        result = _equal_bytes(*_bytes(a), ia, *_bytes(b), ib)
+        result = _equal_bytes(*plain_bytes(a), ia, *plain_bytes(b), ib)
     else:
         result = _equal_values(a, ia, b, ib)
     same = np.asarray(result, dtype=np.bool_)
@@ -112,7 +112,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def _bytes(column: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def plain_bytes(column: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """The offsets of the rows of a column of byte strings, and the bytes."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     offsets, data = column.buffers()[1], column.buffers()[2]
     dtype = np.int64 if large else np.int32

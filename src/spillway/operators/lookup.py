@@ -31,30 +31,6 @@ def within(probe: NDArray[np.uint32], segment: Segment) -> tuple[int, int]:
     )
 
 
-class Spans:
-    """The least and the largest hash of each of many segments.
-
-    A run that groups have left is many segments. A block of probing rows has few hashes, and should
-    look only at segments that can hold them.
-    """
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        some = [number for number, segment in enumerate(segments) if segment.rows]
-        self._numbers = np.array(some, np.int64)
-        ends = [(segments[n].data.h, segments[n].begin, segments[n].end - 1) for n in some]
-        self._low = np.array([h[begin] for h, begin, _ in ends], np.uint32)
-        self._high = np.array([h[last] for h, _, last in ends], np.uint32)
-
-    def near(self, probe: NDArray[np.uint32]) -> list[int]:
-        """Returns the segments that can hold hashes of probing rows (ascending)."""
-        if not len(probe):
-            return []
-        found: list[int] = self._numbers[
-            (self._low <= probe[-1]) & (self._high >= probe[0])
-        ].tolist()
-        return found
-
-
 def candidates(
     probe: NDArray[np.uint32], segment: Segment, *, likely: bool = False
 ) -> tuple[Positions, Positions, Positions]:

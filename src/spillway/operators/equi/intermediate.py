@@ -63,6 +63,7 @@ def combined_stored(members: Sequence[int], streams: Sequence[StreamColumns]) ->
     window = min(windows) if len(windows) == len(at) else None
     keys = tuple(at[min(members)][key] for key in first.keys)
     name = state_name(streams[member].name for member in at)
-    side = Side("+".join(str(member) for member in at), keys, times, window)
-    layout = StreamLayout(name, width if window is not None else None, window, made=True)
+    expiry = width if window is not None else None
+    side = Side("+".join(str(member) for member in at), keys, times, window, expiry)
+    layout = StreamLayout(name, expiry, window, made=True)
     return StoredState(name, tuple(at), at, side, layout)

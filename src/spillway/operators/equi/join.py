@@ -134,4 +134,4 @@ def unbounded(streams: Sequence[StreamColumns]) -> str:
 def stream_side(number: int, stream: StreamColumns) -> Side:
     """Describes a stream as a side of a term."""
     times = () if stream.time is None else (stream.time,)
-    return Side(str(number), stream.keys, times, stream.window_us)
+    return Side(str(number), stream.keys, times, stream.window_us, stream.time)

@@ -1,4 +1,4 @@
-"""Row references: a segment and a row number in it, resolved to values only when needed."""
+"""The bytes of rows of a pool, before they are gathered."""
 
 from __future__ import annotations
 
@@ -6,45 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.operators.lookup import Positions
+from spillway.operators.pool import Positions, Refs
 from spillway.rows.cutting import Widths
-from spillway.rows.joining import joined_column
 from spillway.state.runs.merging import Segment
-
-
-@dataclass(frozen=True)
-class Refs:
-    """Rows of one side: the segment and the row number of each."""
-
-    segment: Positions
-    row: Positions
-
-    def take(self, at: Positions | slice) -> Refs:
-        """Selects some of the rows."""
-        return Refs(self.segment[at], self.row[at])
-
-
-def gather(segments: Sequence[Segment], refs: Refs, wanted: Sequence[int]) -> list[pa.Array]:
-    """Gathers the referenced rows in order, one segment at a time."""
-    order, parts = _by_segment(refs)
-    found = [
-        segments[number].data.payload.select(list(wanted)).take(pa.array(rows))
-        for number, rows in parts
-    ]
-    arrays = [joined_column([part.column(c) for part in found]) for c in range(len(wanted))]
-    if order is None:
-        return arrays
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return [array.take(pa.array(back)) for array in arrays]
-
-
-def gathered_column(segments: Sequence[Segment], refs: Refs, column: int) -> pa.Array:
-    """Gathers one column of the referenced rows."""
-    return gather(segments, refs, [column])[0]
 
 
 @dataclass(frozen=True)

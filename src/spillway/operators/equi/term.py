@@ -14,7 +14,7 @@ Windows (PSP section 2): a combination is valid when T - t_i < W_i for all its r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,12 +22,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.kernels.equality import equal_pairs
 from spillway.kernels.probe import expand
 from spillway.metrics.counts import Counts, Probed
-from spillway.operators.equi.refs import Refs, RefWidths, gather, gathered_column
+from spillway.operators.equi.refs import RefWidths
 from spillway.operators.equi.residual import ColumnOfPairs, Residual
-from spillway.operators.lookup import Positions, Spans, candidates
+from spillway.operators.pool import Pool, Positions, Ranges, Refs
 from spillway.operators.stats import OperatorStats
 from spillway.rows.cutting import Taken, TakenRows, cut_taken
 from spillway.state.runs.merging import Segment
@@ -47,18 +46,22 @@ class Side:
     #: How long a row finds partners, counted from its expiry time; None without a window.
     window_us: int | None = None
 
-    def latest(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
-        """Returns the largest event time of each row."""
-        latest: NDArray[np.int64] | None = None
-        for column in self.times:
-            found = as_numpy(data.batch.column(1 + column), np.int64)[at]
-            latest = found if latest is None else np.maximum(latest, found)
+    #: Position of the time by which rows expire; None without a window.
+    expiry: int | None = None
+
+    def latest(self, times: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64] | None:
+        """Returns the largest event time of each row; `times` reads a column of rows."""
+        found = [times(column) for column in self.times]
+        if not found:
+            return None
+        latest: NDArray[np.int64] = np.maximum.reduce(found)
         return latest
 
-    def deadline(self, data: RunData, at: Positions | slice) -> NDArray[np.int64] | None:
+    def deadline(self, times: Callable[[int], NDArray[np.int64]]) -> NDArray[np.int64] | None:
         """Returns when rows stop finding partners: the least t_i + W_i of each."""
-        times = data.times
-        return None if times is None or self.window_us is None else times[at] + self.window_us
+        if self.expiry is None or self.window_us is None:
+            return None
+        return times(self.expiry) + self.window_us
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class Term:
         #: Filters pairs further; sides are then streams.
         self._residual = residual
         self._measured: Counts = {}
-        self._known_spans: dict[int, Spans] = {}
+        self._pools: dict[int, Pool] = {}
         self._keys = [driving.payload.column(at) for at in sides[source].keys]
 
     def blocks(self, selectivity: Counts) -> Iterator[Block]:
@@ -149,7 +152,7 @@ class Term:
         if side == self.source:
             rows = self.driving.payload.select(list(wanted)).take(pa.array(block.source))
             return list(rows.columns)
-        return gather(self._rows[side], block.found[side], wanted)
+        return self._pool(side).gather(block.found[side], wanted)
 
     def _taken(self, block: Block, side: int, wanted: Sequence[int]) -> Taken:
         if side == self.source:
@@ -158,9 +161,12 @@ class Term:
 
     def first_block(self) -> Block:
         """Returns the driving rows, without other sides."""
-        side, rows = self.sides[self.source], slice(None)
-        latest, deadline = side.latest(self.driving, rows), side.deadline(self.driving, rows)
-        return Block(np.arange(self.driving.rows, dtype=np.int32), {}, latest, deadline)
+
+        def times(column: int) -> NDArray[np.int64]:
+            return as_numpy(self.driving.payload.column(column), np.int64)
+
+        side, rows = self.sides[self.source], np.arange(self.driving.rows, dtype=np.int32)
+        return Block(rows, {}, side.latest(times), side.deadline(times))
 
     def _expanded(self, block: Block, order: tuple[int, ...]) -> Iterator[Block]:
         if not order:
@@ -178,13 +184,11 @@ class Term:
         )
 
     def blocks_of_pairs(self, block: Block, target: int) -> Iterator[Pairs]:
-        """Yields the pairs of a block with all segments of a side, collected into full blocks."""
+        """Yields the pairs of a block with all rows of a side, collected into full blocks."""
         held: list[Pairs] = []
         size = 0
-        probe = self.driving.h[block.source]
-        for number in self._spans(target).near(probe):
-            segment = self._rows[target][number]
-            for pairs in self._pairs(block, probe, target, number, segment):
+        for ranges in self._pool(target).ranges(self.driving.h[block.source]):
+            for pairs in self._pairs(block, target, ranges):
                 held.append(pairs)
                 size += len(pairs.left)
                 if size >= self._pair_rows:
@@ -193,63 +197,51 @@ class Term:
         if held:
             yield _together(held)
 
-    def _spans(self, side: int) -> Spans:
-        if side not in self._known_spans:
-            self._known_spans[side] = Spans(self._rows[side])
-        return self._known_spans[side]
+    def _pool(self, side: int) -> Pool:
+        if side not in self._pools:
+            self._pools[side] = Pool(self._rows[side])
+        return self._pools[side]
 
-    def _pairs(
-        self,
-        block: Block,
-        probe: NDArray[np.uint32],
-        target: int,
-        number: int,
-        segment: Segment,
-    ) -> Iterator[Pairs]:
-        """Yields the pairs of a block with one segment, a bounded number at a time."""
-        data = segment.data
-        which, start, count = candidates(probe, segment)
+    def _pairs(self, block: Block, target: int, ranges: Ranges) -> Iterator[Pairs]:
+        """Yields the pairs of some ranges, a bounded number at a time."""
+        which = np.arange(len(ranges.which), dtype=np.int32)
         at, offset = 0, 0
         while at < len(which):
-            left, right, at, offset = expand(which, start, count, at, offset, self._pair_rows)
-            pairs = self._confirmed(block, target, number, data, left, right)
+            found, row, at, offset = expand(
+                which, ranges.start, ranges.rows, at, offset, self._pair_rows
+            )
+            refs = Refs(ranges.segment[found], row)
+            pairs = self._confirmed(block, target, ranges.which[found], refs)
             self._count(target, 0, len(pairs.left))
             if self._residual is None:
                 passed = iter([pairs])
             else:
-                passed = self._passed(self._residual, block, target, data, pairs)
+                passed = self._passed(self._residual, block, target, pairs)
             yield from (some for some in passed if len(some.left))
 
-    def _confirmed(
-        self,
-        block: Block,
-        target: int,
-        number: int,
-        data: RunData,
-        left: Positions,
-        right: Positions,
-    ) -> Pairs:
+    def _confirmed(self, block: Block, target: int, left: Positions, refs: Refs) -> Pairs:
         """Keeps the candidates whose keys are really equal and whose times fit together."""
+        pool, side = self._pool(target), self.sides[target]
         source = block.source[left]
-        side = self.sides[target]
         same = np.ones(len(left), np.bool_)
         for mine, theirs in zip(self._keys, side.keys, strict=True):
-            same &= equal_pairs(mine, source, data.payload.column(theirs), right)
-        latest, deadline = side.latest(data, right), side.deadline(data, right)
-        if block.latest is None or block.deadline is None or latest is None or deadline is None:
-            latest = deadline = None
-        else:
-            latest = np.maximum(block.latest[left], latest)
-            deadline = np.minimum(block.deadline[left], deadline)
-            same &= latest < deadline
+            same &= pool.equal(mine, source, theirs, refs)
         if not same.all():
-            left, right = left[same], right[same]
-            latest = None if latest is None else latest[same]
-            deadline = None if deadline is None else deadline[same]
-        return Pairs(left, Refs(np.full(len(left), number, np.int32), right), latest, deadline)
+            left, refs = left[same], refs.take(same)
+        if block.latest is None or block.deadline is None:
+            return Pairs(left, refs, None, None)
+        times = partial(pool.times, refs=refs)
+        latest, deadline = side.latest(times), side.deadline(times)
+        if latest is None or deadline is None:
+            return Pairs(left, refs, None, None)
+        latest = np.maximum(block.latest[left], latest)
+        deadline = np.minimum(block.deadline[left], deadline)
+        pairs = Pairs(left, refs, latest, deadline)
+        fit = latest < deadline
+        return pairs if fit.all() else pairs.take(fit)
 
     def _passed(
-        self, residual: Residual, block: Block, target: int, data: RunData, pairs: Pairs
+        self, residual: Residual, block: Block, target: int, pairs: Pairs
     ) -> Iterator[Pairs]:
         """Yields the pairs that satisfy the predicates which this side completes.
 
@@ -258,30 +250,32 @@ class Term:
         taken: list[Taken] = []
         for side, read in residual.reads(target, (self.source, *block.found)).items():
             if side == target:
-                taken.append(TakenRows(data.widths(read), pairs.refs.row))
+                taken.append(RefWidths(self._rows[side], pairs.refs, read))
             else:
                 taken.append(_Through(self._taken(block, side, read), pairs.left))
         for begin, end in cut_taken(taken, len(pairs.left)):
             whole = end - begin == len(pairs.left)
             some = pairs if whole else pairs.take(slice(begin, end))
-            columns = partial(self._columns_of, block, target, data, some)
+            columns = partial(self._columns_of, block, target, some)
             count = len(some.left)
             keep = residual.passed(target, columns, count, self._stats, self._measured)
             yield some if keep is None else some.take(keep)
 
     def _columns_of(
-        self, block: Block, target: int, data: RunData, pairs: Pairs, some: Positions
+        self, block: Block, target: int, pairs: Pairs, some: Positions
     ) -> Mapping[int, ColumnOfPairs]:
         """Returns the columns of the streams of some pairs."""
         left = pairs.left[some]
+        met = {side: refs.take(left) for side, refs in block.found.items()}
+        met[target] = pairs.refs.take(some)
         found: dict[int, ColumnOfPairs] = {
-            self.source: (self.driving.payload.column, block.source[left]),
-            target: (data.payload.column, pairs.refs.row[some]),
+            side: (partial(self._column, side, refs), None) for side, refs in met.items()
         }
-        for side, refs in block.found.items():
-            mine, segments = refs.take(left), self._rows[side]
-            found[side] = (partial(gathered_column, segments, mine), None)
+        found[self.source] = (self.driving.payload.column, block.source[left])
         return found
+
+    def _column(self, side: int, refs: Refs, column: int) -> pa.Array:
+        return self._pool(side).gather(refs, [column])[0]
 
 
 @dataclass(frozen=True)
