@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from spillway.plan.shape import Shape, parse
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Joined, Treed
+from spillway.testing.simulated.windows import Closed, Lasting, Updated
 
 
 @st.composite
@@ -35,6 +36,13 @@ def trees(draw):
     return Treed(windows, draw(shapes(streams)))
 
 
+@st.composite
+def spans(draw, kind: type[Closed]) -> Closed:
+    length = draw(st.integers(1, 9))
+    slide = draw(st.integers(1, length) | st.just(length))
+    return kind(length, slide, draw(st.integers(-3, 9)))
+
+
 #: For each operator, the ways it may be set up.
 SUBJECTS = {
     "join": joins(),
@@ -44,6 +52,10 @@ SUBJECTS = {
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
     "dedup": st.just(Deduped()) | st.builds(Deduped, st.integers(1, 9), st.just(True)),
     "dedup within": st.builds(Deduped, st.integers(1, 9)),
+    "windows": spans(Closed),
+    "window updates": spans(Updated),
+    "sessions": st.builds(Closed, st.integers(1, 6), st.none()),
+    "time to live": st.builds(Lasting, st.integers(1, 6), st.none()),
 }
 #: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
@@ -54,4 +66,9 @@ PRESSED = {
     "dedup": (Deduped(), 60),
     "dedup within": (Deduped(9), 90),
     "dedup every": (Deduped(9, True), 90),
+    "windows": (Closed(9, 9), 300),
+    "hopping": (Closed(9, 4, 2), 900),
+    "window updates": (Updated(9, 9), 300),
+    "sessions": (Closed(3, None), 300),
+    "time to live": (Lasting(3, None), 300),
 }

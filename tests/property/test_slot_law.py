@@ -22,7 +22,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
+from subjects import (
+    PRESSED,
+    SUBJECTS,
+    Closed,
+    Deduped,
+    Joined,
+    KeyedTotals,
+    Treed,
+    Updated,
+    Windowed,
+    shapes,
+)
 
 from spillway.coordinator.batch.references import References
 from spillway.plan.shape import parse
@@ -48,6 +59,9 @@ WAITING = [
     Windowed(True, None, 5),
     Deduped(5),
     Deduped(5, True),
+    Closed(5, 5),
+    Closed(5, None),
+    Updated(5, 5),
 ]
 
 

@@ -153,6 +153,14 @@ class Coordinator:
         return self.wished is not None or (scaling and not waits(self.state, self.last))
 
     @property
+    def due(self) -> bool:
+        """Whether the watermark has made results final that no batch or round has given yet."""
+        state = self.state
+        if not self.terms.final or state.batch < 0 or state.watermark_us is None:
+            return False
+        return state.watermark_us != state.final_us or state.withheld > 0
+
+    @property
     def crowded(self) -> bool:
         """Whether so much waits for groups in transit that they must arrive before more comes."""
         most = self.terms.buffer_bytes
@@ -325,7 +333,7 @@ class Coordinator:
         waits.
         """
         state = self.state
-        if not (cleanup or state.moves or state.scaling or state.spooled_rows):
+        if not (cleanup or state.moves or state.scaling or state.spooled_rows or self.due):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None
         note = new_note(

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 
 #: The value of `last_insert` for a group that never had a row.
 NEVER = -1
+#: The value of `final_us` for a group without a final result.
+NOT_FINAL = -(1 << 63)
 #: Weight of the newest sample in the average; a batch is a sample.
 _NEWEST = 0.5
 #: The same for the load: about the last ten batches count, since loads are compared over time.
@@ -57,6 +59,9 @@ class GroupTable:
     incoming: Floats
     #: When it entered memory, by the query's clock.
     since_s: Floats
+    #: The time up to which expired rows have given their results and are gone, if the operator gives
+    #: results when rows expire (slot/expiring.py).
+    final_us: Ints
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
@@ -123,6 +128,7 @@ class GroupTable:
             self.load * (1 - _NEWEST_LOAD) + (news.rows + news.outputs) * _NEWEST_LOAD,
             self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
             np.where(came, news.now_s, self.since_s),
+            self.final_us,
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -139,7 +145,7 @@ class GroupTable:
             return self if len(self) else other
         columns = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
         return GroupTable(
-            *(np.maximum(a, b) if _neutral(n) == NEVER else a + b for n, (a, b) in columns.items())
+            *(np.maximum(a, b) if _neutral(n) < 0 else a + b for n, (a, b) in columns.items())
         )
 
 
@@ -205,7 +211,7 @@ class GroupNews:
 
 
 def _neutral(name: str) -> int:
-    return NEVER if name == "last_insert" else 0
+    return {"last_insert": NEVER, "final_us": NOT_FINAL}.get(name, 0)
 
 
 class _Columns(msgspec.Struct):
@@ -220,6 +226,8 @@ class _Columns(msgspec.Struct):
 def _columns_of(table: GroupTable) -> _Columns:
     ids = np.flatnonzero(table.here)
     columns = {one.name: getattr(table, one.name)[..., ids].tolist() for one in fields(table)}
+    if (table.final_us[ids] == NOT_FINAL).all():
+        del columns["final_us"]
     return _Columns(len(table), len(table.rows), ids.tolist(), columns)
 
 

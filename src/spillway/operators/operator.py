@@ -13,6 +13,7 @@ All implement `Operator`. An operator declares a capability by having its method
     Tracking     is additive, and two slots can serve its groups for a while (state/slot/tracks.py)
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
+    Expiring     gives results when rows expire, once for each (slot/expiring.py)
 
 Any other operator only stores rows, which visitors search (operators/theta/sliced.py).
 """
@@ -142,4 +143,30 @@ class Making(Protocol):
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes a bounded part of the rows that are missing in made streams."""
+        ...
+
+
+@runtime_checkable
+class Expiring(Protocol):
+    """An operator that gives results when rows of a stream expire.
+
+    The layout of such a stream says so (`StreamLayout.final`). Rows that have expired are gone, except
+    those that the operator keeps longer.
+    """
+
+    def expiring(
+        self,
+        stream: int,
+        due: RunData,
+        left: Sequence[Segment],
+        bound: int,
+        stats: OperatorStats,
+        /,
+    ) -> Results:
+        """Yields the results of rows that expire now; returns the rows to keep longer, later in time.
+
+        Rows up to the time `bound` expire. `due` has all those of its hashes that have given no result,
+        combined as the layout says. `left` has the rows of the stream in memory and on disk that are
+        later; it may have others too.
+        """
         ...

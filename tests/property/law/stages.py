@@ -63,6 +63,10 @@ class Held(SimulatedStage):
         self.running: Ran | None = None
         self.events: Counter[str] = Counter()
 
+    @property
+    def watermark_us(self) -> int | None:
+        return self.state.watermark_us
+
     def operator(self, slot: int) -> Operator:
         """What a slot did in the last batch."""
         return operator_of(self.running.plan, slot, self.adapt, self.streams, self.first_operator())

@@ -109,6 +109,10 @@ class Committed:
     given_up: GivenUpTrack | None = None
     #: Rows with a NULL key or time since the first start, per stream; not part of `rows_in`.
     rows_null: tuple[int, ...] = ()
+    #: The watermark of the last batch or round, at which slots gave final results; and the groups
+    #: that kept theirs back then.
+    final_us: int | None = None
+    withheld: int = 0
     #: Tells the rows of the last batch from any others; None: the host does not know.
     input_digest: str | None = None
 

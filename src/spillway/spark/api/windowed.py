@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from spillway.operators.grouping.aggregates import Aggregate
 from spillway.operators.grouping.windowed import LastRows, WindowedOperator, Within
 from spillway.operators.grouping.windows import AnyAggregate, PythonAggregate
 from spillway.plan.groupby import GroupByPlan
@@ -78,7 +79,9 @@ class WindowedGroupBy(GroupBy):
         made: list[AnyAggregate] = []
         for at, (name, one) in enumerate(self._aggregates.items()):
             if one.python is None:
-                made.append(self._made(rows, at, name, one))
+                plain = self._made(rows, at, name, one)
+                assert isinstance(plain, Aggregate)
+                made.append(plain)
                 continue
             kind = rows.sparkSession.createDataFrame([], f"v {one.python.returns}").schema["v"]
             places = tuple(
@@ -89,15 +92,8 @@ class WindowedGroupBy(GroupBy):
         return made
 
     def _columns(self, rows: DataFrame) -> DataFrame:
-        """The keys, the time or order, and the arguments of the aggregates."""
+        """The keys, the arguments of the aggregates, and the time or order."""
         more: list[Column] = []
-        for at, one in enumerate(self._aggregates.values()):
-            for column in one.python.columns if one.python else ():
-                more.append(F.col(quoted(column)).alias(self._given(at, column)))
         if self._ordered is not None:
             more.append(F.col(quoted(self._ordered)))
         return rows.select(*self._needed(rows), *more)
-
-    @staticmethod
-    def _given(at: int, column: str) -> str:
-        return f"_given{at}_{column}"

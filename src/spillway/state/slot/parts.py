@@ -349,4 +349,5 @@ class Parts:
 
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
     """Copies segments into separate runs, so that the index covers only their rows."""
-    return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
+    parts = ((s, s.data.part(s.begin, s.end)) for s in segments if s.rows)
+    return [Segment(data, 0, s.rows, s.range, s.final_us) for s, data in parts]

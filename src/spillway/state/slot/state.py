@@ -35,6 +35,7 @@ from spillway.state.manifest.matching import arranged
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import Store
+from spillway.state.slot.due import DueRows
 from spillway.state.slot.memory import Memory
 from spillway.state.slot.parts import Parts
 from spillway.state.slot.spool import Spooler
@@ -67,6 +68,8 @@ class SlotState:
         self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
+        #: Groups that keep expired rows, because some of their rows wait.
+        self.withheld = 0
         #: Rows that merging has rewritten.
         self.merged_rows = 0
         #: Runs that came with groups from another slot.
@@ -80,6 +83,8 @@ class SlotState:
             attempt=attempt,
             named=manifest.slices(),
         )
+        #: Streams whose operator gives results when rows expire.
+        self.final = tuple(at for at, layout in enumerate(layouts) if layout.final)
         self.inputs = self._shelf.inputs
         #: Rows whose results the operator produces when the batch is complete.
         self.staging = Staging(self._shelf)
@@ -102,6 +107,12 @@ class SlotState:
         self._known = manifest.groups
         if not len(self._known):
             self._known = GroupTable.empty(groups, len(layouts))
+        self._learn(self._known)
+
+    def _learn(self, table: GroupTable) -> None:
+        """Takes other statistics of the groups."""
+        self._known = table
+        self._shelf.final_us = table.final_us
 
     # Contents
 
@@ -213,12 +224,37 @@ class SlotState:
             bound = bound_of(layout, watermark_us)
             if bound is None:
                 continue
+            if layout.final:
+                kept = group_ranges(np.flatnonzero(self._known.final_us < bound), self.groups)
             expiry = Expiry(self._shelf, stream, bound, kept)
             self.memory.layers[stream] = expiry.expire_probed(self.memory.layers[stream])
             self.tracker.expire(stream, expiry.expire_probed)
             self.parts.expire(stream, expiry.expire_frozen)
-            self.expired_rows += expiry.rows
+            self.expired_rows += 0 if layout.final else expiry.rows
         self.parts.drop_empty()
+
+    def due(self, stream: int, watermark_us: int | None, silent: Collection[int]) -> DueRows | None:
+        """Returns the rows of a final stream that expire at the watermark; None: no row can.
+
+        Groups with staged or spooled rows keep theirs until the slot has processed these. Another
+        slot gives the results of the groups in `silent`.
+        """
+        bound = bound_of(self.layouts[stream], watermark_us)
+        if bound is None:
+            return None
+        waiting = self.staging.groups | self.spooler.groups
+        stacks = [stack[stream] for stack in self.parts.stacks()]
+        visited = self.layouts[stream].visited
+        apart = np.zeros(self.groups, np.bool_) if visited else self.parts.deferred
+        found = DueRows(self._shelf, stream, stacks, bound, waiting | apart, silent)
+        # Groups with a part on disk may wait for long, and only rows of no more use wait there.
+        self.withheld += found.withheld if visited else 0
+        return found
+
+    def finish(self, due: DueRows) -> None:
+        """Records that rows which were due have given their results."""
+        final_us = np.where(due.finished, due.bound, self._known.final_us)
+        self._learn(replace(self._known, final_us=final_us))
 
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
@@ -229,7 +265,9 @@ class SlotState:
         needed = bool(self.parts.pending) or bool(self.spooler.groups.any())
 
         def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
-            bound = None if needed else bound_of(self.layouts[stream], watermark_us)
+            # The shelf drops rows of final streams that are gone.
+            keeps = needed or self.layouts[stream].final
+            bound = None if keeps else bound_of(self.layouts[stream], watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(new_rows)
             self.expired_rows += merging.expired_rows
@@ -283,7 +321,7 @@ class SlotState:
             self.memory.add_groups(stream, layers)
         self.parts.add_groups(part.generations)
         self.arrived |= came
-        self._known = self._known.merged(part.groups)
+        self._learn(self._known.merged(part.groups))
         self.parts.pending |= self.parts.missing_in(self.table())
         self.moved = True
 
@@ -299,7 +337,7 @@ class SlotState:
         """Drops what a move has here: groups that left, and parked rows."""
         part = of_move(self._departures, move)
         if part is not None:
-            self._known = self._known.only(set(range(self.groups)) - set(part.groups))
+            self._learn(self._known.only(set(range(self.groups)) - set(part.groups)))
         self._departures = tuple(one for one in self._departures if one.move != move)
         self._parked = tuple(one for one in self._parked if one.move != move)
 
@@ -336,7 +374,7 @@ class SlotState:
         self.parts.take_out(chosen)
         self.memory.cut_out(chosen)
         self.memory.gaps = gaps_outside(self.memory.gaps, group_ranges(chosen, self.groups))
-        self._known = self._known.only(set(range(self.groups)) - set(chosen))
+        self._learn(self._known.only(set(range(self.groups)) - set(chosen)))
         self.news.forget(chosen)
         self.moved = True
 

@@ -138,9 +138,9 @@ def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[
         known = [step for step in steps if step is not None]
         given = _given_rows(subject, known, batches if at == 0 else None, machines)
         found += _counts(at, machines, given)
-        found += _compared(
-            at, subject, StageHistory(given.accepted, _said(at, known, machines)), machines
-        )
+        said = _said(at, known, machines)
+        history = StageHistory(given.accepted, said, given.watermark_us)
+        found += _compared(at, subject, history, machines)
         if at:
             found += _conserved(at, known, machines)
     return found + _owners(machines)
@@ -152,6 +152,7 @@ class _Rows:
     def __init__(self, streams: int) -> None:
         self.accepted: list[tuple[int, Row]] = []
         self.came, self.late, self.null = ([0] * streams for _ in range(3))
+        self.watermark_us: int | None = None
 
 
 def _given_rows(
@@ -185,6 +186,7 @@ def _given_rows(
         if timed and len(times) == len(newest):
             # The watermark never goes back: the newest times only grow.
             watermark = min(times) - lateness
+    found.watermark_us = watermark
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from spillway.policies.shape.shaping import AUTO, TREE
 from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
-from spillway.testing.chaos.query import LATER, SHAPES, shapes, subjects
+from spillway.testing.chaos.query import LATER, SHAPES, WINDOWS_LATER, shapes, subjects
 from spillway.testing.chaos.schedule import (
     AT_CALLS,
     AT_LOCAL,
@@ -39,7 +40,7 @@ _BETWEEN = (
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     chance = Random(seed)
-    query = _query(chance)
+    query = _with_windows(Random(f"windows of {seed}"), _query(chance))
     starts = tuple(_settings(chance, query) for _ in range(chance.randint(1, 4)))
     return Schedule(
         seed,
@@ -64,6 +65,20 @@ def _query(chance: Random) -> ScheduledQuery:
     if few and chance.random() < 0.4:
         then = tuple(chance.choice(LATER) for _ in range(chance.choice((1, 1, 2))))
     return ScheduledQuery(kind, windows, chance.randint(0, 5), options, then)
+
+
+def _with_windows(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
+    """Draws windows for aggregates; other seeds keep their queries."""
+    drawn = chance.random()
+    if drawn < 0.15:
+        length = chance.randint(1, 9)
+        slide = chance.choice((None, length, chance.randint(1, length)))
+        updates = slide is not None and chance.random() < 0.4
+        options = {"slide": slide, "start": chance.randint(-3, 9), "updates": updates}
+        return replace(query, kind="windows", windows=(length,), options=options)
+    if drawn < 0.3 and query.then:
+        return replace(query, then=(*query.then[:-1], chance.choice(WINDOWS_LATER)))
+    return query
 
 
 def _windows(chance: Random, streams: int, *, always: bool = False) -> tuple[int | None, ...]:

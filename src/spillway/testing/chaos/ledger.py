@@ -76,6 +76,7 @@ class StageHistory:
 
     accepted: Sequence[tuple[int, Row]]
     said: Sequence[tuple[int, Counter[Hashable]]]
+    watermark_us: int | None
 
     @property
     def results(self) -> Counter[Hashable]:

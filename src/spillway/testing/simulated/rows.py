@@ -54,6 +54,11 @@ class Gave(Protocol):
         ...
 
     @property
+    def watermark_us(self) -> int | None:
+        """The watermark after the last batch."""
+        ...
+
+    @property
     def said(self) -> Sequence[tuple[int, Counter[Hashable]]]:
         """For each batch and round, the number of its batch and its results."""
         ...

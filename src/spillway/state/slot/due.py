@@ -1,0 +1,108 @@
+"""The rows of one stream that expire in a batch and have not given their results.
+
+A group has a time, `GroupTable.final_us`: rows up to it have given their results and are gone. The
+rows that are *due* come after it, up to the bound of the batch. They are in memory and on disk, in
+files that also have rows with more time. Each run keeps the order of its rows by time, so the slot
+finds due rows without reading others. They are staged (state/slot/staging.py): the operator gets all
+rows of a hash range at once, combined, in bounded bytes.
+
+Rows of a group wait for their results while the group has rows that the slot has not processed. Rows
+of groups that are leaving, and parked rows, are not here: the slot that has the group afterwards
+gives their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spillway.routing.groups import group_of
+from spillway.rows.cutting import TakenRows, cut_taken
+from spillway.state.layout.layers import Layer
+from spillway.state.layout.shelf import Shelf, slices
+from spillway.state.runs.merging import Segment
+from spillway.state.runs.run import RunData
+from spillway.state.slot.staging import Staging
+
+#: Due rows of a run that are taken at a time.
+TAKEN_ROWS = 1 << 18
+
+
+class DueRows:
+    """The due rows of one stream in one batch."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        stream: int,
+        stacks: Sequence[Sequence[Layer]],
+        bound: int,
+        waiting: NDArray[np.bool_],
+        silent: Collection[int],
+    ) -> None:
+        #: Rows up to this time expire.
+        self.bound = bound
+        self._shelf = shelf
+        self._stream = stream
+        self._staging = Staging(shelf)
+        self.rows = 0
+        present = np.zeros(shelf.groups, np.bool_)
+        for layers in stacks:
+            present |= shelf.sizes(stream, layers)[0] > 0
+        assert shelf.final_us is not None
+        self._final_us = shelf.final_us
+        #: The groups that have no due rows any more after this batch.
+        self.finished = present & ~waiting & (self._final_us < bound)
+        #: How many groups have rows that may be due, and keep them.
+        self.withheld = int((present & waiting & (self._final_us < bound)).sum())
+        self._giving = self.finished.copy()
+        self._giving[list(silent)] = False
+        pieces = [piece for layers in stacks for piece in slices(layers)]
+        #: Rows with more time.
+        self.left: list[Segment] = [
+            shelf.segment(stream, piece)
+            for piece in pieces
+            if piece.run.max_time is not None and piece.run.max_time > bound
+        ]
+        if self._giving.any():
+            for piece in pieces:
+                if piece.run.min_time is not None and piece.run.min_time <= bound:
+                    self._collect(shelf.segment(stream, piece))
+
+    def take(self) -> Iterator[RunData]:
+        """Yields the due rows, one hash range after the other."""
+        for rows in self._staging.take(whole=True):
+            found = rows[self._stream]
+            if found is not None and found.rows:
+                yield found
+
+    def _collect(self, segment: Segment) -> None:
+        at = self._due(segment)
+        self.rows += len(at)
+        data = segment.data
+        taken = TakenRows(data.widths(range(data.payload.num_columns)), at)
+        for begin, end in cut_taken([taken], len(at), TAKEN_ROWS):
+            rows = data.batch.take(at[begin:end])
+            self._staging.add(self._stream, RunData(rows, data.time_column))
+
+    def _due(self, segment: Segment) -> NDArray[np.int64]:
+        """Returns the rows of a segment that are due, ascending."""
+        data, times = segment.data, segment.data.times
+        assert times is not None
+        if segment.rows == 0:
+            return np.empty(0, np.int64)
+        first = int(self._final_us[self._giving].min())
+        least, most = data.time_span
+        if most <= self.bound and least > first:
+            at = np.arange(segment.begin, segment.end)
+        else:
+            order = data.derived("by time", lambda: np.argsort(times, kind="stable"))
+            ends = np.searchsorted(times, [first, self.bound], side="right", sorter=order)
+            some = order[ends[0] : ends[1]]
+            at = np.sort(some[(some >= segment.begin) & (some < segment.end)])
+        groups = group_of(data.h[at], self._shelf.groups)
+        due = self._giving[groups] & (times[at] > self._final_us[groups])
+        found: NDArray[np.int64] = at[due]
+        return found
