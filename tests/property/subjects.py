@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spillway.plan.shape import Shape, parse
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Joined, Treed
-from spillway.testing.simulated.windows import Closed, Lasting, Updated
+from spillway.testing.simulated.windows import Closed, Finalised, Lasting, Updated
 
 
 @st.composite
@@ -56,6 +56,7 @@ SUBJECTS = {
     "window updates": spans(Updated),
     "sessions": st.builds(Closed, st.integers(1, 6), st.none()),
     "time to live": st.builds(Lasting, st.integers(1, 6), st.none()),
+    "final within": st.builds(Finalised, st.integers(1, 9), st.none()),
 }
 #: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
@@ -71,4 +72,5 @@ PRESSED = {
     "window updates": (Updated(9, 9), 300),
     "sessions": (Closed(3, None), 300),
     "time to live": (Lasting(3, None), 300),
+    "final within": (Finalised(9, None), 300),
 }

@@ -159,14 +159,13 @@ class Expiring(Protocol):
         stream: int,
         due: RunData,
         left: Sequence[Segment],
-        bound: int,
         stats: OperatorStats,
         /,
     ) -> Results:
         """Yields the results of rows that expire now; returns the rows to keep longer, later in time.
 
-        Rows up to the time `bound` expire. `due` has all those of its hashes that have given no result,
-        combined as the layout says. `left` has the rows of the stream in memory and on disk that are
-        later; it may have others too.
+        `due` has all rows of its hashes that expire, combined as the layout says. `left` has the later
+        rows of the stream, in memory and on disk; in its runs, rows that have expired count as gone
+        (operators/lookup.py).
         """
         ...

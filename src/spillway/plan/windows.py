@@ -18,6 +18,8 @@ class EventWindows:
     start_us: int = 0
     #: Whether a key simply starts anew after such a gap, and results do not show its sessions.
     lasting: bool = False
+    #: Whether each row has a window of this length before it, and gives one result.
+    sliding: bool = False
 
     @property
     def session(self) -> bool:
@@ -38,6 +40,8 @@ class EventWindows:
             'hopping windows of 300 s every 60 s'
         """
         length = f"{self.length_us / 1e6:g} s"
+        if self.sliding:
+            return f"a window of {length} before each row"
         if self.lasting:
             return f"keys with a time to live of {length}"
         if self.slide_us is None:

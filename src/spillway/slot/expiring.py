@@ -34,7 +34,7 @@ def final_results(
         if due is None:
             continue
         for rows in due.take():
-            kept = yield from operator.expiring(stream, rows, due.left, due.bound, stats)
+            kept = yield from operator.expiring(stream, rows, due.left, stats)
             state.expired_rows += rows.rows - sum(more.rows for more in kept)
             for more in kept:
                 if more.rows:

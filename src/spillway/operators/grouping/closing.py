@@ -47,14 +47,13 @@ class ClosingOperator(Totals):
         _: int,
         due: RunData,
         left: Sequence[Segment],
-        bound: int,
         stats: OperatorStats,
         /,
     ) -> Results:
         """Yields the results of windows that have ended; keeps sessions that go on."""
         kept: tuple[RunData, ...] = ()
         if isinstance(self.marks, Sessions):
-            due, longer = ended(self, due, left, bound)
+            due, longer = ended(self, due, left)
             kept = (longer,) if longer.rows else ()
         if due.rows:
             stats.count_outputs(due.h)

@@ -56,12 +56,11 @@ class LastingOperator(Totals, Cumulative):
         _: int,
         due: RunData,
         left: Sequence[Segment],
-        bound: int,
         __: OperatorStats,
         /,
     ) -> Results:
         """Keeps the sessions that go on; the others give nothing more."""
-        longer = ended(self, due, left, bound)[1]
+        longer = ended(self, due, left)[1]
         yield from ()
         return (longer,)
 

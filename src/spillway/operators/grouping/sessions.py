@@ -19,14 +19,12 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, as_numpy
 
 
-def ended(
-    totals: Totals, due: RunData, left: Sequence[Segment], bound: int
-) -> tuple[RunData, RunData]:
+def ended(totals: Totals, due: RunData, left: Sequence[Segment]) -> tuple[RunData, RunData]:
     """Splits expired parts of sessions: those that have ended, and those that go on.
 
     Parts that go on get the time of the youngest part of their session.
     """
-    near = _younger(totals, due, left, bound)
+    near = _younger(totals, due, left)
     if not near:
         return due, due.part(0, 0)
     batch = joined([due.batch, *near])
@@ -47,19 +45,12 @@ def ended(
     return totals.run(due.batch.filter(pa.array(~goes_on))), totals.run(longer)
 
 
-def _younger(
-    totals: Totals, due: RunData, left: Sequence[Segment], bound: int
-) -> list[pa.RecordBatch]:
+def _younger(totals: Totals, due: RunData, left: Sequence[Segment]) -> list[pa.RecordBatch]:
     """Returns the live rows of the keys that expire."""
     keys = due.payload.columns[: len(totals.key_at)]
     found = []
     for segment in left:
         _, right = matches(due.h, keys, segment, totals.key_at)
-        if not len(right):
-            continue
-        assert segment.data.times is not None
-        rows = np.unique(right)
-        rows = rows[segment.data.times[rows] > bound]
-        if len(rows):
-            found.append(segment.data.batch.take(pa.array(rows)))
+        if len(right):
+            found.append(segment.data.batch.take(pa.array(np.unique(right))))
     return found

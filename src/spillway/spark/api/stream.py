@@ -31,7 +31,7 @@ from spillway.spark.api.dedup import Dedup
 from spillway.spark.api.expressions.rowwise import check_timeless
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Result
-from spillway.spark.api.windowed import WindowedGroupBy
+from spillway.spark.api.windowed import FinalWithin, WindowedGroupBy
 from spillway.spark.runtime.exchange.lanes import quoted
 
 #: Aggregates that order values.
@@ -248,15 +248,26 @@ class Grouped:
         order = by and self.stream.order(by)
         return replace(self, event_time=None, rows=rows, by=order, windows=None)
 
-    def within(self, window: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
+    def within(
+        self,
+        window: Duration,
+        *,
+        time: str,
+        lateness: Duration = "0 seconds",
+        final: bool = False,
+    ) -> Grouped:
         """Aggregates over the rows of each key in a range of event time that ends at each row.
 
-        The query drops and counts rows that are more than `lateness` behind the newest row.
+        A result covers the rows that have come by its batch; rows that come later, with earlier times,
+        do not revise it. With `final`, a row gives its result when the watermark has passed its time,
+        and the result covers all rows of the range. The query drops and counts rows that are more than
+        `lateness` behind the newest row.
         """
         self._check_ttl("within")
         column = find_time(self.stream.frame, self.stream.name, time, "group-by")
         plan = window_of(self.stream.name, column, window, lateness)
-        return replace(self, event_time=plan, rows=None, by=None, windows=None)
+        windows = EventWindows(plan.window_us, None, sliding=True) if final else None
+        return replace(self, event_time=plan, rows=None, by=None, windows=windows)
 
     def window(
         self,
@@ -332,6 +343,8 @@ class Grouped:
         if self.ttl:
             lasting = self.event_time
             return GroupByLasting(frames, self.keys, dict(aggregates), lasting, before=before)
+        if self.windows is not None and self.windows.sliding:
+            return FinalWithin(frames, self.keys, dict(aggregates), self.event_time, before=before)
         if self.windows is not None:
             kind = GroupBySession if self.windows.session else GroupByWindow
             over = self.event_time, self.windows
@@ -387,7 +400,8 @@ class Grouped:
         """Whether windows slide over rows, which stay in the state."""
         if self.rows is not None:
             return True
-        return self.event_time is not None and self.windows is None and not self.ttl
+        sliding = self.windows is None or self.windows.sliding
+        return self.event_time is not None and sliding and not self.ttl
 
     def _check_fold(self, name: str, one: UserFold) -> None:
         if self._slides:

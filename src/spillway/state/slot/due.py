@@ -14,6 +14,7 @@ gives their results.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from spillway.rows.cutting import TakenRows, cut_taken
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, slices
 from spillway.state.runs.merging import Segment
-from spillway.state.runs.run import RunData
+from spillway.state.runs.run import RunData, Slice
 from spillway.state.slot.staging import Staging
 
 #: Due rows of a run that are taken at a time.
@@ -60,12 +61,8 @@ class DueRows:
         self._giving = self.finished.copy()
         self._giving[list(silent)] = False
         pieces = [piece for layers in stacks for piece in slices(layers)]
-        #: Rows with more time.
-        self.left: list[Segment] = [
-            shelf.segment(stream, piece)
-            for piece in pieces
-            if piece.run.max_time is not None and piece.run.max_time > bound
-        ]
+        #: Rows that are later, in memory and on disk; those that are due count as gone.
+        self.left = self._later(pieces)
         if self._giving.any():
             for piece in pieces:
                 if piece.run.min_time is not None and piece.run.min_time <= bound:
@@ -77,6 +74,14 @@ class DueRows:
             found = rows[self._stream]
             if found is not None and found.rows:
                 yield found
+
+    def _later(self, pieces: Sequence[Slice]) -> list[Segment]:
+        gone_us = np.where(self.finished, self.bound, self._final_us)
+        return [
+            replace(self._shelf.segment(self._stream, piece), final_us=gone_us)
+            for piece in pieces
+            if piece.run.max_time is not None and piece.run.max_time > self.bound
+        ]
 
     def _collect(self, segment: Segment) -> None:
         at = self._due(segment)

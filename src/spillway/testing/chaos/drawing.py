@@ -73,8 +73,8 @@ def _with_windows(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
     if drawn < 0.15:
         length = chance.randint(1, 9)
         slide = chance.choice((None, length, chance.randint(1, length)))
-        updates = slide is not None and chance.random() < 0.4
-        options = {"slide": slide, "start": chance.randint(-3, 9), "updates": updates}
+        gives = ("append", "append", "lasting", "final") if slide is None else ("append", "update")
+        options = {"slide": slide, "start": chance.randint(-3, 9), "gives": chance.choice(gives)}
         return replace(query, kind="windows", windows=(length,), options=options)
     if drawn < 0.3 and query.then:
         return replace(query, then=(*query.then[:-1], chance.choice(WINDOWS_LATER)))

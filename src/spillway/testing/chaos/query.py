@@ -14,7 +14,7 @@ from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Aligned, Joined, Matched, Treed
 from spillway.testing.simulated.rows import Row, Subject
 from spillway.testing.simulated.sliced import Sliced
-from spillway.testing.simulated.windows import Closed, Updated
+from spillway.testing.simulated.windows import Closed, Finalised, Lasting, Updated
 
 #: The shapes that a tree may change to, by its number of streams.
 SHAPES = {
@@ -89,8 +89,13 @@ def _aligned(query: ScheduledQuery) -> Subject:
 def _by_window(query: ScheduledQuery) -> Subject:
     [length], options = query.windows, query.options
     assert length is not None
-    kind = Updated if options["updates"] else Closed
-    return kind(length, options["slide"], options["start"])
+    kinds: dict[str, type[Closed]] = {
+        "append": Closed,
+        "update": Updated,
+        "lasting": Lasting,
+        "final": Finalised,
+    }
+    return kinds[options["gives"]](length, options["slide"], options["start"])
 
 
 _MADE: dict[str, Callable[[ScheduledQuery], Subject]] = {
@@ -115,10 +120,12 @@ _THEN: dict[str, Callable[[], Subject]] = {
 }
 #: The kinds of later stages, and of those with windows.
 LATER = tuple(_THEN)
-WINDOWS_LATER = ("windows", "hopping", "sessions", "window-updates")
+WINDOWS_LATER = ("windows", "hopping", "sessions", "window-updates", "lasting", "final")
 _THEN |= {
     "windows": lambda: Closed(4, 4),
     "hopping": lambda: Closed(6, 4, 1),
     "sessions": lambda: Closed(2, None),
     "window-updates": lambda: Updated(6, 4),
+    "lasting": lambda: Lasting(2, None),
+    "final": lambda: Finalised(4, None),
 }

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from spillway.kernels.ranking import numbers
 from spillway.operators.grouping.closing import ClosingOperator
+from spillway.operators.grouping.final import FinalOperator
 from spillway.operators.grouping.groupby import GroupByOperator
 from spillway.operators.grouping.lasting import LastingOperator
 from spillway.operators.grouping.marks import Marks, Sessions, Spans
+from spillway.operators.grouping.windowed import Within
 from spillway.operators.input import StreamColumns
 from spillway.operators.operator import Operator
 from spillway.testing.simulated.grouping import (
+    DISTINCT,
     KEYED,
     NUMBERS,
     aggregated,
@@ -147,6 +150,34 @@ class Lasting(Closed):
         sessions = self._sessions(enumerate(rows))
         _, held = max(sessions.items(), key=lambda one: one[0][1])
         return aggregated([row for _, row in held])
+
+
+@dataclass
+class Finalised(Closed):
+    """For each row, the aggregates over the range of time up to it, when the watermark has passed it."""
+
+    def operator(self, block_rows: int) -> Operator:
+        """The operator of the product."""
+        given = ([("k", 0), ("w", 4)], [*NUMBERS, DISTINCT], Within())
+        return FinalOperator(self.streams[0], *given, per_row=True, block_rows=block_rows)
+
+    def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
+        """Results as values."""
+        for row in batch.to_pylist():
+            yield tuple(map(rounded, row.values()))
+
+    def check(self, gave: Gave) -> None:
+        """Compares with brute force."""
+        watermark = gave.watermark_us
+        wanted: Counter[Hashable] = Counter()
+        for key, rows in by_key(gave.accepted).items():
+            ordered = sorted((row for _, row in rows), key=lambda row: (row.at, row.value))
+            for row in ordered:
+                if watermark is not None and row.at < watermark:
+                    seen = [one for one in ordered if row.at - self.length < one.at <= row.at]
+                    distinct = len({one.amount for one in seen})
+                    wanted[(key, row.value, *aggregated(seen), distinct)] += 1
+        assert gave.results == wanted
 
 
 class _ByGroup:
