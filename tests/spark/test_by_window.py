@@ -135,7 +135,7 @@ def test_windows_are_those_of_spark_whatever_spills_and_restarts(elsewhere, tmp_
     sales = Sales(elsewhere, tmp_path)
     query = over(sales.grouped(), kind)
     fill(sales)
-    first = sales.run(query, memory=20_000)
+    first = sales.run(query, memory=5000)
     sales.add(300, 77, 120.0)
     sales.close(400.0)
     sales.run(query, slots=3)

@@ -20,7 +20,7 @@ from spillway.spark.api.result import Result
 from spillway.testing import FileStream
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
@@ -30,6 +30,8 @@ RUNNABLE = (
     "totals = ",
     "spread = ",
     "near = ",
+    *("trades_5m = ", "updates = ", "visits = ", "minutes = ", "paid = ", "recent = "),
+    *("active = ", "import numpy as np"),
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
@@ -162,6 +164,22 @@ def test_windows_dedup_and_groups_of_a_join_give_results(names, tmp_path) -> Non
     assert len(found) == 4
     for at, one in enumerate(found):
         assert finished(one, tmp_path / str(at)) > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "start",
+    ["trades_5m = ", "visits = ", "minutes = ", "paid = ", "recent = ", "active = ", "import numpy"],
+)
+def test_query_of_the_page_on_windows_runs(names, tmp_path, start: str) -> None:
+    made = run(block(start), names, tmp_path)
+    found = [finished(one, tmp_path / str(at)) for at, one in enumerate(made)]
+    # The rows of a stream are 12 seconds apart in all; few windows end by then.
+    assert len(found) == (2 if start == "paid = " else 1)
+    assert found[-1] > 0 or start not in ("recent = ", "active = ")
+    if start == "trades_5m = ":
+        run(block("updates = "), names, tmp_path)
+        assert names["updates"]._mode == "update"
 
 
 @pytest.mark.full

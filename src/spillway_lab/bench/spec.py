@@ -16,9 +16,10 @@ from spillway.settings.choices import UNLIMITED
 from spillway_lab.workloads.pairs import Pairs
 
 CORES = 2
-#: Event time of a batch, and the batches in the window of `join2-window`.
+#: Event time of a batch, and the batches in the windows of `join2-window` and of `window-agg`.
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
+TUMBLING_BATCHES = 5
 
 #: The cases that have their own measurement.
 RELOCATE = "relocate"
@@ -55,6 +56,7 @@ class Case:
     #: Number of keys of a group-by over all streams; None: the streams are joined.
     keys: int | None = None
     payload: bool = False
+    #: Whether a join has a window; a group-by has tumbling windows, which give final rows.
     windowed: bool = False
     #: Memory of spillway, as a fraction of the state at the end of the run; None: no limit.
     memory_share: float | None = None
@@ -70,6 +72,7 @@ CASES = {
     "join2-strings": Case(streams=2, payload=True),
     "join2-window": Case(streams=2, windowed=True),
     "groupby": Case(streams=2, keys=1 << 20),
+    "window-agg": Case(streams=2, keys=1 << 20, windowed=True),
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     RELOCATE: Case(streams=2, payload=True, engines=(SPILLWAY,), module="spillway_lab.bench.move"),
     DRIFT: Case(

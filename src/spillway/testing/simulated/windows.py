@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from spillway.kernels.ranking import numbers
@@ -63,7 +64,7 @@ class Closed:
 
     def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
         """Results as values, the window as two numbers."""
-        start, end = (numbers(one, int).tolist() for one in batch.column("window").flatten())
+        start, end = (numbers(one, np.int64).tolist() for one in batch.column("window").flatten())
         rows = batch.drop_columns(["window"]).to_pylist()
         for first, last, row in zip(start, end, rows, strict=True):
             key, *values = row.values()
@@ -158,8 +159,14 @@ class Finalised(Closed):
 
     def operator(self, block_rows: int) -> Operator:
         """The operator of the product."""
-        given = ([("k", 0), ("w", 4)], [*NUMBERS, DISTINCT], Within())
-        return FinalOperator(self.streams[0], *given, per_row=True, block_rows=block_rows)
+        return FinalOperator(
+            self.streams[0],
+            [("k", 0), ("w", 4)],
+            [*NUMBERS, DISTINCT],
+            Within(),
+            per_row=True,
+            block_rows=block_rows,
+        )
 
     def read(self, batch: pa.RecordBatch) -> Iterable[Hashable]:
         """Results as values."""
