@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillway as sw
-from spillway import Query
+from spillway import Query, SpillwayError
 from spillway.spark.api.result import Result
 from spillway.spark.api.stream import Grouped
 from spillway.testing import FileStream, assert_same_rows
@@ -101,7 +101,9 @@ class Sales:
     def found(self) -> DataFrame:
         return self.spark.read.parquet(str(self.root / "out"))
 
-    def expected(self, window: str, name: str, keyed: bool = True) -> DataFrame:
+    def expected(
+        self, window: str, name: str, keyed: bool = True, all_windows: bool = False
+    ) -> DataFrame:
         """Spark's batch query, with the windows that the watermark has passed."""
         rows = self.source.batch().where("ts IS NOT NULL")
         newest = rows.agg(F.max("ts")).first()[0]
@@ -109,6 +111,8 @@ class Sales:
         keys = [F.col("k")] if keyed else []
         made = [F.expr(of).alias(title) for title, (_, of) in AGGREGATES.items()]
         whole = rows.groupBy(*keys, F.expr(window).alias(name)).agg(*made)
+        if all_windows:
+            return whole
         end = F.col(f"{name}.end")
         return whole.where(end < F.lit(ends) if name == "session_window" else end <= F.lit(ends))
 
@@ -166,3 +170,165 @@ def test_windows_are_those_of_spark_with_every_mechanism(spark, tmp_path, kind, 
     sales.close(400.0)
     sales.run(over(sales.grouped(), kind), memory=20_000, **how)
     assert_same_rows(sales.found(), sales.expected(WINDOWS[kind][1], name_of(kind)))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["tumbling", "hopping"])
+def test_updates_end_with_the_rows_of_spark(spark, tmp_path, kind) -> None:
+    sales = Sales(spark, tmp_path)
+    fill(sales, rows=150)
+    sales.close(400.0)
+    sales.run(over(sales.grouped(), kind), "update", memory=20_000)
+    whole = sales.expected(WINDOWS[kind][1], "window", all_windows=True)
+    # Counts only grow, so the last update of a window is the one with the most rows.
+    newest = sales.found().groupBy("k", "window").agg(F.max("n").alias("n"))
+    last = (
+        sales.found()
+        .alias("f")
+        .join(
+            newest.alias("l"),
+            F.expr("f.k <=> l.k AND f.window = l.window AND f.n = l.n"),
+            "left_semi",
+        )
+    )
+    assert_same_rows(last.distinct(), whole)
+
+
+def test_rows_of_a_range_are_final_and_exact_out_of_order(spark, tmp_path) -> None:
+    sales = Sales(spark, tmp_path)
+    for batch in range(4):
+        sales.add(60, batch, 6.0 * batch + 10, keys=4)
+    sales.close(400.0)
+    made = {title: one for title, (one, _) in AGGREGATES.items()}
+    query = sales.grouped().within(
+        "7 seconds", time="ts", lateness=f"{LATENESS_S} seconds", final=True
+    )
+    sales.run(query.agg(**made), memory=20_000)
+    over_range = (
+        "OVER (PARTITION BY k ORDER BY ts RANGE BETWEEN INTERVAL '6.999999' SECOND PRECEDING"
+        " AND CURRENT ROW)"
+    )
+    rows = sales.source.batch().where("ts <= timestamp'2026-03-08 07:05:00'")
+    wanted = rows.selectExpr(
+        "k", "ts", *(f"{of} {over_range} AS {title}" for title, (_, of) in AGGREGATES.items())
+    )
+    assert_same_rows(sales.found(), wanted)
+
+
+def test_key_that_pauses_starts_anew(spark, tmp_path) -> None:
+    sales = Sales(spark, tmp_path)
+    for at, key, value in [(0, 1, 5), (3, 1, 6), (4, 2, 1), (20, 1, 7), (60, 2, 2), (61, 1, 3)]:
+        sales.source.add([sales.sale(key, at, value)])
+    query = sw.stream(sales.source.stream(), "sales").group_by("k", ttl="10 seconds", time="ts")
+    run = sales.run(query.agg(n=sw.count(), total=sw.sum("value")))
+    found = sorted(map(tuple, sales.found().collect()))
+    assert found == sorted(
+        [("k1", 1, 5), ("k1", 2, 11), ("k2", 1, 1), ("k1", 1, 7), ("k2", 1, 2), ("k1", 1, 3)]
+    )
+    assert sum(one["rowsExpired"] for one in run.recentProgress) == 3
+    assert "keys with a time to live of 10 s" in run.explain()
+
+
+MORE = {
+    "different": (sw.count_distinct("value"), "count(DISTINCT value)"),
+    "roughly": (sw.approx_count_distinct("name"), "count(DISTINCT name)"),
+    "values": (sw.collect_list("value", limit=999), "array_sort(collect_list(value))"),
+    "names": (sw.collect_set("name", limit=999), "array_sort(collect_set(name))"),
+    "dearest": (sw.max_by("name", "at"), "max_by(name, at)"),
+    "first": (sw.min_by("name", "at"), "min_by(name, at)"),
+    "cheap": (sw.bool_and("price < 49"), "bool_and(price < 49)"),
+    "dear": (sw.bool_or("price > 45"), "bool_or(price > 45)"),
+    "waited": (sw.sum("wait"), "sum(wait)"),
+    "mean wait": (sw.avg("wait"), "avg(wait)"),
+}
+
+
+def test_more_aggregates_are_those_of_spark(spark, tmp_path) -> None:
+    sales = Sales(spark, tmp_path)
+    fill(sales, batches=3, rows=80, keys=5)
+    more = ["*", "ts AS at", "(ts - timestamp'2026-03-08 07:00:00') AS wait"]
+    rows = sales.source.stream().selectExpr(*more)
+    made = {title: one for title, (one, _) in MORE.items()}
+    sales.run(sw.stream(rows, "sales").group_by("k").agg(**made), "update", memory=20_000)
+    wanted = sales.source.batch().selectExpr(*more).groupBy("k")
+    whole = wanted.agg(*(F.expr(of).alias(title) for title, (_, of) in MORE.items()))
+    # The last update of a key has the most values.
+    found = sales.found().withColumn("values", F.array_sort("values"))
+    sizes = found.groupBy("k").agg(F.max(F.size("values")).alias("most"))
+    last = found.alias("f").join(
+        sizes.alias("s"), F.expr("f.k <=> s.k AND size(f.values) = s.most"), "left_semi"
+    )
+    assert_same_rows(last, whole)
+
+
+@pytest.mark.parametrize(
+    ("verb", "text"),
+    [
+        (lambda g: g.window("0 seconds", time="ts"), "the window of stream sales must be positive"),
+        (
+            lambda g: g.window("1 minute", time="ts", slide="2 minutes"),
+            "the slide of stream sales cannot be longer than the window",
+        ),
+        (
+            lambda g: g.window("1 minute", time="ts", start="1 minute"),
+            "the start of the windows of stream sales must be less than their slide",
+        ),
+        (lambda g: g.session("0 seconds", time="ts"), "the gap of stream sales must be positive"),
+        (lambda g: g.window("1 minute", time="value"), "is on value, which is bigint"),
+        (
+            lambda g: g.session("1 minute", time="ts").agg(session_window=sw.count()),
+            "aggregate session_window has the same name as the column of the windows",
+        ),
+        (
+            lambda g: g.stream.group_by("k", ttl="1 minute"),
+            "group_by() takes ttl and time together",
+        ),
+        (
+            lambda g: g.stream.group_by("k", ttl="1 minute", time="ts").window("1 s", time="ts"),
+            "a group-by with ttl cannot have .window(...) too",
+        ),
+        (
+            lambda g: g.last(3).agg(a=sw.fold(min, min, min, partials={"s": "int"}, returns="int")),
+            "aggregate a is a fold, which does not work with .last() and .within()",
+        ),
+        (
+            lambda g: g.agg(a=sw.collect_list("value", limit=0)),
+            "collect_list(limit=0) must be a positive number of values",
+        ),
+        (
+            lambda g: g.agg(a=sw.approx_count_distinct("value", 0.0)),
+            "must be between 0.002 and 0.5, not 0.0",
+        ),
+        (
+            lambda g: (
+                g.session("1 s", time="ts").agg(n=sw.count()).writeStream.outputMode("update")
+            ),
+            "outputMode('update') is not valid for a group-by",
+        ),
+        (
+            lambda g: (
+                g.session("1 s", time="ts")
+                .agg(n=sw.count())
+                .writeStream.format("noop")
+                .adapt(moves="ptlb")
+                .start()
+            ),
+            'moves="ptlb" does not work with the group-by',
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(spark, tmp_path, verb, text) -> None:
+    with pytest.raises(SpillwayError) as refused:
+        verb(Sales(spark, tmp_path).grouped())
+    assert text in str(refused.value)
+    assert refused.value.hint
+
+
+def test_windows_go_on_only_in_their_output_mode(spark, tmp_path) -> None:
+    sales = Sales(spark, tmp_path)
+    sales.add(5, 1)
+    query = over(sales.grouped(), "tumbling")
+    sales.run(query)
+    with pytest.raises(SpillwayError) as refused:
+        sales.run(query, "update")
+    assert 'it had tumbling windows of 30 s in outputMode("append"), now' in str(refused.value)

@@ -169,7 +169,15 @@ def test_windows_dedup_and_groups_of_a_join_give_results(names, tmp_path) -> Non
 @pytest.mark.full
 @pytest.mark.parametrize(
     "start",
-    ["trades_5m = ", "visits = ", "minutes = ", "paid = ", "recent = ", "active = ", "import numpy"],
+    [
+        "trades_5m = ",
+        "visits = ",
+        "minutes = ",
+        "paid = ",
+        "recent = ",
+        "active = ",
+        "import numpy",
+    ],
 )
 def test_query_of_the_page_on_windows_runs(names, tmp_path, start: str) -> None:
     made = run(block(start), names, tmp_path)

@@ -146,8 +146,7 @@ class Coordinator:
 
     @property
     def changing(self) -> bool:
-        """Whether the slot count is changing and a batch without rows helps."""
-        # A parallel track waits for rows, and so does a change of slots that waits for the track.
+        """Whether the slot count changes and a batch without rows helps; a track waits for rows."""
         held = bool(self.state.moves) and not self.moving
         scaling = self.state.scaling is not None and not held
         return self.wished is not None or (scaling and not waits(self.state, self.last))
@@ -155,18 +154,14 @@ class Coordinator:
     @property
     def due(self) -> bool:
         """Whether the watermark has made results final that no batch or round has given yet."""
-        state = self.state
-        if not self.terms.final or state.batch < 0 or state.watermark_us is None:
-            return False
-        return state.watermark_us != state.final_us or state.withheld > 0
+        return self.terms.final and self.state.due
 
     @property
     def crowded(self) -> bool:
         """Whether so much waits for groups in transit that they must arrive before more comes."""
         most = self.terms.buffer_bytes
-        if sum(record.parked_bytes for record in self.last.values()) > most:
-            return True
-        return self._crowded_slot(self.state.moves, most) is not None
+        parked = sum(record.parked_bytes for record in self.last.values())
+        return parked > most or self._crowded_slot(self.state.moves, most) is not None
 
     @property
     def steps(self) -> int:
@@ -303,8 +298,7 @@ class Coordinator:
     ) -> tuple[BatchPlan, Effects]:
         """Returns the plan of the next batch; with a note, the same plan as when it began.
 
-        Every new plan has a note to write: another start, with other settings, could plan
-        differently.
+        A new plan has a note to write: another start could plan differently.
         """
         planned = note or replace(self._new_note(), input_digest=input_digest)
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)

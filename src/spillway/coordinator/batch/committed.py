@@ -116,6 +116,13 @@ class Committed:
     #: Tells the rows of the last batch from any others; None: the host does not know.
     input_digest: str | None = None
 
+    @property
+    def due(self) -> bool:
+        """Whether the watermark has advanced since the last step, or results were kept back."""
+        if self.watermark_us is None:
+            return False
+        return self.watermark_us != self.final_us or self.withheld > 0
+
 
 def initial(routing: Routing, streams: int) -> Committed:
     """Returns the state before the first batch."""

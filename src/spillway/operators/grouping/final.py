@@ -44,7 +44,8 @@ class FinalOperator(RowWindows):
     def layouts(self) -> tuple[StreamLayout, ...]:
         """The layout: the columns of the stream, when a row expires, and its batch."""
         at = len(self.stream.lanes)
-        return (StreamLayout(self.stream.name, at, 1, final=True, visited=True),)
+        name, range_us = self.stream.name, self._range
+        return (StreamLayout(name, at, 1, final=True, visited=True, narrow_us=range_us),)
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
         """Returns the rows with their marks."""

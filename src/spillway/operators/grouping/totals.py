@@ -72,6 +72,8 @@ class Totals:
             weigh=self.weigh,
             final=final,
             visited=visited,
+            # Layers with all windows of a batch may merge; merging drops those that have ended.
+            narrow_us=None if self.marks.life_us is None else 4 * self.marks.life_us,
         )
 
     def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:

@@ -98,6 +98,8 @@ class RowWindows:
         ordered = self._in_order(rows, by_group(number, len(groups)))
         block = GatheredRows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
         at = self._due(block, new[ordered.order], ordered.starts)
+        if not len(at):
+            return
         windows = self._windows(block, ordered.starts, at)
         due, hashes = ordered.order[at], delta.h[groups.first]
         names = [*(name for name, _ in self.emitted), *(one.name for one in self.aggregates)]

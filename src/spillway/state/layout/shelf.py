@@ -80,6 +80,8 @@ class StreamLayout:
     #: Whether the operator sees rows when they expire (slot/expiring.py). Then rows up to the time
     #: `GroupTable.final_us` of their group are gone, whatever file still has them.
     final: bool = False
+    #: The window by which merging keeps layers narrow (state/layout/compaction.py); None: `window_us`.
+    narrow_us: int | None = None
 
     def weight(self, batch: pa.RecordBatch) -> int:
         """Returns what a merge conserves: the number of rows, or what combining leaves of it."""

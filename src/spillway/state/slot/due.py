@@ -42,7 +42,12 @@ class DueRows:
         bound: int,
         waiting: NDArray[np.bool_],
         silent: Collection[int],
+        apart: NDArray[np.bool_] | None = None,
     ) -> None:
+        """Finds the due rows of groups, except those in `waiting`, `silent` and `apart`.
+
+        Rows of groups in `apart` are of no more use, and may stay for long.
+        """
         #: Rows up to this time expire.
         self.bound = bound
         self._shelf = shelf
@@ -55,9 +60,12 @@ class DueRows:
         assert shelf.final_us is not None
         self._final_us = shelf.final_us
         #: The groups that have no due rows any more after this batch.
-        self.finished = present & ~waiting & (self._final_us < bound)
-        #: How many groups have rows that may be due, and keep them.
-        self.withheld = int((present & waiting & (self._final_us < bound)).sum())
+        present &= self._final_us < bound
+        self.finished = present & ~waiting
+        if apart is not None:
+            self.finished &= ~apart
+        #: How many groups have rows that may be due, and keep them for results.
+        self.withheld = int((present & waiting).sum()) if apart is None else 0
         self._giving = self.finished.copy()
         self._giving[list(silent)] = False
         pieces = [piece for layers in stacks for piece in slices(layers)]
@@ -68,6 +76,11 @@ class DueRows:
                 if piece.run.min_time is not None and piece.run.min_time <= bound:
                     self._collect(shelf.segment(stream, piece))
 
+    @property
+    def final_us(self) -> NDArray[np.int64]:
+        """For each group, the time up to which its rows are gone after this batch."""
+        return np.where(self.finished, self.bound, self._final_us)
+
     def take(self) -> Iterator[RunData]:
         """Yields the due rows, one hash range after the other."""
         for rows in self._staging.take(whole=True):
@@ -76,7 +89,7 @@ class DueRows:
                 yield found
 
     def _later(self, pieces: Sequence[Slice]) -> list[Segment]:
-        gone_us = np.where(self.finished, self.bound, self._final_us)
+        gone_us = self.final_us
         return [
             replace(self._shelf.segment(self._stream, piece), final_us=gone_us)
             for piece in pieces

@@ -103,14 +103,11 @@ class SlotState:
         self._parked: tuple[Parked, ...] = manifest.parked
         #: Whether groups have come or gone, so that the manifest's table is out of date.
         self.moved = False
-        #: The statistics that this batch adds to.
-        self._known = manifest.groups
-        if not len(self._known):
-            self._known = GroupTable.empty(groups, len(layouts))
-        self._learn(self._known)
+        known = manifest.groups
+        self._learn(known if len(known) else GroupTable.empty(groups, len(layouts)))
 
     def _learn(self, table: GroupTable) -> None:
-        """Takes other statistics of the groups."""
+        """Takes the statistics of the groups, which this batch adds to."""
         self._known = table
         self._shelf.final_us = table.final_us
 
@@ -236,25 +233,18 @@ class SlotState:
     def due(self, stream: int, watermark_us: int | None, silent: Collection[int]) -> DueRows | None:
         """Returns the rows of a final stream that expire at the watermark; None: no row can.
 
-        Groups with staged or spooled rows keep theirs until the slot has processed these. Another
-        slot gives the results of the groups in `silent`.
+        Another slot gives the results of the groups in `silent`.
         """
         bound = bound_of(self.layouts[stream], watermark_us)
         if bound is None:
             return None
-        waiting = self.staging.groups | self.spooler.groups
-        stacks = [stack[stream] for stack in self.parts.stacks()]
-        visited = self.layouts[stream].visited
-        apart = np.zeros(self.groups, np.bool_) if visited else self.parts.deferred
-        found = DueRows(self._shelf, stream, stacks, bound, waiting | apart, silent)
-        # Groups with a part on disk may wait for long, and only rows of no more use wait there.
-        self.withheld += found.withheld if visited else 0
+        found = self.parts.due(stream, bound, self.staging.groups | self.spooler.groups, silent)
+        self.withheld += found.withheld
         return found
 
     def finish(self, due: DueRows) -> None:
         """Records that rows which were due have given their results."""
-        final_us = np.where(due.finished, due.bound, self._known.final_us)
-        self._learn(replace(self._known, final_us=final_us))
+        self._learn(replace(self._known, final_us=due.final_us))
 
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
@@ -308,10 +298,7 @@ class SlotState:
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
     def install(self, part: Manifest) -> None:
-        """Takes over groups, with their rows, their parts on disk and their statistics.
-
-        It takes only made streams that exist here too; others become gaps.
-        """
+        """Takes over groups, with all that they have; made streams that do not exist here become gaps."""
         came = set(part.runs())
         self._shelf.expect(part.slices())
         part = arranged(part, self.made)
