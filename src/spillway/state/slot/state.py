@@ -298,7 +298,7 @@ class SlotState:
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
     def install(self, part: Manifest) -> None:
-        """Takes over groups, with all that they have; made streams that do not exist here become gaps."""
+        """Takes over groups, with all that they have; made streams that are not here become gaps."""
         came = set(part.runs())
         self._shelf.expect(part.slices())
         part = arranged(part, self.made)
