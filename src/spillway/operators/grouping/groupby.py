@@ -39,23 +39,17 @@ _Found = tuple[RunData, NDArray[np.int32], NDArray[np.int32]]
 
 
 class GroupByOperator(Totals, Cumulative):
-    """Aggregates one stream by key, over all its rows; or by key and window, in updates."""
+    """Aggregates one stream by key, over all its rows."""
 
     @property
     def untracked(self) -> str:
-        """Why there is no parallel track: without windows a result covers all rows."""
-        if self.marks.life_us is not None:
-            return ""
+        """Why there is no parallel track: a result covers all rows."""
         return "a result covers all rows that ever came: there is no window"
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
         """The layout: keys, window and partials."""
         return (self.layout(),)
-
-    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
-        """Returns all rows: results of their windows need them."""
-        return delta
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Combines partials of several segments, one row per group."""
@@ -82,6 +76,19 @@ class GroupByOperator(Totals, Cumulative):
             parts.add(data.payload.columns[first:], left, right)
         keys = len(self.key_at)
         return self.shown(columns[:keys], columns[keys:first], parts.whole())
+
+
+class WindowUpdateOperator(GroupByOperator):
+    """Aggregates one stream by key and window; windows expire without another result."""
+
+    @property
+    def untracked(self) -> str:
+        """Windows end, so groups can move by a parallel track."""
+        return ""
+
+    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
+        """Returns all rows: results of their windows need them."""
+        return delta
 
 
 def _in_steps(

@@ -83,7 +83,8 @@ class Totals:
             return (delta,)
         payload = delta.payload
         keys = [payload.column(at) for at in self.stream.keys]
-        times = None if self.stream.time is None else payload.column(self.stream.time)
+        timed = None if self.marks.time is None else self.stream.time
+        times = None if timed is None else payload.column(timed)
         marks = self.marks.of_rows(times)
         groups = self.marks.grouped(delta.h, keys, marks, None)
         rows = GatheredRows(payload, np.full(delta.rows, batch, np.int32))

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pyspark.sql.types import StructField, StructType
 
 from spillway.operators.grouping.closing import ClosingOperator
-from spillway.operators.grouping.groupby import GroupByOperator
+from spillway.operators.grouping.groupby import WindowUpdateOperator
 from spillway.operators.grouping.lasting import LastingOperator
 from spillway.operators.grouping.marks import Marks, Sessions, Spans
 from spillway.operators.input import StreamColumns
@@ -60,7 +60,7 @@ class GroupByWindow(GroupBy):
         marks: Marks = Sessions(windows.length_us, windows.name)
         if windows.slide_us is not None:
             marks = Spans(windows.length_us, windows.slide_us, windows.start_us, windows.name)
-        kind = ClosingOperator if self.mode == "append" else GroupByOperator
+        kind = ClosingOperator if self.mode == "append" else WindowUpdateOperator
         return kind(stream, self._names, made, block_rows, marks)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillway.kernels.ranking import numbers
 from spillway.operators.grouping.closing import ClosingOperator
 from spillway.operators.grouping.final import FinalOperator
-from spillway.operators.grouping.groupby import GroupByOperator
+from spillway.operators.grouping.groupby import WindowUpdateOperator
 from spillway.operators.grouping.lasting import LastingOperator
 from spillway.operators.grouping.marks import Marks, Sessions, Spans
 from spillway.operators.grouping.windowed import Within
@@ -117,7 +117,7 @@ class Updated(Closed):
 
     def operator(self, block_rows: int) -> Operator:
         """The operator of the product."""
-        return GroupByOperator(self.streams[0], ["k"], NUMBERS, block_rows, self.marks)
+        return WindowUpdateOperator(self.streams[0], ["k"], NUMBERS, block_rows, self.marks)
 
     def check(self, gave: Gave) -> None:
         """Compares with brute force."""
