@@ -332,3 +332,45 @@ def test_windows_go_on_only_in_their_output_mode(spark, tmp_path) -> None:
     with pytest.raises(SpillwayError) as refused:
         sales.run(query, "update")
     assert 'it had tumbling windows of 30 s in outputMode("append"), now' in str(refused.value)
+
+
+@pytest.mark.full
+def test_windows_of_a_join_are_those_of_spark(spark, tmp_path) -> None:
+    sales = Sales(spark, tmp_path)
+    fill(sales, batches=4, rows=60, keys=20)
+    sales.close(400.0)
+    returns = FileStream(spark, tmp_path / "returns", "k string, back timestamp")
+    rng = np.random.default_rng(9)
+    for batch in range(4):
+        returns.add(
+            [
+                (f"k{key}", START + timedelta(seconds=15 * batch + 10 - second))
+                for key, second in zip(rng.integers(0, 20, 40), rng.integers(0, 9, 40), strict=True)
+            ]
+        )
+    # The join needs a partner for the last row, too: it moves the watermark of the windows.
+    returns.add([("k99", START + timedelta(seconds=400))])
+    joined = (
+        sw.join(sold=sales.source.stream(), returned=returns.stream())
+        .on("k")
+        .within("30 seconds", time={"sold": "ts", "returned": "back"}, lateness="20 seconds")
+        .select("sold.k", "sold.value", "greatest(sold.ts, returned.back) AS ts")
+    )
+    query = joined.group_by("k").window("10 seconds", time="ts", lateness="45 seconds")
+    sales.run(query.agg(n=sw.count(), total=sw.sum("value")), memory="10MB")
+    pairs = (
+        sales.source.batch()
+        .alias("s")
+        .join(
+            returns.batch().alias("r"),
+            F.expr(
+                "s.k = r.k AND s.ts < r.back + INTERVAL 30 SECONDS AND r.back < s.ts + INTERVAL 30 SECONDS"
+            ),
+        )
+    )
+    rows = pairs.selectExpr("s.k", "value", "greatest(ts, back) AS ts")
+    whole = rows.groupBy("k", F.window("ts", "10 seconds"))
+    wanted = whole.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+    newest = F.lit(START + timedelta(seconds=355))
+    assert_same_rows(sales.found(), wanted.where(F.col("window.end") <= newest))
+    assert sales.found().count() > 20

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from spillway.rows.cutting import TakenRows, cut_taken
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, slices
 from spillway.state.runs.merging import Segment
-from spillway.state.runs.run import RunData, Slice
+from spillway.state.runs.run import RunData
 from spillway.state.slot.staging import Staging
 
 #: Due rows of a run that are taken at a time.
@@ -68,9 +69,7 @@ class DueRows:
         self.withheld = int((present & waiting).sum()) if apart is None else 0
         self._giving = self.finished.copy()
         self._giving[list(silent)] = False
-        pieces = [piece for layers in stacks for piece in slices(layers)]
-        #: Rows that are later, in memory and on disk; those that are due count as gone.
-        self.left = self._later(pieces)
+        self._pieces = pieces = [piece for layers in stacks for piece in slices(layers)]
         if self._giving.any():
             for piece in pieces:
                 if piece.run.min_time is not None and piece.run.min_time <= bound:
@@ -88,11 +87,13 @@ class DueRows:
             if found is not None and found.rows:
                 yield found
 
-    def _later(self, pieces: Sequence[Slice]) -> list[Segment]:
+    @cached_property
+    def left(self) -> list[Segment]:
+        """Rows that are later, in memory and on disk; those that are due count as gone."""
         gone_us = self.final_us
         return [
             replace(self._shelf.segment(self._stream, piece), final_us=gone_us)
-            for piece in pieces
+            for piece in self._pieces
             if piece.run.max_time is not None and piece.run.max_time > self.bound
         ]
 
@@ -116,7 +117,7 @@ class DueRows:
         if most <= self.bound and least > first:
             at = np.arange(segment.begin, segment.end)
         else:
-            order = data.derived("by time", lambda: np.argsort(times, kind="stable"))
+            order = data.derived("by time", lambda: _by_time(times))
             ends = np.searchsorted(times, [first, self.bound], side="right", sorter=order)
             some = order[ends[0] : ends[1]]
             at = np.sort(some[(some >= segment.begin) & (some < segment.end)])
@@ -124,3 +125,8 @@ class DueRows:
         due = self._giving[groups] & (times[at] > self._final_us[groups])
         found: NDArray[np.int64] = at[due]
         return found
+
+
+def _by_time(times: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Returns the order of rows by time; it stays with the opened run."""
+    return np.argsort(times, kind="stable").astype(np.int32)
