@@ -226,7 +226,7 @@ def test_key_that_pauses_starts_anew(spark, tmp_path) -> None:
         [("k1", 1, 5), ("k1", 2, 11), ("k2", 1, 1), ("k1", 1, 7), ("k2", 1, 2), ("k1", 1, 3)]
     )
     assert sum(one["rowsExpired"] for one in run.recentProgress) == 3
-    assert "keys with a time to live of 10 s" in run.explain()
+    assert "keys with a time to live of 10 s" in run.describe()
 
 
 MORE = {
@@ -364,7 +364,8 @@ def test_windows_of_a_join_are_those_of_spark(spark, tmp_path) -> None:
         .join(
             returns.batch().alias("r"),
             F.expr(
-                "s.k = r.k AND s.ts < r.back + INTERVAL 30 SECONDS AND r.back < s.ts + INTERVAL 30 SECONDS"
+                "s.k = r.k AND s.ts < r.back + INTERVAL 30 SECONDS"
+                " AND r.back < s.ts + INTERVAL 30 SECONDS"
             ),
         )
     )
