@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.routing.groups import group_of
+from spillway.routing.routing import group_ranges
 from spillway.rows.cutting import TakenRows, cut_taken
 from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, slices
@@ -52,7 +53,7 @@ class DueRows:
         #: Rows up to this time expire.
         self.bound = bound
         self._shelf = shelf
-        self._stream = stream
+        self.stream = stream
         self._staging = Staging(shelf)
         self.rows = 0
         present = np.zeros(shelf.groups, np.bool_)
@@ -60,11 +61,13 @@ class DueRows:
             present |= shelf.sizes(stream, layers)[0] > 0
         assert shelf.final_us is not None
         self._final_us = shelf.final_us
-        #: The groups that have no due rows any more after this batch.
         present &= self._final_us < bound
+        #: The groups that have no due rows any more after this batch, and those that keep theirs.
         self.finished = present & ~waiting
         if apart is not None:
             self.finished &= ~apart
+        keeping = np.flatnonzero(present & ~self.finished).tolist()
+        self.keeping = group_ranges(keeping, shelf.groups)
         #: How many groups have rows that may be due, and keep them for results.
         self.withheld = int((present & waiting).sum()) if apart is None else 0
         self._giving = self.finished.copy()
@@ -83,7 +86,7 @@ class DueRows:
     def take(self) -> Iterator[RunData]:
         """Yields the due rows, one hash range after the other."""
         for rows in self._staging.take(whole=True):
-            found = rows[self._stream]
+            found = rows[self.stream]
             if found is not None and found.rows:
                 yield found
 
@@ -92,7 +95,7 @@ class DueRows:
         """Rows that are later, in memory and on disk; those that are due count as gone."""
         gone_us = self.final_us
         return [
-            replace(self._shelf.segment(self._stream, piece), final_us=gone_us)
+            replace(self._shelf.segment(self.stream, piece), final_us=gone_us)
             for piece in self._pieces
             if piece.run.max_time is not None and piece.run.max_time > self.bound
         ]
@@ -104,7 +107,7 @@ class DueRows:
         taken = TakenRows(data.widths(range(data.payload.num_columns)), at)
         for begin, end in cut_taken([taken], len(at), TAKEN_ROWS):
             rows = data.batch.take(at[begin:end])
-            self._staging.add(self._stream, RunData(rows, data.time_column))
+            self._staging.add(self.stream, RunData(rows, data.time_column))
 
     def _due(self, segment: Segment) -> NDArray[np.int64]:
         """Returns the rows of a segment that are due, ascending."""

@@ -21,7 +21,7 @@ from spillway.ids import Version
 from spillway.metrics.counts import Counts
 from spillway.metrics.groups import GroupNews, GroupTable
 from spillway.routing.groups import group_bounds
-from spillway.routing.routing import group_ranges
+from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.layout.compactor import Compactor
 from spillway.state.layout.expiry import Expiry, bound_of
 from spillway.state.layout.gaps import Gaps, all_gaps, gaps_inside, gaps_outside
@@ -60,8 +60,7 @@ class SlotState:
         self.layouts = tuple(layouts)
         #: The names of the made streams.
         self.made = tuple(layout.name for layout in layouts if layout.made)
-        manifest = arranged(manifest, self.made)
-        self.manifest = manifest
+        self.manifest = manifest = arranged(manifest, self.made)
         self.groups = groups
         self.version = version
         self.now_s = now_s
@@ -70,6 +69,8 @@ class SlotState:
         self.expired_rows = 0
         #: Groups that keep expired rows, because some of their rows wait.
         self.withheld = 0
+        #: For final streams, the hashes of groups that keep expired rows.
+        self._keeping: dict[int, tuple[HashRange, ...]] = {}
         #: Rows that merging has rewritten.
         self.merged_rows = 0
         #: Runs that came with groups from another slot.
@@ -221,9 +222,8 @@ class SlotState:
             bound = bound_of(layout, watermark_us)
             if bound is None:
                 continue
-            if layout.final:
-                kept = group_ranges(np.flatnonzero(self._known.final_us < bound), self.groups)
-            expiry = Expiry(self._shelf, stream, bound, kept)
+            mine = self._keeping.get(stream, ()) if layout.final else kept
+            expiry = Expiry(self._shelf, stream, bound, mine)
             self.memory.layers[stream] = expiry.expire_probed(self.memory.layers[stream])
             self.tracker.expire(stream, expiry.expire_probed)
             self.parts.expire(stream, expiry.expire_frozen)
@@ -245,6 +245,7 @@ class SlotState:
     def finish(self, due: DueRows) -> None:
         """Records that rows which were due have given their results."""
         self._learn(replace(self._known, final_us=due.final_us))
+        self._keeping[due.stream] = due.keeping
 
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
