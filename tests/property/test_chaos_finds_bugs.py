@@ -37,8 +37,10 @@ FIRST = {
     "memory_checked_once_a_batch": 9,
     "leftovers_never_swept": 2,
     "local_leftovers_never_swept": 15,
-    "local_write_error_swallowed": 11,
+    "local_write_error_swallowed": 30,
     "rows_lost_at_a_byte_bound": 32,
+    "final_results_given_again": 8,
+    "due_results_forgotten": 8,
 }
 
 
