@@ -31,7 +31,6 @@ from spillway.state.layout.shelf import Shelf
 from spillway.state.runs import orphans as local
 from spillway.state.runs import store as stores
 from spillway.state.runs.run import RunData, describe_run, encode_run
-from spillway.state.slot.parts import Parts
 from spillway.state.slot.state import SlotState
 from spillway.testing.chaos.store import SimulatedStore
 from spillway.testing.simulated.context import current_task
@@ -255,16 +254,6 @@ def final_results_given_again() -> AbstractContextManager[object]:
     return mock.patch.object(SlotState, "finish", return_value=None)
 
 
-def final_results_before_waiting_rows() -> AbstractContextManager[object]:
-    """Windows end although rows of their groups wait."""
-    real = Parts.due
-
-    def due(self, stream, bound, waiting, silent):
-        return real(self, stream, bound, np.zeros_like(waiting), silent)
-
-    return mock.patch.object(Parts, "due", due)
-
-
 def due_results_forgotten() -> AbstractContextManager[object]:
     """No round gives the results that the last watermark has made final."""
     return mock.patch.object(Committed, "due", False)
@@ -303,7 +292,6 @@ BUGS: dict[str, Bug] = {
         local_write_error_swallowed,
         rows_lost_at_a_byte_bound,
         final_results_given_again,
-        final_results_before_waiting_rows,
         due_results_forgotten,
     )
 }

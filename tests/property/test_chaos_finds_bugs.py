@@ -27,7 +27,7 @@ FIRST = {
     "uncounted_nulls": 0,
     "late_rows_let_in": 6,
     "committed_batch_run_again": 24,
-    "first_stage_commits_first": 143,
+    "first_stage_commits_first": 15,
     "number_of_the_batch_for_the_sink": 12,
     "damaged_file_trusted": 2,
     "commit_without_epoch": 13,

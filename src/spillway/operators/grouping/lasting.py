@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from spillway.kernels.grouping import grouped
 from spillway.operators.cumulative import Cumulative
@@ -101,12 +102,11 @@ class LastingOperator(Totals, Cumulative):
         order = np.argsort(as_numpy(batch.column(0), np.uint32), kind="stable")
         return self.combine(batch, order.astype(np.int32), None)
 
-    def _newest(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Returns the last session of each key; sessions of a key are in their order."""
+    def _newest(self, rows: pa.RecordBatch) -> NDArray[np.int32]:
+        """Returns the session of each key that began last."""
         keys = [rows.column(1 + at) for at in self.key_at]
         groups = grouped(as_numpy(rows.column(0), np.uint32), keys)
-        ends = as_numpy(rows.column(1 + len(keys) + 1), np.int64)
-        order = np.lexsort(
-            (ends[groups.order], np.repeat(np.arange(len(groups)), np.diff(groups.starts)))
-        )
-        return groups.order[order][groups.starts[1:] - 1]
+        number = np.repeat(np.arange(len(groups)), np.diff(groups.starts))
+        first = as_numpy(rows.column(2 + len(keys)), np.int64)[groups.order]
+        order = groups.order[np.lexsort((first, number))]
+        return order[groups.starts[1:] - 1]
