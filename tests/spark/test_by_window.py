@@ -220,7 +220,7 @@ def test_key_that_pauses_starts_anew(spark, tmp_path) -> None:
     for at, key, value in [(0, 1, 5), (3, 1, 6), (4, 2, 1), (20, 1, 7), (60, 2, 2), (61, 1, 3)]:
         sales.source.add([sales.sale(key, at, value)])
     query = sw.stream(sales.source.stream(), "sales").group_by("k", ttl="10 seconds", time="ts")
-    run = sales.run(query.agg(n=sw.count(), total=sw.sum("value")))
+    run = sales.run(query.agg(n=sw.count(), total=sw.sum("value")), "update")
     found = sorted(map(tuple, sales.found().collect()))
     assert found == sorted(
         [("k1", 1, 5), ("k1", 2, 11), ("k2", 1, 1), ("k1", 1, 7), ("k2", 1, 2), ("k1", 1, 3)]
