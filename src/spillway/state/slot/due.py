@@ -68,8 +68,8 @@ class DueRows:
             self.finished &= ~apart
         keeping = np.flatnonzero(present & ~self.finished).tolist()
         self.keeping = group_ranges(keeping, shelf.groups)
-        #: How many groups have rows that may be due, and keep them for results.
-        self.withheld = int((present & waiting).sum()) if apart is None else 0
+        #: The groups that keep rows which may be due, and have results to give.
+        self.withheld = present & waiting if apart is None else np.zeros(shelf.groups, np.bool_)
         self._giving = self.finished.copy()
         self._giving[list(silent)] = False
         self._pieces = pieces = [piece for layers in stacks for piece in slices(layers)]

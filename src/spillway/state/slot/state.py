@@ -67,8 +67,8 @@ class SlotState:
         self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
-        #: Groups that keep expired rows, because some of their rows wait.
-        self.withheld = 0
+        #: Marks the groups that keep expired rows, because some of their rows wait.
+        self.withheld = np.zeros(groups, np.bool_)
         #: For final streams, the hashes of groups that keep expired rows.
         self._keeping: dict[int, tuple[HashRange, ...]] = {}
         #: Rows that merging has rewritten.
@@ -239,7 +239,7 @@ class SlotState:
         if bound is None:
             return None
         found = self.parts.due(stream, bound, self.staging.groups | self.spooler.groups, silent)
-        self.withheld += found.withheld
+        self.withheld |= found.withheld
         return found
 
     def finish(self, due: DueRows) -> None:

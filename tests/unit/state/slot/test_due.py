@@ -106,9 +106,9 @@ def test_groups_whose_rows_wait_keep_theirs(tmp_path) -> None:
     slot = Slot(tmp_path)
     slot.add([(1, 3), (2, 3)])
     due, groups = slot.due(10, spooled=(2,))
-    assert (groups, due.withheld) == ([1], 1)
+    assert (groups, due.withheld.sum()) == ([1], 1)
     due, groups = slot.due(10)
-    assert (groups, due.withheld) == ([2], 0)
+    assert (groups, due.withheld.sum()) == ([2], 0)
 
 
 def test_merging_drops_rows_that_are_gone(tmp_path) -> None:
