@@ -345,7 +345,7 @@ def test_windows_of_a_join_are_those_of_spark(spark, tmp_path) -> None:
         returns.add(
             [
                 (f"k{key}", START + timedelta(seconds=15 * batch + 10 - second))
-                for key, second in zip(rng.integers(0, 20, 40), rng.integers(0, 9, 40), strict=True)
+                for key, second in zip(*rng.integers(0, 9, (2, 40)).tolist(), strict=True)
             ]
         )
     # The join needs a partner for the last row, too: it moves the watermark of the windows.
