@@ -32,14 +32,23 @@ if TYPE_CHECKING:
     from spillway.operators.predicates.measures import nearer as nearer
     from spillway.operators.predicates.tiles import tiles as tiles
     from spillway.spark.api.aggregations import Aggregation as Aggregation
+    from spillway.spark.api.aggregations import approx_count_distinct as approx_count_distinct
     from spillway.spark.api.aggregations import approx_quantile as approx_quantile
     from spillway.spark.api.aggregations import avg as avg
+    from spillway.spark.api.aggregations import bool_and as bool_and
+    from spillway.spark.api.aggregations import bool_or as bool_or
+    from spillway.spark.api.aggregations import collect_list as collect_list
+    from spillway.spark.api.aggregations import collect_set as collect_set
     from spillway.spark.api.aggregations import count as count
+    from spillway.spark.api.aggregations import count_distinct as count_distinct
     from spillway.spark.api.aggregations import first as first
+    from spillway.spark.api.aggregations import fold as fold
     from spillway.spark.api.aggregations import function as function
     from spillway.spark.api.aggregations import last as last
     from spillway.spark.api.aggregations import max as max
+    from spillway.spark.api.aggregations import max_by as max_by
     from spillway.spark.api.aggregations import min as min
+    from spillway.spark.api.aggregations import min_by as min_by
     from spillway.spark.api.aggregations import stddev as stddev
     from spillway.spark.api.aggregations import sum as sum
     from spillway.spark.api.aggregations import variance as variance
@@ -68,14 +77,23 @@ _HOMES = {
     "operators.predicates.tiles": ("tiles",),
     "spark.api.aggregations": (
         "Aggregation",
+        "approx_count_distinct",
         "approx_quantile",
         "avg",
+        "bool_and",
+        "bool_or",
+        "collect_list",
+        "collect_set",
         "count",
+        "count_distinct",
         "first",
+        "fold",
         "function",
         "last",
         "max",
+        "max_by",
         "min",
+        "min_by",
         "stddev",
         "sum",
         "variance",

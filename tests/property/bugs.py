@@ -14,6 +14,7 @@ from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.host import CheckpointHost
 from spillway.checkpoint.log import Log
 from spillway.coordinator import chain as chains
+from spillway.coordinator.batch.committed import Committed
 from spillway.coordinator.batch.references import References
 from spillway.coordinator.chain import Chain
 from spillway.coordinator.conductor import Conductor
@@ -248,6 +249,16 @@ def rows_lost_at_a_byte_bound() -> AbstractContextManager[object]:
     return mock.patch.object(Shelf, "write_each", write_each)
 
 
+def final_results_given_again() -> AbstractContextManager[object]:
+    """Rows that have expired and given their results are not marked as gone."""
+    return mock.patch.object(SlotState, "finish", return_value=None)
+
+
+def due_results_forgotten() -> AbstractContextManager[object]:
+    """No round gives the results that the last watermark has made final."""
+    return mock.patch.object(Committed, "due", False)
+
+
 def _both(one, other) -> AbstractContextManager[object]:
     stack = ExitStack()
     stack.enter_context(one)
@@ -280,5 +291,7 @@ BUGS: dict[str, Bug] = {
         local_leftovers_never_swept,
         local_write_error_swallowed,
         rows_lost_at_a_byte_bound,
+        final_results_given_again,
+        due_results_forgotten,
     )
 }

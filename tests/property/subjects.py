@@ -9,6 +9,7 @@ from spillway.plan.shape import Shape, parse
 from spillway.testing.simulated.grouping import Deduped, KeyedTotals, Windowed
 from spillway.testing.simulated.joins import Joined, Treed
 from spillway.testing.simulated.outer import Outer
+from spillway.testing.simulated.windows import Closed, Finalised, Lasting, Updated
 
 
 @st.composite
@@ -53,6 +54,12 @@ def outer_joins(draw):
     return Outer(windows, kind, draw(st.booleans()))
 
 
+def spans(draw, kind: type[Closed]) -> Closed:
+    length = draw(st.integers(1, 9))
+    slide = draw(st.integers(1, length) | st.just(length))
+    return kind(length, slide, draw(st.integers(-3, 9)))
+
+
 #: For each operator, the ways it may be set up.
 SUBJECTS = {
     "join": joins(),
@@ -63,6 +70,11 @@ SUBJECTS = {
     "within": st.builds(Windowed, st.booleans(), st.none(), st.integers(1, 9)),
     "dedup": st.just(Deduped()) | st.builds(Deduped, st.integers(1, 9), st.just(True)),
     "dedup within": st.builds(Deduped, st.integers(1, 9)),
+    "windows": spans(Closed),
+    "window updates": spans(Updated),
+    "sessions": st.builds(Closed, st.integers(1, 6), st.none()),
+    "time to live": st.builds(Lasting, st.integers(1, 6), st.none()),
+    "final within": st.builds(Finalised, st.integers(1, 9), st.none()),
 }
 #: For each operator but the n-way join, one that is put under pressure, and the memory of its slots.
 PRESSED = {
@@ -78,4 +90,10 @@ PRESSED = {
     "full": (Outer([9, 5], JoinKind(FULL)), 600),
     "semi": (Outer([9, 9], JoinKind(SEMI)), 600),
     "anti": (Outer([9, 9], JoinKind(ANTI)), 600),
+    "windows": (Closed(9, 9), 300),
+    "hopping": (Closed(9, 4, 2), 900),
+    "window updates": (Updated(9, 9), 300),
+    "sessions": (Closed(3, None), 300),
+    "time to live": (Lasting(3, None), 300),
+    "final within": (Finalised(9, None), 300),
 }

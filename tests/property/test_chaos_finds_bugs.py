@@ -28,7 +28,7 @@ FIRST = {
     "uncounted_nulls": 0,
     "late_rows_let_in": 6,
     "committed_batch_run_again": 24,
-    "first_stage_commits_first": 143,
+    "first_stage_commits_first": 15,
     "number_of_the_batch_for_the_sink": 12,
     "damaged_file_trusted": 2,
     "commit_without_epoch": 13,
@@ -38,8 +38,10 @@ FIRST = {
     "memory_checked_once_a_batch": 9,
     "leftovers_never_swept": 2,
     "local_leftovers_never_swept": 15,
-    "local_write_error_swallowed": 11,
+    "local_write_error_swallowed": 30,
     "rows_lost_at_a_byte_bound": 32,
+    "final_results_given_again": 8,
+    "due_results_forgotten": 8,
 }
 
 

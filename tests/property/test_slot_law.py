@@ -22,7 +22,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row, Subject
-from subjects import PRESSED, SUBJECTS, Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
+from subjects import (
+    PRESSED,
+    SUBJECTS,
+    Closed,
+    Deduped,
+    Joined,
+    KeyedTotals,
+    Treed,
+    Updated,
+    Windowed,
+    shapes,
+)
 
 from spillway.coordinator.batch.references import References
 from spillway.plan.kind import JoinKind
@@ -52,6 +63,9 @@ WAITING = [
     Deduped(5, True),
     Outer([5, 5], JoinKind("full")),
     Outer([5, 5], JoinKind("semi")),
+    Closed(5, 5),
+    Closed(5, None),
+    Updated(5, 5),
 ]
 
 

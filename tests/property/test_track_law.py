@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from law import Cluster, Row
 from states import check_states
-from subjects import Deduped, Joined, KeyedTotals, Treed, Windowed, shapes
+from subjects import Closed, Deduped, Joined, KeyedTotals, Treed, Updated, Windowed, shapes
 from test_slot_law import BUDGETS, small
 
 from spillway.coordinator.decisions.adaptation import Rules
@@ -34,6 +34,9 @@ TRACKED = [
     Windowed(True, None, 6),
     Windowed(False, None, 6),
     Deduped(6, True),
+    Closed(6, 6),
+    Closed(6, 4),
+    Updated(6, 6),
 ]
 #: The batch that is lost after the sink has seen it, and from when on the next track is given up.
 LOST, GIVEN_UP = 18, 48
@@ -164,6 +167,7 @@ def test_slot_is_drained_although_a_stream_is_silent(subject) -> None:
         (KeyedTotals(), "a result covers all rows that ever came"),
         (Windowed(True, 3), "the last rows of a key stay until newer ones come"),
         (Deduped(), "without a window, keys never expire"),
+        (Closed(5, None), "a session goes on as long as rows come"),
         (Deduped(5), "each decision about a row depends on the rows that passed before it"),
         (Joined([5, None]), "rows of s1 never expire: there is no window"),
         (Treed([None, None, 5], parse("((s0 s1) s2)")), "rows of s0, s1 never expire"),

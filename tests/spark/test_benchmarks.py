@@ -18,7 +18,10 @@ from spillway_lab.bench.spec import CASES, BenchSettings, EngineOrder
 
 ROWS, BATCHES = 1000, 4
 #: Cases whose engines run the same number of small batches.
-PLAIN = ("join3", "join2-strings", "join2-window", "join2-left", "groupby", "spill", "identity")
+PLAIN = (
+    *("join3", "join2-strings", "join2-window", "join2-left", "groupby", "window-agg"),
+    *("spill", "identity"),
+)
 #: `relocate` has its sizes in its module: a child process makes them smaller before it measures.
 SMALL_MOVES = """
 import sys

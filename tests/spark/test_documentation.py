@@ -31,6 +31,8 @@ RUNNABLE = (
     "spread = ",
     "near = ",
     "paid = sw.join(",
+    *("trades_5m = ", "updates = ", "visits = ", "minutes = ", "paid = ", "recent = "),
+    *("active = ", "import numpy as np"),
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
@@ -171,6 +173,30 @@ def test_windows_dedup_and_groups_of_a_join_give_results(names, tmp_path) -> Non
     assert len(found) == 4
     for at, one in enumerate(found):
         assert finished(one, tmp_path / str(at)) > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "start",
+    [
+        "trades_5m = ",
+        "visits = ",
+        "minutes = ",
+        "paid = ",
+        "recent = ",
+        "active = ",
+        "import numpy",
+    ],
+)
+def test_query_of_the_page_on_windows_runs(names, tmp_path, start: str) -> None:
+    made = run(block(start), names, tmp_path)
+    found = [finished(one, tmp_path / str(at)) for at, one in enumerate(made)]
+    # The rows of a stream are 12 seconds apart in all; few windows end by then.
+    assert len(found) == (2 if start == "paid = " else 1)
+    assert found[-1] > 0 or start not in ("recent = ", "active = ")
+    if start == "trades_5m = ":
+        run(block("updates = "), names, tmp_path)
+        assert names["updates"]._mode == "update"
 
 
 @pytest.mark.full

@@ -146,19 +146,27 @@ class Coordinator:
 
     @property
     def changing(self) -> bool:
-        """Whether the slot count is changing and a batch without rows helps."""
-        # A parallel track waits for rows, and so does a change of slots that waits for the track.
+        """Whether the slot count changes and a batch without rows helps; a track waits for rows."""
         held = bool(self.state.moves) and not self.moving
         scaling = self.state.scaling is not None and not held
         return self.wished is not None or (scaling and not waits(self.state, self.last))
 
     @property
+    def due(self) -> bool:
+        """Whether the watermark has come further than what the slots have given."""
+        return self.owes or self.state.undecided
+
+    @property
+    def owes(self) -> bool:
+        """Whether the watermark has made results final that no batch or round has given yet."""
+        return self.terms.final and self.state.due
+
+    @property
     def crowded(self) -> bool:
         """Whether so much waits for groups in transit that they must arrive before more comes."""
         most = self.terms.buffer_bytes
-        if sum(record.parked_bytes for record in self.last.values()) > most:
-            return True
-        return self._crowded_slot(self.state.moves, most) is not None
+        parked = sum(record.parked_bytes for record in self.last.values())
+        return parked > most or self._crowded_slot(self.state.moves, most) is not None
 
     @property
     def steps(self) -> int:
@@ -295,8 +303,7 @@ class Coordinator:
     ) -> tuple[BatchPlan, Effects]:
         """Returns the plan of the next batch; with a note, the same plan as when it began.
 
-        Every new plan has a note to write: another start, with other settings, could plan
-        differently.
+        A new plan has a note to write: another start could plan differently.
         """
         planned = note or replace(self._new_note(), input_digest=input_digest)
         plan = plan_batch(self.state, batch, self.garbage, sweep=self.first, note=planned)
@@ -325,7 +332,7 @@ class Coordinator:
         waits.
         """
         state = self.state
-        waits = state.moves or state.scaling or state.spooled_rows or state.undecided
+        waits = state.moves or state.scaling or state.spooled_rows or self.due
         if not (cleanup or waits):
             return None
         at_once = dict.fromkeys(range(state.routing.slots), 0.0) if self.gaps else None

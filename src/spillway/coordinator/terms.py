@@ -27,6 +27,8 @@ class Terms:
     identity: bool = False
     #: The memory that slots share if the user has set no limit, and why it is this much.
     spare: Spare | None = None
+    #: Whether slots give results when the watermark advances, without a row.
+    final: bool = False
 
     @property
     def streams(self) -> int:

@@ -63,6 +63,50 @@ def grouped(
     return Grouping(order, np.append(np.flatnonzero(begins), n))
 
 
+def grouped_by_time(
+    h: NDArray[np.uint32],
+    keys: Sequence[pa.Array],
+    times: NDArray[np.int64],
+    order: NDArray[np.int32] | None = None,
+) -> Grouping:
+    """The groups of equal keys and times among rows, in the order of hash and time.
+
+    A key may have many times. So the kernel sorts the rows of a hash by time first, and only rows of
+    one hash and one time are compared by their keys.
+    """
+    n = len(h)
+    order = np.arange(n, dtype=np.int32) if order is None else order.copy()
+    if n == 0:
+        return Grouping(order, np.zeros(1, np.int64))
+    places = _sort_by_time(h, times, order)
+    return grouped(places, keys, order)
+
+
+@kernel
+def _sort_by_time(h: NDArray[np.uint32], times: NDArray[np.int64], order: NDArray[np.int32]) -> Any:
+    """Sorts the rows of each hash by time, in place; returns a number for each hash and time."""
+    n = order.shape[0]
+    places = np.empty(n, np.uint32)
+    place = np.uint32(0)
+    low = 0
+    while low < n:
+        high = low + 1
+        sound = True
+        while high < n and h[order[high]] == h[order[low]]:
+            sound = sound and times[order[high - 1]] <= times[order[high]]
+            high += 1
+        if not sound:
+            rows = order[low:high].copy()
+            order[low:high] = rows[np.argsort(times[rows], kind="mergesort")]
+        for i in range(low, high):
+            if i > low and times[order[i]] != times[order[i - 1]]:
+                place += np.uint32(1)
+            places[order[i]] = place
+        place += np.uint32(1)
+        low = high
+    return places
+
+
 @kernel
 def _begins(h: NDArray[np.uint32], order: NDArray[np.int32]) -> Any:
     """Which rows, in their order, have another hash than the row before."""

@@ -27,6 +27,8 @@ Floats = NDArray[np.float64]
 NEVER = -1
 #: The value of `decided_us` for a group that has decided nothing: before all times.
 UNDECIDED = -(1 << 62)
+#: The value of `final_us` for a group without a final result.
+NOT_FINAL = -(1 << 63)
 #: Weight of the newest sample in the average; a batch is a sample.
 _NEWEST = 0.5
 #: The same for the load: about the last ten batches count, since loads are compared over time.
@@ -62,6 +64,9 @@ class GroupTable:
     #: The watermark up to which the slot has decided which rows stay without partners
     #: (state/slot/decided.py).
     decided_us: Ints
+    #: The time up to which expired rows have given their results and are gone, if the operator gives
+    #: results when rows expire (slot/expiring.py).
+    final_us: Ints
 
     @classmethod
     def empty(cls, groups: int, streams: int = 0) -> GroupTable:
@@ -134,6 +139,7 @@ class GroupTable:
             self.incoming * (1 - _NEWEST_LOAD) + news.brought * _NEWEST_LOAD,
             np.where(came, news.now_s, self.since_s),
             self.decided_us,
+            self.final_us,
         )
 
     def only(self, owned: Iterable[int]) -> GroupTable:
@@ -216,7 +222,7 @@ class GroupNews:
 
 
 #: The values of a group without rows, where they are not 0.
-_NEUTRAL = {"last_insert": NEVER, "decided_us": UNDECIDED}
+_NEUTRAL = {"last_insert": NEVER, "decided_us": UNDECIDED, "final_us": NOT_FINAL}
 
 
 def _neutral(name: str) -> int:
@@ -235,9 +241,10 @@ class _Columns(msgspec.Struct):
 def _columns_of(table: GroupTable) -> _Columns:
     ids = np.flatnonzero(table.here)
     columns = {one.name: getattr(table, one.name)[..., ids].tolist() for one in fields(table)}
-    # Most operators decide nothing.
-    if all(one == UNDECIDED for one in columns["decided_us"]):
-        del columns["decided_us"]
+    # Most operators decide nothing, and give no final results.
+    for name in ("decided_us", "final_us"):
+        if all(one == _NEUTRAL[name] for one in columns[name]):
+            del columns[name]
     return _Columns(len(table), len(table.rows), ids.tolist(), columns)
 
 

@@ -82,6 +82,8 @@ class SlotRecord:
     rows_cleaned: int = 0
     events: tuple[Event, ...] = ()
     expired_rows: int = 0
+    #: Groups whose expired rows wait for their results, because other rows of the group wait.
+    withheld: int = 0
     merged_rows: int = 0
     #: Seconds in the operator: wall time, and CPU time; without waits for input and output.
     busy_s: float = 0.0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from spillway.kernels.equality import same_keys
 from spillway.kernels.probe import expand, match_ranges, match_sorted
+from spillway.routing.groups import group_of
 from spillway.state.runs.merging import Segment
 
 Positions = NDArray[Any]
@@ -52,7 +53,7 @@ def candidates(
 def matches(
     probe: NDArray[np.uint32], keys: Sequence[pa.Array], segment: Segment, at: Sequence[int]
 ) -> tuple[Positions, Positions]:
-    """Returns pairs (probing row, row of the segment's run) with equal keys, by probing row.
+    """Returns pairs (probing row, live row of the segment's run) with equal keys, by probing row.
 
     `at` gives the positions of the keys among the segment's columns.
     """
@@ -64,4 +65,7 @@ def matches(
         return left, right
     payload = segment.data.payload
     same = same_keys(keys, left, [payload.column(one) for one in at], right)
+    if segment.final_us is not None and segment.data.times is not None:
+        groups = group_of(segment.data.h[right], len(segment.final_us))
+        same &= segment.data.times[right] > segment.final_us[groups]
     return (left, right) if same.all() else (left[same], right[same])

@@ -14,6 +14,7 @@ All implement `Operator`. An operator declares a capability by having its method
     Shadowing    is cumulative, and can keep rows whose results another slot still produces
     Making       stores rows that it makes, and fills in missing ones
     Deciding     is additive, and gives rows that stay without partners (state/slot/decided.py)
+    Expiring     gives results when rows expire, once for each (slot/expiring.py)
 
 Any other operator only stores rows, which visitors search (operators/theta/sliced.py).
 """
@@ -176,4 +177,29 @@ class Making(Protocol):
 
     def fill(self, state: SlotState, most_bytes: int) -> None:
         """Makes a bounded part of the rows that are missing in made streams."""
+        ...
+
+
+@runtime_checkable
+class Expiring(Protocol):
+    """An operator that gives results when rows of a stream expire.
+
+    The layout of such a stream says so (`StreamLayout.final`). Rows that have expired are gone, except
+    those that the operator keeps longer.
+    """
+
+    def expiring(
+        self,
+        stream: int,
+        due: RunData,
+        left: Sequence[Segment],
+        stats: OperatorStats,
+        /,
+    ) -> Results:
+        """Yields the results of rows that expire now; returns the rows to keep longer, later in time.
+
+        `due` has all rows of its hashes that expire, combined as the layout says. `left` has the later
+        rows of the stream, in memory and on disk; in its runs, rows that have expired count as gone
+        (operators/lookup.py).
+        """
         ...

@@ -202,11 +202,20 @@ def _segments(segment: Any) -> str:
     )
 
 
+def _other_windows(_: str, was: Any, now: Any) -> str:
+    return f"it had {_windows(was)}, now {_windows(now)}"
+
+
+def _windows(written: Any) -> str:
+    return "no windows" if written is None else f'{written[0]} in outputMode("{written[1]}")'
+
+
 _DIFFERENT: dict[str, Callable[[str, Any, Any], str]] = {
     "conditions": _other_conditions,
     "copies": _other_copies,
     "kind": _other_kind,
     "segment": _other_segments,
+    "windows": _other_windows,
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from spillway.plan.join import StreamPlan, streams_fingerprint
+from spillway.plan.windows import EventWindows
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class GroupByPlan:
     #: The number of last rows that aggregates cover, and the column that orders the rows of a batch;
     #: None: all rows, or those in the window of the stream.
     last: tuple[int, str | None] | None = None
+    #: The windows of event time, and the output mode; None: there are none.
+    windows: EventWindows | None = None
+    mode: str = "update"
 
     @property
     def streams(self) -> tuple[StreamPlan, ...]:
@@ -39,9 +43,13 @@ class GroupByPlan:
     def fingerprint(self) -> dict[str, Any]:
         """The plan as plain data, for the checkpoint's metadata."""
         aggregates = [[one.name, one.function, one.text] for one in self.aggregates]
-        return {
+        found = {
             **streams_fingerprint(self),
             "operator": self.OPERATOR,
             "aggregates": aggregates,
             "last": None if self.last is None else list(self.last),
         }
+        # Fingerprints of other group-bys must stay as older checkpoints have them.
+        if self.windows is not None:
+            found["windows"] = self.windows.fingerprint(self.mode)
+        return found

@@ -57,6 +57,7 @@ def with_state(record: SlotRecord, state: SlotState, new: Manifest) -> SlotRecor
         spooled_rows=new.spool.rows,
         spooled_bytes=new.spool.bytes,
         expired_rows=state.expired_rows,
+        withheld=int(state.withheld.sum()),
         merged_rows=state.merged_rows,
     )
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from spillway.metrics.record import SlotRecord
 from spillway.operators.input import sort_input, without_nulls
-from spillway.operators.operator import Made, Making, Operator
+from spillway.operators.operator import Expiring, Made, Making, Operator
 from spillway.operators.stats import OperatorStats
 from spillway.routing.routing import HashRange
 from spillway.rows import bounds
@@ -26,6 +26,7 @@ from spillway.slot.admission import Admission, Cut, admission_of, closed_groups
 from spillway.slot.answer import empty_record, with_files, with_state
 from spillway.slot.controller import Controller
 from spillway.slot.deciding import Decider
+from spillway.slot.expiring import final_results
 from spillway.slot.intake import Intake, rows_of
 from spillway.slot.job import SlotJob, manifest_name, open_state
 from spillway.slot.keeper import MemoryKeeper
@@ -112,6 +113,7 @@ class SlotBatch:
         yield from self._carry_out_orders()
         yield from self._clean_up()
         yield from self._decide()
+        yield from self._give_final_results()
         self._expire_and_fill()
         self._spill()
         admission = self._admission()
@@ -143,6 +145,14 @@ class SlotBatch:
         """Yields the rows that stay without partners, before they expire."""
         decided = self._meter.measure("decide", self._decider.results(self._stats))
         yield from self._tally.count(decided)
+
+    def _give_final_results(self) -> Iterator[pa.RecordBatch]:
+        """Yields the results of rows that expire, if the operator gives any."""
+        operator, job = self._attempt.operator, self._job
+        if isinstance(operator, Expiring):
+            given = (operator, self._state, self._stats, job.watermark_us, job.orders)
+            found = self._meter.measure("operator", final_results(*given))
+            yield from self._tally.count(found)
 
     def _expire_and_fill(self) -> None:
         with self._meter.phase("store"):

@@ -138,8 +138,9 @@ class Transit:
 
     def _purged(self, watermark_us: int | None) -> tuple[int, ...]:
         """Returns the parallel tracks whose old rows are gone for rows after this batch."""
-        track = self._state.tracker.track
-        if track is None or self._state.spooler.groups[list(track.groups)].any():
+        state, track = self._state, self._state.tracker.track
+        # Rows that wait, or waited when this batch gave final results, have results to give here.
+        if track is None or (state.spooler.groups | state.withheld)[list(track.groups)].any():
             return ()
         return (track.move,) if track.over(watermark_us) else ()
 

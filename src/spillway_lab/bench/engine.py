@@ -36,6 +36,7 @@ from spillway_lab.bench.spec import (
     CORES,
     IDENTITY,
     PROVIDERS,
+    TUMBLING_BATCHES,
     UNSYNCED,
     WINDOW_BATCHES,
     Case,
@@ -43,6 +44,7 @@ from spillway_lab.bench.spec import (
 )
 
 _WINDOW = f"{WINDOW_BATCHES * ADVANCE_MS} milliseconds"
+_TUMBLING = f"{TUMBLING_BATCHES * ADVANCE_MS} milliseconds"
 _LOOK_EVERY_S = 0.25
 _LEAST_WARMUP_BATCHES = 3
 _SAMPLE_ROWS = 10_000
@@ -178,11 +180,14 @@ def start(spark: SparkSession, order: EngineOrder, checkpoint: str) -> Run:
         rows = (
             spark_join(frames, windowed=case.windowed, how=case.how)
             if case.keys is None
-            else spark_group_by(frames, case.keys)
+            else spark_group_by(frames, case.keys, windowed=case.windowed)
         )
         writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        return SparkRun(writer.outputMode("append" if case.keys is None else "update").start())
-    query = _joined(frames, case) if case.keys is None else _grouped(frames, case.keys)
+        updates = case.keys is not None and not case.windowed
+        return SparkRun(writer.outputMode("update" if updates else "append").start())
+    query = (
+        _joined(frames, case) if case.keys is None else _grouped(frames, case.keys, case.windowed)
+    )
     ours = query.writeStream.format("noop").option("checkpointLocation", checkpoint)
     ours._identity = order.engine == IDENTITY
     ours = ours.adapt(slots=CORES, memory=order.memory, fsync=order.engine != UNSYNCED)
@@ -194,14 +199,22 @@ def _joined(frames: Mapping[str, DataFrame], case: Case) -> Result:
     return joined.within(_WINDOW, time="ts") if case.windowed else joined
 
 
-def _grouped(frames: Mapping[str, DataFrame], keys: int) -> Result:
+def _grouped(frames: Mapping[str, DataFrame], keys: int, windowed: bool) -> Result:
     aggregates = {"rows": sw_count(), "total": sw_sum("v"), "mean": sw_avg("v")}
-    return stream(by_key(frames, keys)).group_by("k").agg(**aggregates)
+    grouped = stream(by_key(frames, keys)).group_by("k")
+    if windowed:
+        grouped = grouped.window(_TUMBLING, time="ts")
+    return grouped.agg(**aggregates)
 
 
-def spark_group_by(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
+def spark_group_by(
+    frames: Mapping[str, DataFrame], keys: int, *, windowed: bool = False
+) -> DataFrame:
     """The same group-by in plain Spark."""
-    rows = by_key(frames, keys).groupBy("k")
+    found = by_key(frames, keys)
+    rows = found.groupBy("k")
+    if windowed:
+        rows = found.withWatermark("ts", "0 seconds").groupBy("k", F.window("ts", _TUMBLING))
     return rows.agg(F.count("*").alias("rows"), F.sum("v").alias("total"), F.avg("v").alias("mean"))
 
 
@@ -210,7 +223,8 @@ def by_key(frames: Mapping[str, DataFrame], keys: int) -> DataFrame:
     first, *others = frames.values()
     for other in others:
         first = first.unionAll(other)
-    return first.select(F.col("k").bitwiseAND(F.lit(keys - 1)).alias("k"), "v")
+    times = [name for name in first.columns if name == "ts"]
+    return first.select(F.col("k").bitwiseAND(F.lit(keys - 1)).alias("k"), "v", *times)
 
 
 def spark_join(frames: Mapping[str, DataFrame], *, windowed: bool, how: str = "inner") -> DataFrame:

@@ -16,9 +16,11 @@ from spillway.settings.choices import UNLIMITED
 from spillway_lab.workloads.pairs import Pairs
 
 CORES = 2
-#: Event time of a batch, and the batches in the window of `join2-window` and `join2-left`.
+#: Event time of a batch, and the batches in the windows of `join2-window` and `join2-left`, and of
+#: `window-agg`.
 ADVANCE_MS = 1000
 WINDOW_BATCHES = 10
+TUMBLING_BATCHES = 5
 
 #: The cases that have their own measurement.
 RELOCATE = "relocate"
@@ -55,6 +57,7 @@ class Case:
     #: Number of keys of a group-by over all streams; None: the streams are joined.
     keys: int | None = None
     payload: bool = False
+    #: Whether a join has a window; a group-by has tumbling windows, which give final rows.
     windowed: bool = False
     #: The kind of a join of two streams.
     how: str = "inner"
@@ -73,6 +76,7 @@ CASES = {
     "join2-window": Case(streams=2, windowed=True),
     "join2-left": Case(streams=2, windowed=True, how="left", engines=(SPILLWAY, *PROVIDERS)),
     "groupby": Case(streams=2, keys=1 << 20),
+    "window-agg": Case(streams=2, keys=1 << 20, windowed=True),
     "spill": Case(streams=2, memory_share=0.3, engines=(SPILLWAY, ALL_MEMORY)),
     RELOCATE: Case(streams=2, payload=True, engines=(SPILLWAY,), module="spillway_lab.bench.move"),
     DRIFT: Case(

@@ -23,8 +23,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="join2, join3, join2-strings, join2-window, join2-left, groupby, spill, relocate, "
-            "plans, theta, identity; default: all."
+            help="join2, join3, join2-strings, join2-window, join2-left, groupby, window-agg, spill, "
+            "relocate, plans, theta, identity; default: all."
         ),
     ] = None,
     engines: Annotated[

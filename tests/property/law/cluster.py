@@ -240,8 +240,8 @@ class Cluster:
             stage.conductor.wish(EndInput())
             for _ in range(MOST_ROUNDS):
                 state = stage.state
-                waits = state.pending or state.spooled_rows or state.moves or state.undecided
-                if state.batch < 0 or not waits:
+                left = state.pending or state.spooled_rows or state.moves
+                if state.batch < 0 or not (left or stage.conductor.coordinator.due):
                     break
                 stage.conductor.host.finish_sending()
                 self.round(1, at=at)

@@ -58,13 +58,16 @@ class Held(SimulatedStage):
         self.said: list[tuple[int, Counter[Hashable]]] = []
         #: The rows that were not late, with the batch they came in.
         self.accepted: list[tuple[int, Row]] = []
-        #: The rows with a NULL key or time that were not late, and the watermark.
+        #: The rows with a NULL key or time that were not late.
         self.apart: list[Row] = []
-        self.watermark: int | None = None
         self.late = self.late_seen = 0
         #: The plan that ran last, and what came of it.
         self.running: Ran | None = None
         self.events: Counter[str] = Counter()
+
+    @property
+    def watermark_us(self) -> int | None:
+        return self.state.watermark_us
 
     def operator(self, slot: int) -> Operator:
         """What a slot did in the last batch."""
@@ -81,7 +84,6 @@ class Held(SimulatedStage):
         """Takes what a committed batch gave, and checks what must be true after it."""
         ran = self.running
         rows, watermark_us = ran.rows, ran.plan.watermark_us
-        self.watermark = state.watermark_us
         null = [row for row in rows if matches_nothing(self.subject, row)]
         rows = [row for row in rows if not matches_nothing(self.subject, row)]
         self.apart += [r for r in null if in_time(r, watermark_us)]

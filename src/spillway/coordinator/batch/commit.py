@@ -54,6 +54,7 @@ def _named(after: Committed, plan: BatchPlan, before: Committed) -> Committed:
     return replace(
         after,
         batch=plan.batch,
+        final_us=plan.watermark_us,
         rounds=before.rounds + is_round,
         round=before.round + 1 if is_round else 0,
         input_digest=before.input_digest if is_round else plan.note.input_digest,
@@ -87,6 +88,7 @@ def _counted(
         spooled_rows=sum(r.spooled_rows for r in ordered),
         spooled_bytes=sum(r.spooled_bytes for r in ordered),
         forced_bytes=state.forced_bytes + forced,
+        withheld=sum(r.withheld for r in ordered),
     )
 
 

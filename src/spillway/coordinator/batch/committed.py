@@ -112,6 +112,10 @@ class Committed:
     #: The watermark up to which all slots have decided which rows stay without partners; None: there
     #: is nothing to decide.
     decided_us: int | None = None
+    #: The watermark of the last batch or round, at which slots gave final results; and the groups
+    #: that kept theirs back then.
+    final_us: int | None = None
+    withheld: int = 0
     #: Tells the rows of the last batch from any others; None: the host does not know.
     input_digest: str | None = None
 
@@ -121,6 +125,13 @@ class Committed:
         if self.decided_us is None or self.watermark_us is None:
             return False
         return self.decided_us < self.watermark_us
+
+    @property
+    def due(self) -> bool:
+        """Whether the watermark has advanced since the last step, or results were kept back."""
+        if self.watermark_us is None:
+            return False
+        return self.watermark_us != self.final_us or self.withheld > 0
 
 
 def initial(routing: Routing, streams: int) -> Committed:

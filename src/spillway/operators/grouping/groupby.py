@@ -1,9 +1,9 @@
-"""Group-by over all rows that ever came: one row of partials per key.
+"""Group-by in updates: one row of partials per key, or per key and window.
 
-State is not rows but partials (operators/grouping/partials.py). The operator first reduces a piece
-of a batch to one row per key. Merging runs combines rows of equal keys, so a key has one row, plus
-one in each of a few young layers. A batch looks its keys up in all of these, and gives one result
-for each key that it touched ("update" mode).
+State is not rows but partials (operators/grouping/totals.py). The operator first reduces a piece of
+a batch to one row per group. Merging runs combines rows of equal groups, so a group has one row, plus
+one in each of a few young layers. A batch looks its groups up in all of these, and gives one result
+for each group that it touched ("update" mode). Windows expire without another result.
 
 NULL is a valid key.
 """
@@ -17,12 +17,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spillway.kernels.grouping import Grouping, by_group, grouped
-from spillway.kernels.ranking import numbers
+from spillway.kernels.grouping import by_group
 from spillway.operators.cumulative import Cumulative
-from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import Count, GatheredRows, Partial, Total
-from spillway.operators.input import StreamColumns
+from spillway.operators.grouping.partials import Partial, Total
+from spillway.operators.grouping.totals import Totals
 from spillway.operators.lookup import matches
 from spillway.operators.operator import Results
 from spillway.operators.stats import OperatorStats
@@ -31,7 +29,7 @@ from spillway.rows.cutting import cut_rows, stretches
 from spillway.rows.joining import joined_column
 from spillway.state.layout.shelf import StreamLayout
 from spillway.state.runs.merging import Segment, together
-from spillway.state.runs.run import HASH_COLUMN, RunData, as_numpy
+from spillway.state.runs.run import RunData
 
 #: Keys looked up at a time.
 STEP_KEYS = 131_072
@@ -40,25 +38,8 @@ STEP_KEYS = 131_072
 _Found = tuple[RunData, NDArray[np.int32], NDArray[np.int32]]
 
 
-class GroupByOperator(Cumulative):
+class GroupByOperator(Totals, Cumulative):
     """Aggregates one stream by key, over all its rows."""
-
-    def __init__(
-        self,
-        stream: StreamColumns,
-        key_names: Sequence[str],
-        aggregates: Sequence[Aggregate],
-        block_rows: int = 65_536,
-    ) -> None:
-        self.stream = stream
-        self.key_names = tuple(key_names)
-        self.aggregates = tuple(aggregates)
-        self.block_rows = block_rows
-        #: Every partial once, even if several aggregates need it.
-        self.partials: tuple[Partial, ...] = tuple(
-            dict.fromkeys(one for aggregate in aggregates for one in aggregate.partials())
-        )
-        self._key_at = tuple(range(len(self.key_names)))
 
     @property
     def untracked(self) -> str:
@@ -67,48 +48,11 @@ class GroupByOperator(Cumulative):
 
     @property
     def layouts(self) -> tuple[StreamLayout, ...]:
-        """The layout: keys and partials."""
-        return (StreamLayout(self.stream.name, combine=self.combine, weigh=self.weigh),)
-
-    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """Reduces the rows of each key to partials."""
-        [delta] = deltas
-        if delta.rows == 0:
-            return (delta,)
-        payload = delta.payload
-        keys = [payload.column(at) for at in self.stream.keys]
-        groups = grouped(delta.h, keys)
-        rows = GatheredRows(payload, np.full(delta.rows, batch, np.int32))
-        columns = [column for one in self.partials for column in one.of_rows(rows, groups)]
-        return (RunData(_batch(delta.h, keys, columns, groups)),)
-
-    def combine(
-        self, rows: pa.RecordBatch, order: NDArray[np.int32], _: NDArray[np.bool_] | None
-    ) -> pa.RecordBatch:
-        """Combines partials of equal keys, whether they wait for results or not."""
-        h = as_numpy(rows.column(0), np.uint32)
-        keys = [rows.column(1 + at) for at in self._key_at]
-        groups = grouped(h, keys, order)
-        if groups.alone:
-            return rows.take(pa.array(order))
-        columns: list[pa.Array] = []
-        at = 1 + len(keys)
-        for partial in self.partials:
-            columns += partial.combined(rows.columns[at : at + partial.width], groups)
-            at += partial.width
-        return _batch(h, keys, columns, groups)
-
-    def weigh(self, rows: pa.RecordBatch) -> int:
-        """Returns the sum of all counts, which are the same however rows are combined."""
-        found, at = 0, 1 + len(self._key_at)
-        for partial in self.partials:
-            if isinstance(partial, Count):
-                found += int(numbers(rows.column(at), np.int64).sum())
-            at += partial.width
-        return found
+        """The layout: keys, window and partials."""
+        return (self.layout(),)
 
     def together(self, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """Combines partials of several segments, one row per key."""
+        """Combines partials of several segments, one row per group."""
         return self.combine(*together(parts), None)
 
     def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
@@ -116,22 +60,35 @@ class GroupByOperator(Cumulative):
         for begin in range(0, delta.rows, STEP_KEYS):
             step = delta.part(begin, min(begin + STEP_KEYS, delta.rows))
             stats.count_outputs(step.h)
-            keys = step.payload.columns[: len(self._key_at)]
-            found = [(s.data, *matches(step.h, keys, s, self._key_at)) for s in old]
+            # A window is one more key.
+            at = tuple(range(self.first_partial))
+            keys = step.payload.columns[: len(at)]
+            found = [(s.data, *matches(step.h, keys, s, at)) for s in old]
             for some, state in _in_steps(step, [one for one in found if len(one[1])]):
                 yield from cut_rows(self._with_state(some, state), most_rows=self.block_rows)
         return (delta,)
 
     def _with_state(self, delta: RunData, state: Sequence[_Found]) -> pa.RecordBatch:
-        """Returns the results for the keys of a delta, including their state."""
-        keys = delta.payload.columns[: len(self._key_at)]
-        parts = _Gathered(self.partials, delta.payload.columns[len(keys) :])
+        """Returns the results for the groups of a delta, including their state."""
+        columns, first = delta.payload.columns, self.first_partial
+        parts = _Gathered(self.partials, columns[first:])
         for data, left, right in state:
-            parts.add(data.payload.columns[len(keys) :], left, right)
-        found = parts.whole()
-        results = [one.result([found[p] for p in one.partials()]) for one in self.aggregates]
-        names = [*self.key_names, *(one.name for one in self.aggregates)]
-        return pa.RecordBatch.from_arrays([*keys, *results], names=names)
+            parts.add(data.payload.columns[first:], left, right)
+        keys = len(self.key_at)
+        return self.shown(columns[:keys], columns[keys:first], parts.whole())
+
+
+class WindowUpdateOperator(GroupByOperator):
+    """Aggregates one stream by key and window; windows expire without another result."""
+
+    @property
+    def untracked(self) -> str:
+        """Windows end, so groups can move by a parallel track."""
+        return ""
+
+    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
+        """Returns all rows: results of their windows need them."""
+        return delta
 
 
 def _in_steps(
@@ -207,18 +164,3 @@ class _Gathered:
             found[partial] = partial.combined(columns, groups) if self._more else own
             place += partial.width
         return found
-
-
-def _batch(
-    h: NDArray[np.uint32],
-    keys: Sequence[pa.Array],
-    columns: Sequence[pa.Array],
-    groups: Grouping,
-) -> pa.RecordBatch:
-    """Builds one row per group: its hash, its keys, and the given columns."""
-    if not groups.alone:
-        first = groups.first
-        at = pa.array(first)
-        h, keys = h[first], [key.take(at) for key in keys]
-    names = [HASH_COLUMN, *(f"c{i}" for i in range(len(keys) + len(columns)))]
-    return pa.RecordBatch.from_arrays([pa.array(h), *keys, *columns], names=names)

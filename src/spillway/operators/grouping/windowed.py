@@ -12,6 +12,9 @@ update mode a batch gives one result per key: that of the key's last row in the 
 State is rows with their batch number. Rows that no later row can see go when runs merge (last
 rows), or when the watermark has passed them (range).
 
+Rows that come out of order across batches do not revise earlier results: a result covers what had
+come by its batch. operators/grouping/final.py gives the result of each row when it is final.
+
 Known limitation: when a row comes for a key, all stored rows of that key are in memory at once.
 """
 
@@ -30,7 +33,7 @@ from spillway.kernels.ranking import numbers, sort_keys
 from spillway.kernels.sliding import last_range, last_rows, overtaken
 from spillway.operators.cumulative import Cumulative
 from spillway.operators.grouping.aggregates import Aggregate
-from spillway.operators.grouping.partials import GatheredRows
+from spillway.operators.grouping.partials import Bounds, GatheredRows
 from spillway.operators.grouping.windows import AnyAggregate, Windows, over_windows
 from spillway.operators.input import StreamColumns
 from spillway.operators.lookup import Positions, candidates, matches
@@ -63,8 +66,8 @@ class Within:
     """A window of a key's rows in a range of time, which the stream's columns name."""
 
 
-class WindowedOperator(Cumulative):
-    """Aggregates one stream by key, over a window of each key's rows."""
+class RowWindows:
+    """Aggregates over windows of rows that the state keeps, whose last column is their batch."""
 
     def __init__(
         self,
@@ -87,70 +90,16 @@ class WindowedOperator(Cumulative):
         #: Orders rows of one batch and time: all columns except the keys.
         self._content = [at for at in range(len(stream.lanes)) if at not in stream.keys]
 
-    @property
-    def untracked(self) -> str:
-        """Why there is no parallel track: the last rows stay until others come."""
-        if isinstance(self.window, Within):
-            return ""
-        return "the last rows of a key stay until newer ones come, however long that takes"
-
-    @property
-    def layouts(self) -> tuple[StreamLayout, ...]:
-        """The layout: the columns of the stream, and the batch."""
-        combine = self.combine if isinstance(self.window, LastRows) else None
-        stream = self.stream
-        return (StreamLayout(stream.name, stream.time, stream.window_us, combine),)
-
-    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
-        """Returns the rows with their batch number."""
-        [delta] = deltas
-        if delta.rows == 0:
-            return (delta,)
-        columns = [*delta.batch.columns, pa.array(np.full(delta.rows, batch, np.int32))]
-        names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns) - 1))]
-        return (RunData(pa.RecordBatch.from_arrays(columns, names=names), delta.time_column),)
-
-    def combine(
-        self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
-    ) -> pa.RecordBatch:
-        """Returns the last rows of each key, and all rows that wait for their results."""
-        assert isinstance(self.window, LastRows)
-        payload = rows.select(rows.schema.names[1:])
-        groups = grouped(as_numpy(rows.column(0), np.uint32), self._keys(payload), order)
-        sizes = np.diff(groups.starts)
-        if (sizes > self.window.rows).any():
-            ordered = self._in_order(payload, groups).order
-            from_end = np.repeat(groups.starts[1:], sizes) - np.arange(len(order))
-            keep = np.zeros(len(order), np.bool_) if waiting is None else waiting.copy()
-            keep[ordered[from_end <= self.window.rows]] = True
-            order = order[keep[order]]
-        return rows.take(pa.array(order))
-
-    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
-        """Yields a result for each row of the delta, or for each of its keys."""
-        if delta.rows == 0:
-            return (delta,)
-        groups = grouped(delta.h, self._keys(delta.payload))
-        for begin, end in _blocks(old, delta, groups):
-            starts = groups.starts[begin : end + 1]
-            some = Grouping(groups.order[starts[0] : starts[-1]], starts - starts[0])
-            for result, hashes in self._of_keys(old, delta, some):
-                stats.count_outputs(hashes)
-                yield from cut_rows(result, most_rows=self.block_rows)
-        return (delta,)
-
-    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
-        """Returns all rows: later ones see them."""
-        return delta
-
-    def _of_keys(
+    def of_keys(
         self, old: Sequence[Segment], delta: RunData, groups: Grouping
     ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.uint32]]]:
         """Yields results of some keys of the delta, and the hash of each."""
         rows, number, new = self._gathered(old, delta, groups)
         ordered = self._in_order(rows, by_group(number, len(groups)))
         block = GatheredRows(rows, rows.column(-1).to_numpy()[ordered.order], ordered.order)
-        at = self._due(block.batches, new[ordered.order], ordered.starts)
+        at = self._due(block, new[ordered.order], ordered.starts)
+        if not len(at):
+            return
         windows = self._windows(block, ordered.starts, at)
         due, hashes = ordered.order[at], delta.h[groups.first]
         names = [*(name for name, _ in self.emitted), *(one.name for one in self.aggregates)]
@@ -189,7 +138,7 @@ class WindowedOperator(Cumulative):
         Rows of the delta come last, so the rows of a key are nearly in order.
         """
         first = pa.array(groups.first)
-        keys = [key.take(first) for key in self._keys(delta.payload)]
+        keys = [key.take(first) for key in self.keys_of(delta.payload)]
         parts, number = [], []
         for segment in old:
             left, right = matches(delta.h[groups.first], keys, segment, self.stream.keys)
@@ -215,20 +164,90 @@ class WindowedOperator(Cumulative):
             first, second = times, batches
         return in_order(groups, first, second, [rows.column(at) for at in self._content])
 
-    def _due(
-        self, batches: NDArray[np.int32], new: NDArray[np.bool_], starts: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _due(self, block: GatheredRows, new: NDArray[np.bool_], starts: Bounds) -> Bounds:
+        """Marks the rows that give a result."""
+        raise NotImplementedError
+
+    def _windows(self, block: GatheredRows, starts: Bounds, at: Bounds) -> Windows:
+        """Returns the windows of some rows."""
+        raise NotImplementedError
+
+    def keys_of(self, payload: pa.RecordBatch) -> list[pa.Array]:
+        """Returns the keys of rows."""
+        return [payload.column(at) for at in self.stream.keys]
+
+
+class WindowedOperator(RowWindows, Cumulative):
+    """Aggregates one stream by key, over a window of each key's rows, as rows come."""
+
+    @property
+    def untracked(self) -> str:
+        """Why there is no parallel track: the last rows stay until others come."""
+        if isinstance(self.window, Within):
+            return ""
+        return "the last rows of a key stay until newer ones come, however long that takes"
+
+    @property
+    def layouts(self) -> tuple[StreamLayout, ...]:
+        """The layout: the columns of the stream, and the batch."""
+        combine = self.combine if isinstance(self.window, LastRows) else None
+        stream = self.stream
+        return (StreamLayout(stream.name, stream.time, stream.window_us, combine),)
+
+    def stored(self, deltas: Sequence[RunData], batch: int) -> tuple[RunData, ...]:
+        """Returns the rows with their batch number."""
+        [delta] = deltas
+        if delta.rows == 0:
+            return (delta,)
+        columns = [*delta.batch.columns, pa.array(np.full(delta.rows, batch, np.int32))]
+        names = [HASH_COLUMN, *(f"c{at}" for at in range(len(columns) - 1))]
+        return (RunData(pa.RecordBatch.from_arrays(columns, names=names), delta.time_column),)
+
+    def combine(
+        self, rows: pa.RecordBatch, order: Positions, waiting: NDArray[np.bool_] | None
+    ) -> pa.RecordBatch:
+        """Returns the last rows of each key, and all rows that wait for their results."""
+        assert isinstance(self.window, LastRows)
+        payload = rows.select(rows.schema.names[1:])
+        groups = grouped(as_numpy(rows.column(0), np.uint32), self.keys_of(payload), order)
+        sizes = np.diff(groups.starts)
+        if (sizes > self.window.rows).any():
+            ordered = self._in_order(payload, groups).order
+            from_end = np.repeat(groups.starts[1:], sizes) - np.arange(len(order))
+            keep = np.zeros(len(order), np.bool_) if waiting is None else waiting.copy()
+            keep[ordered[from_end <= self.window.rows]] = True
+            order = order[keep[order]]
+        return rows.take(pa.array(order))
+
+    def results(self, old: Sequence[Segment], delta: RunData, stats: OperatorStats) -> Results:
+        """Yields a result for each row of the delta, or for each of its keys."""
+        if delta.rows == 0:
+            return (delta,)
+        groups = grouped(delta.h, self.keys_of(delta.payload))
+        for begin, end in row_blocks(old, delta, groups):
+            starts = groups.starts[begin : end + 1]
+            some = Grouping(groups.order[starts[0] : starts[-1]], starts - starts[0])
+            for result, hashes in self.of_keys(old, delta, some):
+                stats.count_outputs(hashes)
+                yield from cut_rows(result, most_rows=self.block_rows)
+        return (delta,)
+
+    def shadow(self, _: Sequence[Segment], delta: RunData) -> RunData:
+        """Returns all rows: later ones see them."""
+        return delta
+
+    def _due(self, block: GatheredRows, new: NDArray[np.bool_], starts: Bounds) -> Bounds:
         """Marks the rows that give a result: all new ones, or the last one of each key."""
         if self.per_row:
             return np.flatnonzero(new)
+        batches = block.batches
         newest = np.maximum.reduceat(batches, starts[:-1])
         of_newest = batches == np.repeat(newest, np.diff(starts))
         places = np.where(of_newest, np.arange(len(batches)), -1)
         return np.asarray(np.maximum.reduceat(places, starts[:-1]), np.int64)
 
-    def _windows(
-        self, rows: GatheredRows, starts: NDArray[np.int64], at: NDArray[np.int64]
-    ) -> Windows:
+    def _windows(self, rows: GatheredRows, starts: Bounds, at: Bounds) -> Windows:
+        """Returns the windows of rows, which end with the row."""
         if isinstance(self.window, LastRows):
             begin = last_rows(starts, self.window.rows)
             tangled = np.zeros(len(at), np.bool_)
@@ -240,11 +259,8 @@ class WindowedOperator(Cumulative):
             tangled = overtaken(starts, rows.batches)[at]
         return Windows(begin[at], at + 1, tangled)
 
-    def _keys(self, payload: pa.RecordBatch) -> list[pa.Array]:
-        return [payload.column(at) for at in self.stream.keys]
 
-
-def _blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[Stretch]:
+def row_blocks(old: Sequence[Segment], delta: RunData, groups: Grouping) -> Iterator[Stretch]:
     """Splits the keys of a delta into blocks with a bounded number of rows and bytes."""
     h = delta.h[groups.first]
     found = [(segment.data, *candidates(h, segment, likely=True)) for segment in old]

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from spillway.duration import Duration, duration_us
 from spillway.errors import PlanError
 from spillway.plan.join import WindowPlan
+from spillway.plan.windows import EventWindows
 from spillway.spark.runtime.exchange.lanes import check_arrow
 
 #: The collation that compares bytes.
@@ -159,3 +160,38 @@ def window_of(
             hint='write for example "30 seconds", or leave lateness out',
         )
     return WindowPlan(time, length, lateness_us, tumbling)
+
+
+def windows_of(
+    stream: str, length: Duration, slide: Duration | None, start: Duration
+) -> EventWindows:
+    """Tumbling or hopping windows with checked lengths."""
+    length_us = _positive(stream, "window", length)
+    slide_us = length_us if slide is None else _positive(stream, "slide", slide)
+    if slide_us > length_us:
+        raise PlanError(
+            f"the slide of stream {stream} cannot be longer than the window: {slide!r} > {length!r}",
+            hint="rows between two windows would be in none; filter them out before instead",
+        )
+    start_us = duration_us("start", start)
+    if abs(start_us) >= slide_us:
+        raise PlanError(
+            f"the start of the windows of stream {stream} must be less than their slide: {start!r}",
+            hint=f"windows start every {slide_us / 1e6:g} s, so a start within that is enough",
+        )
+    return EventWindows(length_us, slide_us, start_us)
+
+
+def session_of(stream: str, gap: Duration) -> EventWindows:
+    """Sessions with a checked gap."""
+    return EventWindows(_positive(stream, "gap", gap), None)
+
+
+def _positive(stream: str, what: str, length: Duration) -> int:
+    length_us = duration_us(what, length)
+    if length_us <= 0:
+        raise PlanError(
+            f"the {what} of stream {stream} must be positive, not {length!r}",
+            hint='write for example "10 minutes"',
+        )
+    return length_us

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from spillway.errors import StateError
 from spillway.inspect.explanation import plan_line, shape_report
+from spillway.plan.groupby import GroupByPlan
 from spillway.plan.join import Plan, StreamPlan
 from spillway.plan.kind import INNER_JOIN
 from spillway.plan.sliced import SlicedPlan
@@ -21,7 +22,7 @@ def describe_stage(stage: Stage) -> list[str]:
     lines = [plan.OPERATOR if kind == INNER_JOIN else f"{plan.OPERATOR}, {kind.text}"]
     for stream in plan.streams:
         lines += _stream(stream, plan)
-    return [*lines, *_places(stage), *_choices(stage)]
+    return [*lines, *_windows(plan), *_places(stage), *_choices(stage)]
 
 
 def _stream(stream: StreamPlan, plan: Plan) -> Iterator[str]:
@@ -40,8 +41,20 @@ def _stream(stream: StreamPlan, plan: Plan) -> Iterator[str]:
     )
 
 
+def _windows(plan: Plan) -> Iterator[str]:
+    """What a group-by over windows gives, and when."""
+    if isinstance(plan, GroupByPlan) and plan.windows is not None:
+        when = {
+            "append": "one final row each, when the watermark has passed its end",
+            "update": "a row for each that a batch touched",
+        }
+        yield f"  groups {plan.windows.text}: {when[plan.mode]}"
+
+
 def _unkeyed(plan: Plan) -> str:
-    """The text in place of the keys, for a join without equal keys."""
+    """The text in place of the keys, for a query without keys."""
+    if isinstance(plan, GroupByPlan):
+        return "none: one slot has all rows"
     if isinstance(plan, SlicedPlan) and plan.copies > 1:
         return f"none: rows visit the slots of one of {plan.copies} copies of each slice"
     return "none: rows visit all slots"

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from spillway.duration import Duration
 from spillway.errors import PlanError
-from spillway.plan.join import WindowPlan
-from spillway.spark.api.aggregations import Aggregation, PythonFunction
 from spillway.spark.api.checks import (
     check_key,
     check_order,
-    check_sortable,
     check_stream,
     find_column,
     find_time,
@@ -25,9 +20,8 @@ from spillway.spark.api.checks import (
 )
 from spillway.spark.api.dedup import Dedup
 from spillway.spark.api.expressions.rowwise import check_timeless
-from spillway.spark.api.groupby import GroupBy
+from spillway.spark.api.grouped import Grouped as Grouped
 from spillway.spark.api.result import Result
-from spillway.spark.api.windowed import WindowedGroupBy
 from spillway.spark.runtime.exchange.lanes import quoted
 
 
@@ -57,8 +51,22 @@ class Stream:
     frame: DataFrame
     before: Result | None = None
 
-    def group_by(self, *keys: str) -> Grouped:
-        """Groups rows by key; NULL is a key like any other."""
+    def group_by(
+        self,
+        *keys: str,
+        ttl: Duration | None = None,
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+    ) -> Grouped:
+        """Groups rows by key; NULL is a key like any other.
+
+        With `ttl`, a key starts anew when its rows pause for longer than that, by `time`. What it had
+        leaves the state when the watermark shows that no row can continue it. The query drops and counts
+        rows that are more than `lateness` behind the newest row.
+
+        Example:
+            >>> sw.stream(events).group_by("user", ttl="1 hour", time="ts")  # doctest: +SKIP
+        """
         if not keys:
             raise PlanError(
                 "group_by() needs at least one key",
@@ -67,7 +75,34 @@ class Stream:
             )
         found = tuple(self._key(key) for key in keys)
         _check_names(keys, found)
-        return Grouped(self, found)
+        if (ttl is None) != (time is None):
+            raise PlanError(
+                "group_by() takes ttl and time together",
+                detail="a key leaves by the times of rows, so that results do not depend on batches",
+                hint='for example .group_by("user", ttl="1 hour", time="ts")',
+            )
+        if ttl is None:
+            return Grouped(self, found)
+        column = find_time(self.frame, self.name, str(time), "group-by")
+        return Grouped(self, found, window_of(self.name, column, ttl, lateness), ttl=True)
+
+    def window(
+        self,
+        length: Duration,
+        *,
+        time: str,
+        slide: Duration | None = None,
+        start: Duration = "0 seconds",
+        lateness: Duration = "0 seconds",
+    ) -> Grouped:
+        """Groups all rows by window, without a key; see `Grouped.window`. One slot has them all."""
+        return Grouped(self, ()).window(
+            length, time=time, slide=slide, start=start, lateness=lateness
+        )
+
+    def session(self, gap: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
+        """Groups all rows by session, without another key; see `Grouped.session`."""
+        return Grouped(self, ()).session(gap, time=time, lateness=lateness)
 
     def dedup(
         self,
@@ -168,99 +203,3 @@ def _check_window(within: Duration | None, every: Duration | None, time: str | N
             f"dedup() takes {name} and time together",
             hint=f'for example .dedup("event_id", {name}="1 hour", time="ts")',
         )
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """A stream grouped by key; `agg` completes it."""
-
-    stream: Stream
-    #: For each key, its name in the results and its Spark expression.
-    keys: tuple[tuple[str, str], ...]
-    window: WindowPlan | None = None
-    rows: int | None = None
-    by: str | None = None
-
-    def last(self, rows: int, *, by: str | None = None) -> Grouped:
-        """Aggregates over the last `rows` rows of each key.
-
-        Batches are in order; within a batch, `by` and then the content orders the rows.
-        """
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-            raise PlanError(
-                f"last({rows!r}) must be a positive number of rows", hint="for example .last(100)"
-            )
-        return replace(self, window=None, rows=rows, by=by and self.stream.order(by))
-
-    def within(self, window: Duration, *, time: str, lateness: Duration = "0 seconds") -> Grouped:
-        """Aggregates over the rows of each key in a range of event time that ends at each row.
-
-        The query drops and counts rows that are more than `lateness` behind the newest row.
-        """
-        column = find_time(self.stream.frame, self.stream.name, time, "group-by")
-        plan = window_of(self.stream.name, column, window, lateness)
-        return replace(self, window=plan, rows=None, by=None)
-
-    def agg(self, **aggregates: Aggregation) -> GroupBy:
-        """Sets the aggregates of every key, each with a name.
-
-        Example:
-            >>> grouped.agg(trades=sw.count(), mean=sw.avg("price"))  # doctest: +SKIP
-        """
-        if not aggregates:
-            raise PlanError(
-                "agg() needs at least one aggregate",
-                hint='for example .agg(trades=sw.count(), mean=sw.avg("price"))',
-            )
-        for name, one in aggregates.items():
-            self._check(name, one)
-        frames, before = {self.stream.name: self.stream.frame}, self.stream.before
-        if self.window is None and self.rows is None:
-            return GroupBy(frames, self.keys, dict(aggregates), before=before)
-        window = self.window, self.rows, self.by
-        return WindowedGroupBy(frames, self.keys, dict(aggregates), *window, before=before)
-
-    def _check(self, name: str, one: Any) -> None:
-        if not isinstance(one, Aggregation):
-            raise PlanError(
-                f"aggregate {name} is {one!r}, not an aggregate function",
-                hint=f'use an aggregate of Spillway: {name}=sw.sum("price")',
-            )
-        if name.lower() in {key.lower() for key, _ in self.keys}:
-            raise PlanError(
-                f"aggregate {name} has the same name as a key", hint="give it another name"
-            )
-        if one.python is not None:
-            self._check_function(name, one.python)
-        frame = self.stream.frame
-        try:
-            frame.select(one.as_spark(one.argument()))
-            argument = frame.select(one.argument())
-        except (AnalysisException, ParseException) as problem:
-            raise PlanError(
-                f"aggregate {name}={one.text} cannot be resolved",
-                detail=str(problem).splitlines()[0],
-                hint=f"the columns of {self.stream.name} are "
-                + ", ".join(self.stream.frame.columns),
-            ) from problem
-        self._check_order(name, one, argument.schema[0].dataType)
-
-    def _check_order(self, name: str, one: Aggregation, kind: DataType) -> None:
-        """Rejects values that an aggregate must order and cannot."""
-        if one.by is not None:
-            self.stream.order(one.by)
-        if one.function in ("first", "last", "min", "max"):
-            # Where a column orders the rows, the values only decide between equal ones.
-            check = check_order if one.by is None else check_sortable
-            check(f"aggregate {name}={one.text}", kind)
-
-    def _check_function(self, name: str, one: PythonFunction) -> None:
-        if self.window is None and self.rows is None:
-            raise PlanError(
-                f"aggregate {name} is a Python function, which needs the rows of a window",
-                detail="a group-by without a window keeps partial results instead of rows",
-                hint='add .last(100) or .within("10 minutes", time="ts") before .agg(...)',
-            )
-        for column in one.columns:
-            hint = f"name a column of {self.stream.name}"
-            find_column(self.stream.frame, self.stream.name, column, f"argument of {name}", hint)

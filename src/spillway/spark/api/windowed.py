@@ -9,10 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from spillway.operators.grouping.aggregates import Aggregate
+from spillway.operators.grouping.final import FinalOperator
 from spillway.operators.grouping.windowed import LastRows, WindowedOperator, Within
 from spillway.operators.grouping.windows import AnyAggregate, PythonAggregate
 from spillway.plan.groupby import GroupByPlan
 from spillway.plan.join import WindowPlan
+from spillway.plan.windows import EventWindows
 from spillway.settings import Adapt
 from spillway.spark.api.groupby import GroupBy
 from spillway.spark.api.result import Planned
@@ -54,12 +57,15 @@ class WindowedGroupBy(GroupBy):
             tuple(kind.simpleString() for kind in types),
             self._aggregate_plans(),
             None if self.last is None else (self.last, self.by),
+            self._event_windows,
+            self.mode,
         )
         frames = dict.fromkeys(self.frames, rows)
         lanes = assign_lanes(plan, frames, types)
         shown = [*self._names, *(() if self._ordered is None else (self._ordered,))]
         order = None if self.by is None else rows.columns.index(self.by)
-        operator = WindowedOperator(
+        kind = WindowedOperator if self._event_windows is None else FinalOperator
+        operator = kind(
             lanes.streams[0],
             [(name, rows.columns.index(name)) for name in shown],
             self._windowed_aggregates(rows),
@@ -78,7 +84,9 @@ class WindowedGroupBy(GroupBy):
         made: list[AnyAggregate] = []
         for at, (name, one) in enumerate(self._aggregates.items()):
             if one.python is None:
-                made.append(self._made(rows, at, name, one))
+                plain = self._made(rows, at, name, one)
+                assert isinstance(plain, Aggregate)
+                made.append(plain)
                 continue
             kind = rows.sparkSession.createDataFrame([], f"v {one.python.returns}").schema["v"]
             places = tuple(
@@ -89,15 +97,25 @@ class WindowedGroupBy(GroupBy):
         return made
 
     def _columns(self, rows: DataFrame) -> DataFrame:
-        """The keys, the time or order, and the arguments of the aggregates."""
+        """The keys, the arguments of the aggregates, and the time or order."""
         more: list[Column] = []
-        for at, one in enumerate(self._aggregates.values()):
-            for column in one.python.columns if one.python else ():
-                more.append(F.col(quoted(column)).alias(self._given(at, column)))
         if self._ordered is not None:
             more.append(F.col(quoted(self._ordered)))
         return rows.select(*self._needed(rows), *more)
 
-    @staticmethod
-    def _given(at: int, column: str) -> str:
-        return f"_given{at}_{column}"
+
+@dataclass(frozen=True)
+class FinalWithin(WindowedGroupBy):
+    """A group-by over a range of time before each row that has not started; `writeStream` starts it.
+
+    Every row gives one result, when the watermark has passed its time: the aggregates over the rows of
+    its key in the range that ends at the row, whatever the order in which they came.
+    """
+
+    MODES: ClassVar[tuple[str, ...]] = ("append",)
+    WHY_MODES: ClassVar[str] = "a row gives its result once, when it is final"
+
+    @property
+    def _event_windows(self) -> EventWindows:
+        assert self.window is not None
+        return EventWindows(self.window.window_us, None, sliding=True)

@@ -168,7 +168,8 @@ class BatchLoop:
         stage = self.stages[at]
         for _ in itertools.count() if most_rounds is None else range(most_rounds):
             before = stage.state.rounds
-            if stage.state.spooled_rows and not self.stopping:
+            waiting = stage.state.spooled_rows or stage.coordinator.owes
+            if waiting and not self.stopping:
                 self.run_round(at)
             # A batch that must be replayed comes first, so no round runs before it.
             if stage.state.rounds == before:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spillway.coordinator.terms import Terms
 from spillway.faults import Faults
-from spillway.operators.operator import Operator
+from spillway.operators.operator import Expiring, Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.join import Plan
 from spillway.policies.local.spare import Spare
@@ -68,4 +68,5 @@ class QuerySpec:
             self.sliced,
             self.identity,
             self.spare,
+            final=isinstance(self.operator, Expiring) and not self.identity,
         )

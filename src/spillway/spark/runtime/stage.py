@@ -115,7 +115,7 @@ class Stage:
         if self.state.batch < 0:
             return False
         mover = self.host.mover
-        if self.state.spooled_rows > 0 or mover.waiting or self.state.undecided:
+        if self.state.spooled_rows > 0 or self.coordinator.due or mover.waiting:
             return True
         return self.conductor.ahead.changing and not mover.busy
 

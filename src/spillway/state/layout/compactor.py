@@ -53,7 +53,7 @@ class Compactor:
         """Does the merging work of a batch with `delta_rows` new rows."""
         layout = self.shelf.layouts[self.stream]
         combining = layout.combine is not None
-        window = None if layout.made else layout.window_us
+        window = None if layout.made else layout.narrow_us or layout.window_us
         self.layers = begin_merges(self.layers, window, combining=combining)
         fuel = fuel_rows(delta_rows, combining=combining)
         batches = self.shelf.batches + self.stream

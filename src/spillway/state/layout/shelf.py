@@ -7,10 +7,9 @@ runs mean: the manifest and the slot state do.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from spillway.rows import bounds
 from spillway.rows.cutting import cut_rows
 from spillway.rows.joining import conserve
 from spillway.state.layout.compaction import finish_merges
+from spillway.state.layout.contents import Contents
 from spillway.state.layout.generations import cut_layers
 from spillway.state.layout.layers import Layer
 from spillway.state.runs.merging import (
@@ -35,7 +35,7 @@ from spillway.state.runs.merging import (
     merged,
 )
 from spillway.state.runs.portions import in_portions
-from spillway.state.runs.run import RunData, Slice
+from spillway.state.runs.run import RunData, Slice, as_numpy
 from spillway.state.runs.store import Store
 
 #: Bytes per run when groups move to or from disk.
@@ -81,56 +81,17 @@ class StreamLayout:
     #: microseconds of event time; None: it never does. Rows stay for `window_us`, which may be
     #: longer, because other rows that are decided later need them.
     decided_after_us: int | None = None
+    #: Whether the operator sees rows when they expire (slot/expiring.py). Then rows up to the time
+    #: `GroupTable.final_us` of their group are gone, whatever file still has them.
+    final: bool = False
+    #: The window by which merging keeps layers narrow (state/layout/compaction.py); None: `window_us`.
+    narrow_us: int | None = None
 
     def weight(self, batch: pa.RecordBatch) -> int:
         """Returns what a merge conserves: the number of rows, or what combining leaves of it."""
         if self.combine is None:
             return int(batch.num_rows)
         return self.weigh(batch) if self.weigh is not None else 0
-
-
-class _Contents:
-    """The rows and bytes of one layer. It keeps the layer, so that its identity stays unique."""
-
-    def __init__(
-        self, layer: Layer, segments: Sequence[Segment], bounds: NDArray[np.int64]
-    ) -> None:
-        self.layer = layer
-        self._segments = segments
-        self._bounds = bounds
-
-    @cached_property
-    def rows(self) -> int:
-        """All rows."""
-        return sum(segment.rows for segment in self._segments)
-
-    @cached_property
-    def _bytes(self) -> Counter[str]:
-        sizes: Counter[str] = Counter()
-        for piece, segment in zip(self.layer.slices, self._segments, strict=True):
-            sizes[piece.run.tier] += segment.bytes
-        return sizes
-
-    def bytes_in(self, tier: str) -> int:
-        """The bytes in a tier; of all tiers for an empty name."""
-        return self._bytes[tier] if tier else self._bytes.total()
-
-    @cached_property
-    def files(self) -> dict[str, int]:
-        """The bytes of each file, with rows outside the layer; an excerpt is a part of its run."""
-        pieces = zip(self.layer.slices, self._segments, strict=True)
-        return {p.run.name: p.run.size_bytes * s.data.rows // max(p.run.rows, 1) for p, s in pieces}
-
-    @cached_property
-    def by_group(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows and bytes of each group."""
-        groups = len(self._bounds) - 1
-        rows, sizes = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-        for s in self._segments:
-            more = s.data.group_sizes(self._bounds, s.begin, s.end)
-            rows += more[0]
-            sizes += more[1]
-        return rows, sizes
 
 
 class Shelf:
@@ -152,6 +113,8 @@ class Shelf:
         #: The number of input streams; made streams come after them.
         self.inputs = sum(not layout.made for layout in layouts)
         self.groups = groups
+        #: For each group, the time up to which rows of final streams are gone; None: no row is.
+        self.final_us: NDArray[np.int64] | None = None
         #: Every run this attempt has written, including those it has merged away.
         self.written: set[str] = set()
         self._store = store
@@ -163,7 +126,7 @@ class Shelf:
         self._fresh: dict[str, RunData] = {}
         self._fresh_bytes = 0
         #: What each counted layer holds, by the identity of the layer.
-        self._counted: dict[int, _Contents] = {}
+        self._counted: dict[int, Contents] = {}
 
     @property
     def batches(self) -> int:
@@ -180,7 +143,8 @@ class Shelf:
         if data is None:
             needed = partial(self._needed, piece.run.name)
             data = self._store.open(piece, self.layouts[stream].time_column, needed)
-        return Segment(data, *data.rows_in(piece.range), piece.range)
+        final_us = self.final_us if self.layouts[stream].final else None
+        return Segment(data, *data.rows_in(piece.range), piece.range, final_us)
 
     def expect(self, named: Iterable[Slice]) -> None:
         """Takes note of more slices that the slot has."""
@@ -226,12 +190,12 @@ class Shelf:
             found |= self._contents(stream, layer).files
         return found
 
-    def _contents(self, stream: int, layer: Layer) -> _Contents:
+    def _contents(self, stream: int, layer: Layer) -> Contents:
         """Returns what a layer holds. Layers do not change, so it counts each of them once."""
         known = self._counted.get(id(layer))
         if known is None:
             segments = self.open(stream, (layer,))
-            known = _Contents(layer, segments, group_bounds(self.groups))
+            known = Contents(layer, segments, group_bounds(self.groups))
             if len(self._counted) >= COUNTED_LAYERS:
                 self._counted.clear()
             self._counted[id(layer)] = known
@@ -331,11 +295,25 @@ class Shelf:
         `waiting` marks the groups whose rows still wait for results.
         """
         layout = self.layouts[stream]
+        parts = self._live(stream, parts)
         before, after = sum(map(layout.weight, parts)), 0
         for batch in self._merged(layout.combine, parts, waiting):
             after += layout.weight(batch)
             yield batch
         conserve("merging rows", before, after)
+
+    def _live(self, stream: int, parts: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+        """Returns the rows that are not gone; only rows of final streams can be."""
+        layout, final_us = self.layouts[stream], self.final_us
+        if not layout.final or final_us is None or layout.time_column is None:
+            return parts
+        found = []
+        for part in parts:
+            times = as_numpy(part.column(1 + layout.time_column), np.int64)
+            live = times > final_us[group_of(hashes(part), self.groups)]
+            rows = part if live.all() else part.filter(pa.array(live))
+            found += [rows] if rows.num_rows else []
+        return found
 
     def _merged(
         self,
@@ -343,6 +321,8 @@ class Shelf:
         parts: Sequence[pa.RecordBatch],
         waiting: NDArray[np.bool_] | None,
     ) -> Iterator[pa.RecordBatch]:
+        if not parts:
+            return
         if combine is None:
             yield from merged(parts)
             return

@@ -38,6 +38,8 @@ class Segment:
     begin: int
     end: int
     range: HashRange = WHOLE
+    #: For each group, the time up to which rows are gone; None: all rows are here.
+    final_us: NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:

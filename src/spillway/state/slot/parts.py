@@ -32,6 +32,7 @@ from spillway.state.layout.layers import Layer
 from spillway.state.layout.shelf import Shelf, StreamLayout, slices
 from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData, Slice
+from spillway.state.slot.due import DueRows
 from spillway.state.slot.memory import Memory
 
 #: Layers of a stream in one generation at which they are rewritten as one.
@@ -147,6 +148,17 @@ class Parts:
         """Returns, for each made stream, where it is missing in what new rows probe."""
         memory = self._memory.gaps
         return all_gaps([memory, self._leaving.gaps]) if self._leaving else memory
+
+    def due(
+        self, stream: int, bound: int, waiting: NDArray[np.bool_], silent: Collection[int]
+    ) -> DueRows:
+        """Returns the rows that expire; groups in `waiting` keep theirs.
+
+        So do groups with a part on disk whose rows in memory wait for their results.
+        """
+        stacks = [stack[stream] for stack in self.stacks()]
+        apart = None if self._visited else self.deferred
+        return DueRows(self._shelf, stream, stacks, bound, waiting, silent, apart)
 
     def gaps_between(self, chosen: Sequence[int]) -> Gaps:
         """Returns, for each made stream, where it is missing in a part of the chosen groups."""
@@ -365,4 +377,5 @@ def _open_until(layout: StreamLayout, piece: Slice, watermark_us: int | None) ->
 
 def _alone(segments: Sequence[Segment]) -> list[Segment]:
     """Copies segments into separate runs, so that the index covers only their rows."""
-    return [Segment(s.data.part(s.begin, s.end), 0, s.rows, s.range) for s in segments if s.rows]
+    parts = ((s, s.data.part(s.begin, s.end)) for s in segments if s.rows)
+    return [Segment(data, 0, s.rows, s.range, s.final_us) for s, data in parts]

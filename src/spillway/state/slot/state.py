@@ -21,7 +21,7 @@ from spillway.ids import Version
 from spillway.metrics.counts import Counts
 from spillway.metrics.groups import GroupNews, GroupTable
 from spillway.routing.groups import group_bounds
-from spillway.routing.routing import group_ranges
+from spillway.routing.routing import HashRange, group_ranges
 from spillway.state.layout.compactor import Compactor
 from spillway.state.layout.expiry import Expiry, bound_of
 from spillway.state.layout.gaps import Gaps, all_gaps, gaps_inside, gaps_outside
@@ -36,6 +36,7 @@ from spillway.state.runs.merging import Segment
 from spillway.state.runs.run import RunData
 from spillway.state.runs.store import Store
 from spillway.state.slot.decided import Decided
+from spillway.state.slot.due import DueRows
 from spillway.state.slot.memory import Memory
 from spillway.state.slot.parts import Parts
 from spillway.state.slot.spool import Spooler
@@ -60,14 +61,17 @@ class SlotState:
         self.layouts = tuple(layouts)
         #: The names of the made streams.
         self.made = tuple(layout.name for layout in layouts if layout.made)
-        manifest = arranged(manifest, self.made)
-        self.manifest = manifest
+        self.manifest = manifest = arranged(manifest, self.made)
         self.groups = groups
         self.version = version
         self.now_s = now_s
         self.news = GroupNews.none(version, groups, now_s)
         self.delta_rows = [0] * len(layouts)
         self.expired_rows = 0
+        #: Marks the groups that keep expired rows, because some of their rows wait.
+        self.withheld = np.zeros(groups, np.bool_)
+        #: For final streams, the hashes of groups that keep expired rows.
+        self._keeping: dict[int, tuple[HashRange, ...]] = {}
         #: Rows that merging has rewritten.
         self.merged_rows = 0
         #: Runs that came with groups from another slot.
@@ -81,6 +85,8 @@ class SlotState:
             attempt=attempt,
             named=manifest.slices(),
         )
+        #: Streams whose operator gives results when rows expire.
+        self.final = tuple(at for at, layout in enumerate(layouts) if layout.final)
         self.inputs = self._shelf.inputs
         #: Rows whose results the operator produces when the batch is complete.
         self.staging = Staging(self._shelf)
@@ -99,11 +105,14 @@ class SlotState:
         self._parked: tuple[Parked, ...] = manifest.parked
         #: Whether groups have come or gone, so that the manifest's table is out of date.
         self.moved = False
-        #: The statistics that this batch adds to.
-        self._known = manifest.groups
-        if not len(self._known):
-            self._known = GroupTable.empty(groups, len(layouts))
+        known = manifest.groups
+        self._learn(known if len(known) else GroupTable.empty(groups, len(layouts)))
         self.decided = Decided(self._shelf, self._known)
+
+    def _learn(self, table: GroupTable) -> None:
+        """Takes the statistics of the groups, which this batch adds to."""
+        self._known = table
+        self._shelf.final_us = table.final_us
 
     # Contents
 
@@ -218,11 +227,12 @@ class SlotState:
             bound = bound_of(layout, watermark_us)
             if bound is None:
                 continue
-            expiry = Expiry(self._shelf, stream, bound, kept)
+            mine = self._keeping.get(stream, ()) if layout.final else kept
+            expiry = Expiry(self._shelf, stream, bound, mine)
             self.memory.layers[stream] = expiry.expire_probed(self.memory.layers[stream])
             self.tracker.expire(stream, expiry.expire_probed)
             self.parts.expire(stream, expiry.expire_frozen)
-            self.expired_rows += expiry.rows
+            self.expired_rows += 0 if layout.final else expiry.rows
         self.parts.drop_empty()
 
     @property
@@ -244,6 +254,23 @@ class SlotState:
         """The groups that cannot decide now."""
         return self._unfinished | self._departed
 
+    def due(self, stream: int, watermark_us: int | None, silent: Collection[int]) -> DueRows | None:
+        """Returns the rows of a final stream that expire at the watermark; None: no row can.
+
+        Another slot gives the results of the groups in `silent`.
+        """
+        bound = bound_of(self.layouts[stream], watermark_us)
+        if bound is None:
+            return None
+        found = self.parts.due(stream, bound, self.staging.groups | self.spooler.groups, silent)
+        self.withheld |= found.withheld
+        return found
+
+    def finish(self, due: DueRows) -> None:
+        """Records that rows which were due have given their results."""
+        self._learn(replace(self._known, final_us=due.final_us))
+        self._keeping[due.stream] = due.keeping
+
     def compact(self, watermark_us: int | None) -> None:
         """Does the merging work of this batch."""
         self.merged_rows += self.spooler.compact()
@@ -254,7 +281,9 @@ class SlotState:
         needed = bool(self.parts.pending) or waits
 
         def merge(stream: int, layers: tuple[Layer, ...], new_rows: int) -> tuple[Layer, ...]:
-            bound = None if needed else bound_of(self.layouts[stream], watermark_us)
+            # The shelf drops rows of final streams that are gone.
+            keeps = needed or self.layouts[stream].final
+            bound = None if keeps else bound_of(self.layouts[stream], watermark_us)
             merging = Compactor(self._shelf, stream, layers, bound, waiting)
             merging.run(new_rows)
             self.expired_rows += merging.expired_rows
@@ -295,10 +324,7 @@ class SlotState:
         self._parked = (*(part for part in self._parked if part.move != move), more)
 
     def install(self, part: Manifest) -> None:
-        """Takes over groups, with their rows, their parts on disk and their statistics.
-
-        It takes only made streams that exist here too; others become gaps.
-        """
+        """Takes over groups, with all that they have; made streams that are not here become gaps."""
         came = set(part.runs())
         self._shelf.expect(part.slices())
         part = arranged(part, self.made)
@@ -308,7 +334,7 @@ class SlotState:
             self.memory.add_groups(stream, layers)
         self.parts.add_groups(part.generations)
         self.arrived |= came
-        self._known = self._known.merged(part.groups)
+        self._learn(self._known.merged(part.groups))
         self.decided.take_over(part.groups)
         self.parts.pending |= self.parts.missing_in(self.table())
         self.moved = True
@@ -325,7 +351,7 @@ class SlotState:
         """Drops what a move has here: groups that left, and parked rows."""
         part = of_move(self._departures, move)
         if part is not None:
-            self._known = self._known.only(set(range(self.groups)) - set(part.groups))
+            self._learn(self._known.only(set(range(self.groups)) - set(part.groups)))
         self._departures = tuple(one for one in self._departures if one.move != move)
         self._parked = tuple(one for one in self._parked if one.move != move)
 
@@ -362,7 +388,7 @@ class SlotState:
         self.parts.take_out(chosen)
         self.memory.cut_out(chosen)
         self.memory.gaps = gaps_outside(self.memory.gaps, group_ranges(chosen, self.groups))
-        self._known = self._known.only(set(range(self.groups)) - set(chosen))
+        self._learn(self._known.only(set(range(self.groups)) - set(chosen)))
         self.news.forget(chosen)
         self.moved = True
 

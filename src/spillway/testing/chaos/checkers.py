@@ -139,7 +139,7 @@ def check_outcome(machines: Machines, batches: Sequence[Sequence[Row]]) -> list[
         given = _given_rows(subject, known, batches if at == 0 else None, machines)
         found += _counts(at, machines, given)
         said = _said(at, known, machines)
-        history = StageHistory(given.accepted, said, given.apart, given.watermark)
+        history = StageHistory(given.accepted, said, given.watermark_us, given.apart)
         found += _compared(at, subject, history, machines)
         if at:
             found += _conserved(at, known, machines)
@@ -151,10 +151,10 @@ class _Rows:
 
     def __init__(self, streams: int) -> None:
         self.accepted: list[tuple[int, Row]] = []
-        #: Those with a NULL key or time that are not late, and the last watermark.
+        #: Those with a NULL key or time that are not late.
         self.apart: list[Row] = []
-        self.watermark: int | None = None
         self.came, self.late, self.null = ([0] * streams for _ in range(3))
+        self.watermark_us: int | None = None
 
 
 def _given_rows(
@@ -190,7 +190,7 @@ def _given_rows(
         if timed and len(times) == len(newest):
             # The watermark never goes back: the newest times only grow.
             watermark = min(times) - lateness
-    found.watermark = watermark
+    found.watermark_us = watermark
     return found
 
 

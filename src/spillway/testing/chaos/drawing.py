@@ -10,7 +10,7 @@ from typing import Any
 from spillway.plan.kind import KINDS, LEFT, SEMI
 from spillway.policies.shape.shaping import AUTO, TREE
 from spillway.settings import ADJUSTMENTS, STRATEGIES, VICTIMS
-from spillway.testing.chaos.query import LATER, SHAPES, shapes, subjects
+from spillway.testing.chaos.query import LATER, SHAPES, WINDOWS_LATER, shapes, subjects
 from spillway.testing.chaos.schedule import (
     AT_CALLS,
     AT_LOCAL,
@@ -41,8 +41,9 @@ _BETWEEN = (
 def draw(seed: int) -> Schedule:
     """The schedule of a seed."""
     chance = Random(seed)
-    # A generator of its own, so that seeds of other queries stay as they are.
+    # Generators of their own, so that seeds of other queries stay as they are.
     query = _kind_of_join(Random(-1 - seed), _query(chance))
+    query = _with_windows(Random(f"windows of {seed}"), query)
     starts = tuple(_settings(chance, query) for _ in range(chance.randint(1, 4)))
     return Schedule(
         seed,
@@ -82,6 +83,20 @@ def _kind_of_join(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
     filtered = query.kind == "match"
     options = {"how": how, "optional": optional if how == LEFT else [], "filtered": filtered}
     return replace(query, kind="outer", windows=windows, options=options)
+
+
+def _with_windows(chance: Random, query: ScheduledQuery) -> ScheduledQuery:
+    """Draws windows for aggregates; other seeds keep their queries."""
+    drawn = chance.random()
+    if drawn < 0.15:
+        length = chance.randint(1, 9)
+        slide = chance.choice((None, length, chance.randint(1, length)))
+        gives = ("append", "append", "lasting", "final") if slide is None else ("append", "update")
+        options = {"slide": slide, "start": chance.randint(-3, 9), "gives": chance.choice(gives)}
+        return replace(query, kind="windows", windows=(length,), options=options)
+    if drawn < 0.3 and query.then:
+        return replace(query, then=(*query.then[:-1], chance.choice(WINDOWS_LATER)))
+    return query
 
 
 def _windows(chance: Random, streams: int, *, always: bool = False) -> tuple[int | None, ...]:

@@ -170,10 +170,10 @@ class Driver:
         self._wish(EndInput())
 
     def unfinished(self, at: int) -> bool:
-        """Whether a stage still has missing results, waiting rows or moves."""
-        state = self.stages[at].state
-        waits = state.pending or state.spooled_rows or state.moves or state.undecided
-        return state.batch >= 0 and bool(waits)
+        """Whether a stage still has missing or due results, waiting rows or moves."""
+        state, coordinator = self.stages[at].state, self.stages[at].conductor.coordinator
+        left = state.pending or state.spooled_rows or state.moves or coordinator.due
+        return state.batch >= 0 and bool(left)
 
     # Requests of users and scripts
 

@@ -76,8 +76,8 @@ class StageHistory:
 
     accepted: Sequence[tuple[int, Row]]
     said: Sequence[tuple[int, Counter[Hashable]]]
+    watermark_us: int | None
     apart: Sequence[Row] = ()
-    watermark: int | None = None
 
     @property
     def results(self) -> Counter[Hashable]:

@@ -16,6 +16,7 @@ from spillway.testing.simulated.joins import Aligned, Joined, Matched, Treed
 from spillway.testing.simulated.outer import Outer
 from spillway.testing.simulated.rows import Row, Subject
 from spillway.testing.simulated.sliced import Sliced
+from spillway.testing.simulated.windows import Closed, Finalised, Lasting, Updated
 
 #: The shapes that a tree may change to, by its number of streams.
 SHAPES = {
@@ -93,6 +94,18 @@ def _outer(query: ScheduledQuery) -> Subject:
     return Outer(query.windows, kind, bool(options["filtered"]))
 
 
+def _by_window(query: ScheduledQuery) -> Subject:
+    [length], options = query.windows, query.options
+    assert length is not None
+    kinds: dict[str, type[Closed]] = {
+        "append": Closed,
+        "update": Updated,
+        "lasting": Lasting,
+        "final": Finalised,
+    }
+    return kinds[options["gives"]](length, options["slide"], options["start"])
+
+
 _MADE: dict[str, Callable[[ScheduledQuery], Subject]] = {
     "join": lambda query: Joined(query.windows),
     "tree": _tree,
@@ -104,6 +117,7 @@ _MADE: dict[str, Callable[[ScheduledQuery], Subject]] = {
     "last-rows": lambda query: Windowed(query.options["per_row"], query.options["rows"]),
     "within": lambda query: Windowed(query.options["per_row"], None, query.windows[0]),
     "dedup": lambda query: Deduped(query.windows[0], query.options["tumbling"]),
+    "windows": _by_window,
 }
 _THEN: dict[str, Callable[[], Subject]] = {
     "group-by": KeyedTotals,
@@ -113,5 +127,14 @@ _THEN: dict[str, Callable[[], Subject]] = {
     "last-rows": lambda: Windowed(per_row=True, rows=2),
     "within": lambda: Windowed(per_row=False, range=6),
 }
-#: The kinds of later stages.
+#: The kinds of later stages, and of those with windows.
 LATER = tuple(_THEN)
+WINDOWS_LATER = ("windows", "hopping", "sessions", "window-updates", "lasting", "final")
+_THEN |= {
+    "windows": lambda: Closed(4, 4),
+    "hopping": lambda: Closed(6, 4, 1),
+    "sessions": lambda: Closed(2, None),
+    "window-updates": lambda: Updated(6, 4),
+    "lasting": lambda: Lasting(2, None),
+    "final": lambda: Finalised(4, None),
+}

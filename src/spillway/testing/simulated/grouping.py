@@ -99,7 +99,11 @@ class KeyedTotals:
         check_updates(gave, aggregated)
 
 
-def check_updates(gave: Gave, statistic: Callable[[Sequence[Row]], tuple[Hashable, ...]]) -> None:
+def check_updates(
+    gave: Gave,
+    statistic: Callable[[Sequence[Row]], tuple[Hashable, ...]],
+    keyed: Callable[[Iterable[tuple[int, Row]]], dict[Any, list[tuple[int, Row]]]] = by_key,
+) -> None:
     """Checks updates: each belongs to some batch, none comes twice, and the last covers all rows.
 
     While results wait, those of several batches become one. Several batches may have equal updates.
@@ -110,7 +114,7 @@ def check_updates(gave: Gave, statistic: Callable[[Sequence[Row]], tuple[Hashabl
             for end, (batch, _) in enumerate(rows, 1)
             if end == len(rows) or rows[end][0] != batch
         ]
-        for key, rows in by_key(gave.accepted).items()
+        for key, rows in keyed(gave.accepted).items()
     }
     newest: dict[Any, int] = {}
     for batch, results in gave.said:

@@ -65,7 +65,7 @@ class Outer(Joined):
         for decision in self.kind.decisions(names):
             apart = gave.apart if decision.keeps_all else ()
             alone = ({row.stream: row} for row in apart if row.stream == decision.source)
-            for one in (*alone, *self._lacking(decision, found, gave.watermark)):
+            for one in (*alone, *self._lacking(decision, found, gave.watermark_us)):
                 yield tuple(one[at].value if at in one else None for at in outputs)
 
     def _complete(self, found: dict[tuple[int, int | None], list[Row]]) -> Iterator[_Found]:

@@ -54,13 +54,13 @@ class Gave(Protocol):
         ...
 
     @property
-    def watermark(self) -> int | None:
-        """The last watermark."""
+    def results(self) -> Counter[Hashable]:
+        """All results."""
         ...
 
     @property
-    def results(self) -> Counter[Hashable]:
-        """All results."""
+    def watermark_us(self) -> int | None:
+        """The watermark after the last batch."""
         ...
 
     @property

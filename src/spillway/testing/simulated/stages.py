@@ -28,7 +28,7 @@ from spillway.operators.equi.join import JoinOperator
 from spillway.operators.equi.outer import OuterJoin
 from spillway.operators.equi.tree import TreeOperator
 from spillway.operators.input import MARKER, null_number
-from spillway.operators.operator import Operator
+from spillway.operators.operator import Expiring, Operator
 from spillway.operators.theta.sliced import SlicedJoin
 from spillway.plan.shape import Shape
 from spillway.policies.local.spare import Spare
@@ -197,7 +197,13 @@ class SimulatedStage:
             life_us = max(s.window_us or 0 for s in self.streams) + lateness
         shares = self.adapt.shares
         terms = Terms(
-            late, self.adapt, life_us=life_us, shaping=self.shaping, join=join, spare=self.spare
+            late,
+            self.adapt,
+            life_us=life_us,
+            shaping=self.shaping,
+            join=join,
+            spare=self.spare,
+            final=isinstance(operator, Expiring),
         )
         new = Routing.shared(GROUPS, shares) if shares else Routing.even(GROUPS, slots)
         state, references = self.checkpoint.recover(len(self.streams), new)
