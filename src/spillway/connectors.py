@@ -1,8 +1,8 @@
 """Which releases of Spark and of its connectors Spillway's tests run together.
 
 `docs/guide/connectors.md` has the same table; a test compares both. `spillway doctor` warns of other
-combinations: they may work, but no test says so. A connector contains compiled code for one minor release
-of Spark and may fail on another: Iceberg's runtime for 4.1 cannot load its classes on 4.2.
+combinations: they may work, but no test says so. A connector contains compiled code for one minor
+release of Spark and may fail on another: Iceberg's runtime for 4.1 cannot load its classes on 4.2.
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ def test_doctor_warns_of_untested_combinations(
 
 def test_doctor_reads_jars_arguments_and_the_configured_directory(tmp_path: Path) -> None:
     place = home(tmp_path / "spark", "iceberg-spark-runtime-4.1_2.13-1.12.0.jar")
-    environ = {"PYSPARK_SUBMIT_ARGS": "--packages io.delta:delta-spark_4.1_2.13:4.4.0 pyspark-shell"}
+    environ = {
+        "PYSPARK_SUBMIT_ARGS": "--packages io.delta:delta-spark_4.1_2.13:4.4.0 pyspark-shell"
+    }
     check = doctor.check_connectors(environ, lambda _: "4.1.3", place)
     assert "Delta Lake is not tested on Spark 4.1" in check.found
     assert "Iceberg" not in check.found

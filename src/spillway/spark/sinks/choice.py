@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import SparkSession
 
 from spillway.errors import PlanError
@@ -10,9 +12,15 @@ from spillway.spark.sinks.console import ConsoleSink
 from spillway.spark.sinks.files import FileSink
 from spillway.spark.sinks.foreach import ForeachBatchSink
 from spillway.spark.sinks.formats import find_format
+from spillway.spark.sinks.kafka import KafkaSink
 from spillway.spark.sinks.memory import MemoryTableSink
 from spillway.spark.sinks.spec import Sink, SinkSpec
-from spillway.spark.sinks.table import TableSink
+from spillway.spark.sinks.table import TableSink, refuse_merging
+from spillway.spark.sinks.transactions.delta import DeltaTarget
+from spillway.spark.sinks.transactions.postgres.target import PostgresTarget
+from spillway.spark.sinks.transactions.target import TransactionalSink
+
+_LAKEHOUSES = ("delta", "iceberg")
 
 
 def make_sink(spec: SinkSpec, spark: SparkSession) -> Sink:
@@ -27,7 +35,16 @@ def make_sink(spec: SinkSpec, spark: SparkSession) -> Sink:
         return ForeachBatchSink(spec.foreach_batch)
     if spec.table is not None:
         return TableSink(spec, spec.table, spark)
-    return _by_format(spec, spec.format or _default_format(spark), spark)
+    name = spec.format or _default_format(spark)
+    if name.lower() in _LAKEHOUSES:
+        return _lakehouse(spec, name, spark)
+    if name.lower() == "postgresql":
+        _refuse_partitions(spec, name)
+        return TransactionalSink(
+            PostgresTarget(spec, spark), "the PostgreSQL table", spec.check_owner
+        )
+    refuse_merging(spec, name)
+    return _by_format(spec, name, spark)
 
 
 def _by_format(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
@@ -41,7 +58,24 @@ def _by_format(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
     if found.writes_files:
         return FileSink(spec, found, spark)
     _refuse_partitions(spec, name)
-    return AppendSink(spec, name, spark)
+    if name.lower() == "kafka":
+        return KafkaSink(spec, spark)
+    return AppendSink(spec, name, spark, numbered=found.in_python)
+
+
+def _lakehouse(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
+    """The sink for a table of Delta Lake by its path, or of Iceberg by its name."""
+    find_format(spark, name)
+    if name.lower() == "delta":
+        return TransactionalSink(DeltaTarget(spec, spark), "the Delta table", spec.check_owner)
+    table = spec.path or spec.option("path")
+    if not table:
+        raise PlanError(
+            "the iceberg sink needs a table to write to",
+            hint='name it: .toTable("catalog.schema.table")',
+        )
+    options = spec.options_without("path")
+    return TableSink(replace(spec, table=table, path=None, options=options), table, spark)
 
 
 def _default_format(spark: SparkSession) -> str:
