@@ -61,6 +61,7 @@ def test_batches_are_there_once_with_their_number(spark: SparkSession, database:
     assert staged(database) == []
 
 
+@pytest.mark.full
 def test_driver_that_slept_adds_nothing(spark: SparkSession, database: Database) -> None:
     """It has staged its rows when another start commits the batch, and the one after."""
     old, new = (opened(spark, database.url) for _ in range(2))
@@ -87,6 +88,7 @@ def test_rows_merge_by_key_and_null_is_a_key(spark: SparkSession, database: Data
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_two_results_of_one_key_are_refused(spark: SparkSession, database: Database) -> None:
     sink = opened(spark, database.url, mergeKeys="k")
     with pytest.raises(
@@ -97,6 +99,7 @@ def test_two_results_of_one_key_are_refused(spark: SparkSession, database: Datab
     assert staged(database) == []
 
 
+@pytest.mark.full
 def test_older_checkpoint_is_refused(spark: SparkSession, database: Database) -> None:
     opened(spark, database.url).write(batch(spark, FIRST, 5))
     again = opened(spark, database.url)
@@ -105,6 +108,7 @@ def test_older_checkpoint_is_refused(spark: SparkSession, database: Database) ->
     assert len(stored(database)) == len(FIRST)
 
 
+@pytest.mark.full
 def test_server_that_crashed_between_staging_and_commit_loses_no_row(
     spark: SparkSession, database: Database
 ) -> None:
@@ -124,6 +128,7 @@ def test_server_that_crashed_between_staging_and_commit_loses_no_row(
     assert staged(database) == []
 
 
+@pytest.mark.full
 def test_every_type_comes_back_as_it_was(spark: SparkSession, database: Database) -> None:
     schema = (
         "b boolean, i tinyint, j int, f float, d double, n decimal(20,4), s string, x binary, "
@@ -150,6 +155,7 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, database: Database
     assert rows[1] == (None,) * 13
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
@@ -173,6 +179,7 @@ def test_what_cannot_be_is_said_before_the_stream_starts(
     assert refused.value.hint
 
 
+@pytest.mark.full
 def test_no_error_shows_the_password(spark: SparkSession, database: Database) -> None:
     with pytest.raises(QueryError) as refused:
         opened(spark, database.url.replace("/postgres", "/missing"))
@@ -180,6 +187,7 @@ def test_no_error_shows_the_password(spark: SparkSession, database: Database) ->
     assert "kept-secret" not in str(refused.value)
 
 
+@pytest.mark.full
 def test_value_that_the_server_refuses_names_the_reason(
     spark: SparkSession, database: Database
 ) -> None:
@@ -193,6 +201,7 @@ def test_value_that_the_server_refuses_names_the_reason(
     assert staged(database) == [], "a failed attempt is removed"
 
 
+@pytest.mark.full
 def test_url_is_asked_for(spark: SparkSession) -> None:
     with pytest.raises(PlanError, match="the sink 'postgresql' needs the option url"):
         make_sink(SinkSpec("postgresql", {}), spark)

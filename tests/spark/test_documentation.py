@@ -20,7 +20,7 @@ from spillway.spark.api.result import Result
 from spillway.testing import FileStream
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
@@ -33,6 +33,7 @@ RUNNABLE = (
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
+    "import os",
 )
 #: The other blocks, and why no test here runs them.
 NOT_RUN = {
@@ -42,6 +43,10 @@ NOT_RUN = {
     "spillway demo similarity": "shell; test_similarity runs it",
     "spillway demo [--seconds N]": "a list of commands; test_bare_machine starts each",
     "(state at version": "a formula",
+    "prepare   the rows": "the names of three steps",
+    "by_symbol = ": "needs a server; tests/connectors/test_postgres.py has these options",
+    "from spillway.testing import without_repeats": "needs a broker; tests/connectors/test_kafka.py",
+    "spark.jars.packages": "settings; tests/connectors/places.py has them",
     "tail -n": "shell with jq; test_formats reads these files",
 }
 
@@ -190,6 +195,18 @@ def test_query_that_scales_runs_to_its_end(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(re.match(r"[a-z-]+ \d+ \d+ ", line) for line in done.stdout.splitlines())
+
+
+@pytest.mark.full
+def test_function_that_keeps_the_number_has_all_batches(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block("import os")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    batches = sorted(path.name for path in (tmp_path / "out").glob("0*"))
+    assert batches == [f"{number:012d}" for number in range(len(batches))]
+    assert int(done.stdout) == 100 * len(batches) > 0
 
 
 @pytest.mark.full

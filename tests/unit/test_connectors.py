@@ -106,3 +106,25 @@ def test_main_release_is_that_of_the_constraints() -> None:
     text = (ROOT / "constraints.txt").read_text()
     [version] = re.findall(r"^pyspark==(\d+\.\d+)\.\d+$", text, re.M)
     assert version == connectors.SPARK_TESTED[0]
+
+
+def test_documentation_has_the_table_of_releases() -> None:
+    page = (ROOT / "docs/guide/connectors.md").read_text()
+    head, *rows = page.split("## Releases", 1)[1].split("\n\n")[1].splitlines()
+    releases = [cell.strip().removeprefix("Spark ") for cell in head.split("|")[2:-1]]
+    assert sorted(releases) == sorted(connectors.SPARK_TESTED)
+    told = {row.split("|")[1].strip(): row.split("|")[2:-1] for row in rows}
+    for one in connectors.CONNECTORS:
+        cells = dict(zip(releases, (cell.strip() for cell in told[one.name]), strict=True))
+        tested = {spark: text for spark, text in cells.items() if text[0].isdigit()}
+        assert tested == one.tested
+        for spark in one.tested:
+            if one.names_spark:
+                assert str(one.coordinate(spark)) in page
+
+
+def test_documentation_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/guide/connectors.md").read_text()
+    named = re.findall(r"`(tests/[a-z_/]+\.py)`", page)
+    assert len(named) > 8
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -9,14 +9,15 @@ from pyspark.sql import SparkSession
 from spillway.errors import PlanError
 from spillway.spark.sinks.append import AppendSink
 from spillway.spark.sinks.console import ConsoleSink
-from spillway.spark.sinks.files import FileSink
+from spillway.spark.sinks.files import FileSink, directory_of
 from spillway.spark.sinks.foreach import ForeachBatchSink
-from spillway.spark.sinks.formats import find_format
+from spillway.spark.sinks.formats import SinkFormat, find_format
 from spillway.spark.sinks.kafka import KafkaSink
 from spillway.spark.sinks.memory import MemoryTableSink
 from spillway.spark.sinks.spec import Sink, SinkSpec
 from spillway.spark.sinks.table import TableSink, refuse_merging
 from spillway.spark.sinks.transactions.delta import DeltaTarget
+from spillway.spark.sinks.transactions.directories import OPTION, DirectoryTarget
 from spillway.spark.sinks.transactions.postgres.target import PostgresTarget
 from spillway.spark.sinks.transactions.target import TransactionalSink
 
@@ -56,11 +57,19 @@ def _by_format(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
         return MemoryTableSink(spec.query_name, spark)
     found = find_format(spark, name)
     if found.writes_files:
-        return FileSink(spec, found, spark)
+        return _files(spec, found, spark)
     _refuse_partitions(spec, name)
     if name.lower() == "kafka":
         return KafkaSink(spec, spark)
     return AppendSink(spec, name, spark, numbered=found.in_python)
+
+
+def _files(spec: SinkSpec, kind: SinkFormat, spark: SparkSession) -> Sink:
+    if (spec.option(OPTION) or "false").strip().lower() != "true":
+        return FileSink(replace(spec, options=spec.options_without(OPTION)), kind, spark)
+    directory = directory_of(spec, kind, spark, spec.options_without("path", OPTION))
+    target = DirectoryTarget(spec, kind, spark, directory)
+    return TransactionalSink(target, f"the directory {directory}", spec.check_owner)
 
 
 def _lakehouse(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:

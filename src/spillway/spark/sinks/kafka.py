@@ -11,8 +11,8 @@ A repeated batch has the same rows in the same slots, so the sink sorts the mess
 the place follows from their content alone. `without_repeats` keeps one message of each writer,
 number, place and content. Readers without Spark compare the headers in the same way.
 
-Known limitation: a join without equal keys on three streams or more may make a row of a replay in another
-slot. Such a row can be repeated in spite of its headers; none is ever lost.
+Known limitation: a join without equal keys on three streams or more may make a row of a replay in
+another slot. Such a row can be repeated in spite of its headers; none is ever lost.
 """
 
 from __future__ import annotations
