@@ -62,6 +62,15 @@ def test_batches_are_there_once_with_their_number(spark: SparkSession, database:
 
 
 @pytest.mark.full
+def test_names_of_a_table_may_differ_in_case(spark: SparkSession, database: Database) -> None:
+    database.rows('CREATE TABLE results ("K" bigint, name text, extra int)')
+    sink = opened(spark, database.url, mergeKeys="k", deleteWhen="Name = 'x'")
+    sink.write(batch(spark, [(1, "a"), (2, "b")], 0))
+    sink.write(batch(spark, [(1, "x"), (2, "c")], 1))
+    assert stored(database) == [(2, "c", None)]
+
+
+@pytest.mark.full
 def test_driver_that_slept_adds_nothing(spark: SparkSession, database: Database) -> None:
     """It has staged its rows when another start commits the batch, and the one after."""
     old, new = (opened(spark, database.url) for _ in range(2))
@@ -162,6 +171,7 @@ def test_every_type_comes_back_as_it_was(spark: SparkSession, database: Database
         ({}, "k bigint, other string", "the result has k, other"),
         ({}, "k bigint, K string", "more than one column named k"),
         ({}, "k interval day to second", "column 'k' is of type interval day to second"),
+        ({"batchsize": "5"}, SCHEMA, "the sink 'postgresql' does not take the option batchsize"),
         ({"mergeKeys": "q"}, SCHEMA, "option mergeKeys: the result has no column 'q'"),
         ({"deleteWhen": "k = 1"}, SCHEMA, "option deleteWhen of the sink 'postgresql' needs mergeKeys"),
         ({"mergeKeys": "k", "deleteWhen": "q = 1"}, SCHEMA, "cannot evaluate 'q = 1'"),

@@ -41,9 +41,8 @@ def make_sink(spec: SinkSpec, spark: SparkSession) -> Sink:
         return _lakehouse(spec, name, spark)
     if name.lower() == "postgresql":
         _refuse_partitions(spec, name)
-        return TransactionalSink(
-            PostgresTarget(spec, spark), "the PostgreSQL table", spec.check_owner
-        )
+        table = PostgresTarget(spec, spark)
+        return TransactionalSink(table, f"the table {table.name}", spec.check_owner)
     refuse_merging(spec, name)
     return _by_format(spec, name, spark)
 
@@ -76,7 +75,8 @@ def _lakehouse(spec: SinkSpec, name: str, spark: SparkSession) -> Sink:
     """The sink for a table of Delta Lake by its path, or of Iceberg by its name."""
     find_format(spark, name)
     if name.lower() == "delta":
-        return TransactionalSink(DeltaTarget(spec, spark), "the Delta table", spec.check_owner)
+        target = DeltaTarget(spec, spark)
+        return TransactionalSink(target, f"the Delta table {target.name}", spec.check_owner)
     table = spec.path or spec.option("path")
     if not table:
         raise PlanError(

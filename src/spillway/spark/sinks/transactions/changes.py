@@ -118,6 +118,18 @@ class Changes:
         )
 
 
+def check_options(spec: SinkSpec, kind: str, known: Sequence[str]) -> None:
+    """Rejects options that a statement cannot pass on; names with a dot are properties of the table."""
+    allowed = {name.lower() for name in (*known, *OPTIONS)}
+    for name in spec.options:
+        if name.lower() not in allowed and "." not in name and "-" not in name:
+            raise PlanError(
+                f"the sink {kind!r} does not take the option {name}",
+                hint=f"it takes {', '.join((*known, *OPTIONS))}; set others as properties of the table, "
+                "or as settings of the session",
+            )
+
+
 def _check_names(schema: StructType, kind: str) -> None:
     lower = [name.lower() for name in schema.names]
     twice = sorted({name for name in lower if lower.count(name) > 1})
@@ -150,7 +162,7 @@ def _column(schema: StructType, key: str) -> str:
 
 
 def check_same(there: Sequence[str], given: Sequence[str], place: str) -> None:
-    """Rejects results whose columns the table does not have; it may have more if it is not checked."""
+    """Rejects results that have columns which the table does not have; the table may have more."""
     known = {name.lower() for name in there}
     missing = [name for name in given if name.lower() not in known]
     if missing:

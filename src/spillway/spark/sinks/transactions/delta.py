@@ -16,9 +16,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spillway.errors import EnvironmentMissing, PlanError
+from spillway.spark.sinks.hadoop import HadoopDirectory
 from spillway.spark.sinks.refusal import JVM_ERRORS, any_failure, reason_of, refusals
 from spillway.spark.sinks.spec import SinkSpec
-from spillway.spark.sinks.transactions.changes import OPTIONS, Changes, check_same, tick
+from spillway.spark.sinks.transactions.changes import (
+    OPTIONS,
+    Changes,
+    check_options,
+    check_same,
+    tick,
+)
 from spillway.spark.sinks.transactions.lakehouse import Source
 
 _CONF = "spark.databricks.delta.write"
@@ -31,7 +38,9 @@ class DeltaTarget:
         self._spec = spec
         self._spark = spark
         self._application = f"spillway-{spec.writer}"
-        self._path = None if spec.table else spec.path or spec.option("path")
+        path = None if spec.table else spec.path or spec.option("path")
+        # SQL takes only absolute paths.
+        self._path = str(HadoopDirectory(spark, path, {})) if path else None
         if not (spec.table or self._path):
             raise PlanError(
                 "the delta sink needs a table to write to",
@@ -46,6 +55,7 @@ class DeltaTarget:
 
     def open(self, schema: StructType) -> None:
         """Checks columns and keys; creates a table that is missing. Only a path can be missing here."""
+        check_options(self._spec, "delta", ("path",))
         self._changes = Changes.of(self._spec, schema, "delta")
         empty = self._spark.createDataFrame([], schema)
         self._changes.check_condition(empty)

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from spillway.errors import QueryError
 from spillway.spark.sinks.refusal import any_failure, reason_of, refusals
 from spillway.spark.sinks.spec import SinkSpec
-from spillway.spark.sinks.transactions.changes import Changes, check_same
+from spillway.spark.sinks.transactions.changes import Changes, check_options, check_same
 from spillway.spark.sinks.transactions.lakehouse import Source
 
 _WAP = "spark.wap.id"
@@ -54,6 +54,7 @@ class IcebergTarget:
 
     def open(self, schema: StructType) -> None:
         """Checks columns and keys of the table, and allows staged snapshots in it."""
+        check_options(self._spec, "iceberg", ("path",))
         self._changes = Changes.of(self._spec, schema, "iceberg")
         self._changes.check_condition(self._spark.createDataFrame([], schema))
         with any_failure(

@@ -21,12 +21,13 @@ The sink asks for `last` only in a replay and in the first batch of a start.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from spillway.errors import StateError
+from spillway.errors import SpillwayError, StateError
 from spillway.spark.sinks.spec import SinkBatch
 
 #: What `prepare` returns for `commit`.
@@ -94,7 +95,8 @@ class TransactionalSink(Generic[Prepared]):
         try:
             prepared = self._target.prepare(batch.rows, batch.number)
         except BaseException:
-            self._target.sweep()
+            with suppress(SpillwayError):
+                self._target.sweep()
             raise
         try:
             self._check_owner()

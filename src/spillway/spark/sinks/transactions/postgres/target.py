@@ -16,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from spillway.errors import EnvironmentMissing, PlanError, QueryError
 from spillway.spark.sinks.spec import SinkSpec
-from spillway.spark.sinks.transactions.changes import DELETES, Changes, check_same
+from spillway.spark.sinks.transactions.changes import DELETES, Changes, check_options, check_same
 from spillway.spark.sinks.transactions.postgres.copying import ANSWER, ATTEMPT, copier
 from spillway.spark.sinks.transactions.postgres.types import column_type, written
 
@@ -78,6 +78,7 @@ class PostgresTarget:
 
     def open(self, schema: StructType) -> None:
         """Checks columns, keys and types; creates the table if it is missing."""
+        check_options(self._spec, "postgresql", ("url", "dbtable"))
         self._changes = Changes.of(self._spec, schema, "postgresql", quoted)
         self._changes.check_condition(self._spark.createDataFrame([], schema))
         types = {field.name: column_type(field) for field in schema}
@@ -97,6 +98,13 @@ class PostgresTarget:
             connection.execute(self._creation(types))
             there = connection.execute(f"SELECT * FROM {self.name} LIMIT 0").description or ()
         check_same([one.name for one in there], self._changes.columns, f"the table {self.name}")
+        # PostgreSQL tells names apart by case, Spark does not.
+        names = {one.name.lower(): one.name for one in there}
+        self._changes = replace(
+            self._changes,
+            columns=tuple(names[name.lower()] for name in self._changes.columns),
+            keys=tuple(names[name.lower()] for name in self._changes.keys),
+        )
 
     def last(self) -> int | None:
         """The number of this query in `spillway_commits`."""
