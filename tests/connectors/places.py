@@ -94,6 +94,11 @@ def _start_postgres(writer: Any, life: Life) -> Any:
     return writer.format("postgresql").options(**options).start()
 
 
+def _start_files(writer: Any, life: Life) -> Any:
+    writer = writer.format("parquet").option("wholeBatches", True)
+    return writer.partitionBy("item").start(f"{life.root}/table")
+
+
 PLACES = {
     "delta": Place(
         artifacts.DELTA,
@@ -109,4 +114,10 @@ PLACES = {
         artifacts.ICEBERG_SPARK,
     ),
     "postgres": Place((), lambda root: {}, _start_postgres, None),
+    "whole batches": Place(
+        (),
+        lambda root: {},
+        _start_files,
+        lambda spark, life: spark.read.parquet(f"{life.root}/table").drop("_batch"),
+    ),
 }

@@ -29,6 +29,8 @@ from spillway.spark.sinks.transactions.changes import (
 from spillway.spark.sinks.transactions.lakehouse import Source
 
 _CONF = "spark.databricks.delta.write"
+#: How often a batch is written because other writers were faster.
+_ATTEMPTS = 5
 
 
 class DeltaTarget:
@@ -93,11 +95,21 @@ class DeltaTarget:
     def commit(self, prepared: Source, number: int) -> None:
         """Writes the rows and the number."""
         settings = {f"{_CONF}.txnAppId": self._application, f"{_CONF}.txnVersion": str(number)}
-        with refusals(
-            f"the Delta table {self.name} rejected batch {number}",
-            hint="select(...) columns with the types of the table, or name a new table",
-        ):
-            prepared.write(self.name, self._changes, settings)
+        for attempt in range(_ATTEMPTS):
+            try:
+                with refusals(
+                    f"the Delta table {self.name} rejected batch {number}",
+                    hint="select(...) columns with the types of the table, or name a new table",
+                ):
+                    prepared.write(self.name, self._changes, settings)
+                break
+            except (*JVM_ERRORS, PlanError) as error:
+                # Another writer committed at the same time, or an older driver this batch.
+                if "DELTA_CONCURRENT" not in str(error) or attempt == _ATTEMPTS - 1:
+                    raise
+                last = self.last()
+                if last is not None and last >= number:
+                    break
         if self._spec.table:
             self._spark.catalog.refreshTable(self._spec.table)
 
