@@ -54,8 +54,10 @@ test-full: setup lint ## Lint, then run all tests: every step, every operator, m
 
 test-spark: setup ## Run the tests that use Spark on another release: make test-spark VERSION=4.3.0
 	@test -n "$(VERSION)" || { echo "error: name the release: make test-spark VERSION=4.3.0" >&2; exit 1; }
-	@test -d $(OTHER_SPARK)/pyspark || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--no-input --target $(OTHER_SPARK) pyspark==$(VERSION) 2>&1 | $(REDACT)
+	@set -o pipefail; test -d $(OTHER_SPARK)/pyspark || $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check --no-input --target $(OTHER_SPARK) pyspark==$(VERSION) 2>&1 | $(REDACT)
+	@PYTHONPATH=$(abspath $(OTHER_SPARK)) $(BIN)/python -c 'import pyspark, sys; \
+		sys.exit(pyspark.__version__ != "$(VERSION)")' || { echo "error: pyspark $(VERSION) is not installed" >&2; exit 1; }
 	@PYTHONPATH=$(abspath $(OTHER_SPARK)) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
 		--no-loadscope-reorder tests/spark tests/cluster $(ARGS)
 

@@ -18,7 +18,7 @@ from spillway.spark.sinks.append import AppendSink
 from spillway.testing import multiset_difference, without_repeats
 
 TOPICS = ("orders", "payments", "shipments")
-ROWS, KEYS, PER_BATCH = 600, 200, 150
+ROWS, KEYS, PER_BATCH = 300, 200, 100
 
 
 def made(spark: SparkSession, topic: str) -> DataFrame:
