@@ -94,7 +94,8 @@ def main(text: str) -> None:
     result = KINDS["group-by" if life.merge else "three streams"].build(life.given, spark)
     writer = (
         result.writeStream.option("checkpointLocation", f"{life.root}/checkpoint")
-        .adapt(slots=2, groups=16, memory=12_000)
+        # So little that groups spill and rounds of cleanup lie between the batches.
+        .adapt(slots=2, groups=16, memory=1_500 if life.merge else 12_000)
         .trigger(availableNow=True)
     )
     if life.merge:
