@@ -20,7 +20,7 @@ from spillway.spark.api.session import local_session
 from spillway.spark.sinks import SinkBatch, SinkSpec, make_sink
 
 SCHEMA = "k bigint, name string"
-ROWS = [(1, "a/b"), (2, "x=y z"), (3, "50% [:]"), (4, None), (None, "")]
+ROWS = [(1, "a/b"), (2, "x=y z"), (3, "50% [:]"), (4, None), (None, "e")]
 
 
 class Lake:
@@ -64,13 +64,13 @@ def batches_are_there_once(lake: Lake) -> None:
 def rows_merge_by_key(lake: Lake) -> None:
     """NULL is a key, a condition deletes, other columns stay."""
     sink = lake.sink("merged", mergeKeys="K", deleteWhen="name = 'gone'")
-    lake.write(sink, [(1, "a"), (2, "b"), (None, "c"), (3, "gone")], 0)
+    lake.write(sink, [(1, "a"), (2, "b"), (None, "c"), (3, "gone"), (5, "")], 0)
     lake.spark.sql(f"ALTER TABLE {lake.prefix}merged ADD COLUMN note string")
     again = lake.sink("merged", mergeKeys="k", deleteWhen="name = 'gone'")
     lake.write(again, [(1, "a2"), (2, "gone"), (None, "c2"), (4, None)], 1)
     lake.write(again, [(1, "a2"), (2, "gone"), (None, "c2"), (4, None)], 1, replay=True)
     lake.write(again, [], 2)
-    wanted = [(1, "a2", None), (None, "c2", None), (4, None, None)]
+    wanted = [(1, "a2", None), (None, "c2", None), (4, None, None), (5, "", None)]
     assert lake.rows("merged") == Counter(wanted), lake.rows("merged")
 
 
