@@ -101,7 +101,9 @@ class TableSink:
 
     def _stored_as(self) -> str | None:
         described = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._table}").collect()
-        return next((row.data_type for row in described if row.col_name == "Provider"), None)
+        # Columns come first, and one of them may have that name.
+        named = (row.data_type for row in reversed(described) if row.col_name == "Provider")
+        return next(named, None)
 
     def _check_columns(self, schema: StructType) -> None:
         columns = self._spark.catalog.listColumns(self._table)
