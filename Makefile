@@ -13,12 +13,15 @@ CHAOS_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),1000)
 # Seeds of `make chaos-real`, which starts real processes: SEEDS=50 runs 50 seeds, SEED=7 repeats one.
 REAL_SEEDS := $(if $(filter command environment,$(origin SEEDS)),$(SEEDS),50)
 
+# Another release of Spark, next to the one of constraints.txt.
+OTHER_SPARK := $(VENV)/spark-$(VERSION)
+
 # Hides the addresses of package indexes in the output of pip.
 REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<address>|g' \
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint style format test test-full check soak chaos chaos-real bench reproduce tables clean
+.PHONY: help setup demo lint style format test test-full test-spark check soak chaos chaos-real bench reproduce tables clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +54,15 @@ test: style ## Lint, then run the tests of the quick tier (ARGS="..." goes to py
 # new ones and is not part of it.
 test-full: style ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-spark: setup ## Run the tests that use Spark on another release: make test-spark VERSION=4.3.0
+	@test -n "$(VERSION)" || { echo "error: name the release: make test-spark VERSION=4.3.0" >&2; exit 1; }
+	@set -o pipefail; test -d $(OTHER_SPARK)/pyspark || $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check --no-input --target $(OTHER_SPARK) pyspark==$(VERSION) 2>&1 | $(REDACT)
+	@PYTHONPATH=$(abspath $(OTHER_SPARK)) $(BIN)/python -c 'import pyspark, sys; \
+		sys.exit(pyspark.__version__ != "$(VERSION)")' || { echo "error: pyspark $(VERSION) is not installed" >&2; exit 1; }
+	@PYTHONPATH=$(abspath $(OTHER_SPARK)) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
+		--no-loadscope-reorder tests/spark tests/cluster $(ARGS)
 
 check: test ## Run exactly what CI runs
 

@@ -40,3 +40,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests that a missing server or package has skipped; `-ra` lists the reasons."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    missing = [one for one in skipped if "connectors" in getattr(one, "keywords", ())]
+    if missing:
+        terminalreporter.write_line(f"{len(missing)} tests of connectors were skipped, see above")

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from spillway.connectors import SPARK_TESTED, configured, find_connectors
 from spillway.errors import EnvironmentMissing
 
 Status = Literal["ok", "warn", "fail"]
@@ -82,6 +83,7 @@ def examine(environ: Mapping[str, str] | None = None, which: Which = shutil.whic
         check_python(sys.version_info[:3]),
         check_java(environ, which),
         *(check_package(name) for name in PACKAGES),
+        check_connectors(environ),
         check_worker_python(environ, which),
         check_kernels(),
         check_shared_memory(Path("/dev/shm")),
@@ -149,6 +151,41 @@ def check_package(name: str, version_of: Callable[[str], str] = metadata.version
             name, "warn", f"{version}; Spillway is tested with versions below {below}", remedy
         )
     return Check(name, "ok", version)
+
+
+def check_connectors(
+    environ: Mapping[str, str],
+    version_of: Callable[[str], str] = metadata.version,
+    home: Path | None = None,
+) -> Check:
+    """Whether tests run this Spark together with the connectors that it would load."""
+    name = "connectors"
+    try:
+        version = version_of("pyspark")
+    except metadata.PackageNotFoundError:
+        return Check(name, "ok", "none: pyspark is not installed")
+    spark = _dotted(_numbers(version)[:2])
+    homes = [Path(text) for text in (home or _pyspark_home(), environ.get("SPARK_HOME")) if text]
+    found = find_connectors(configured(environ, homes))
+    told = ", ".join(f"{one.connector.name} {one.version}" for one in found) or "none configured"
+    if spark not in SPARK_TESTED:
+        remedy = f"pip install 'pyspark=={SPARK_TESTED[0]}.*'"
+        return Check(name, "warn", f"Spark {version} is not tested; {told}", remedy)
+    doubts = [(one, why) for one in found if (why := one.doubt(spark))]
+    if not doubts:
+        return Check(name, "ok", f"Spark {version}; {told}")
+    tested = [one.connector.coordinate(spark) for one, _ in doubts]
+    known = ", ".join(text for text in tested if text)
+    remedy = f"use {known}" if known else "see docs/guide/connectors.md for tested combinations"
+    why = "; ".join(why for _, why in doubts)
+    return Check(name, "warn", f"untested combination with Spark {version}: {why}", remedy)
+
+
+def _pyspark_home() -> Path | None:
+    from importlib.util import find_spec
+
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found and found.origin else None
 
 
 def check_worker_python(environ: Mapping[str, str], which: Which = shutil.which) -> Check:

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -28,15 +29,22 @@ DRIVER, JVM, EXECUTOR, WORKER = ROLES = ("driver", "jvm", "executor", "worker")
 
 
 class Child:
-    """A Python script of this folder, running in a session of its own."""
+    """A Python script of this folder, or of another by its path, running in a session of its own."""
 
-    def __init__(self, script: str, arguments: Sequence[str], scratch: Path) -> None:
+    def __init__(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        scratch: Path,
+        more_environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self.log = scratch / f"{Path(script).stem}-{time.monotonic_ns()}.log"
         environment = os.environ | {
             "TMPDIR": str(scratch),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(scratch),
+            **more_environment,
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -37,6 +37,7 @@ RUNNABLE = (
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
     "def alike(shots, stills):",
+    "import os",
 )
 #: The other blocks, and why no test here runs them.
 NOT_RUN = {
@@ -47,6 +48,10 @@ NOT_RUN = {
     "spillway demo [--seconds N]": "a list of commands; test_bare_machine starts each",
     "(state at version": "a formula",
     "spillway doctor --warm": "shell; tests/unit/kernels/test_warming.py warms",
+    "prepare   the rows": "the names of three steps",
+    "by_symbol = ": "needs a server; tests/connectors/test_postgres.py has these options",
+    "from spillway.testing import without_repeats": "needs a broker; tests/connectors/test_kafka.py",
+    "spark.jars.packages": "settings; tests/connectors/places.py has them",
     "tail -n": "shell with jq; test_formats reads these files",
 }
 
@@ -242,6 +247,18 @@ def test_query_that_scales_runs_to_its_end(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(re.match(r"[a-z-]+ \d+ \d+ ", line) for line in done.stdout.splitlines())
+
+
+@pytest.mark.full
+def test_function_that_keeps_the_number_has_all_batches(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block("import os")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    batches = sorted(path.name for path in (tmp_path / "out").glob("0*"))
+    assert batches == [f"{number:012d}" for number in range(len(batches))]
+    assert int(done.stdout) == 100 * len(batches) > 0
 
 
 @pytest.mark.full

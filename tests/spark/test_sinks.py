@@ -557,3 +557,29 @@ def test_job_that_fails_upstream_of_a_sink_is_not_blamed_on_it(
     with pytest.raises(Exception, match="<<upstream>>") as raised:
         opened(SinkSpec("noop", {}), spark).write(SinkBatch(failing, 0, replay=False))
     assert not isinstance(raised.value, SpillwayError)
+
+
+def test_results_in_a_table_are_visible_at_once_in_the_users_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The user's session reads the table between two batches, and needs no refresh."""
+    scenario = Scenario(spark, tmp_path, a="k int, x int", b="k int, y int")
+    joined = scenario.join().on("k").select("a.k", "a.x", "b.y")
+    seen = []
+    try:
+        for number in range(3):
+            scenario.add(a=[(number, 1)], b=[(number, 2)])
+            query = (
+                joined.writeStream.option("checkpointLocation", str(scenario.checkpoint))
+                .adapt(slots=2, groups=16)
+                .trigger(availableNow=True)
+                .toTable("seen_at_once")
+            )
+            assert query.awaitTermination(60)
+            seen.append(sorted(row.k for row in spark.table("seen_at_once").collect()))
+            kept = spark.sql("select count(*) as n from seen_at_once").first()
+            assert kept is not None
+            assert kept.n == number + 1
+    finally:
+        spark.sql("drop table if exists seen_at_once")
+    assert seen == [[0], [0, 1], [0, 1, 2]]

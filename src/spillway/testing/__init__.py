@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spillway.faults import Fault as Fault
     from spillway.faults import Faults as Faults
     from spillway.faults import StepFault as StepFault
+    from spillway.spark.sinks.kafka import without_repeats as without_repeats
     from spillway.testing.comparison import assert_same_rows as assert_same_rows
     from spillway.testing.comparison import multiset_difference as multiset_difference
     from spillway.testing.comparison import oracle as oracle
@@ -37,6 +38,7 @@ _HOMES = {
         ("assert_same_rows", "multiset_difference", "oracle"), "spillway.testing.comparison"
     ),
     "FileStream": "spillway.testing.sources",
+    "without_repeats": "spillway.spark.sinks.kafka",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - names are computed

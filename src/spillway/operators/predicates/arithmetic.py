@@ -10,6 +10,8 @@ last digit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -76,13 +78,28 @@ def divide(name: str, left: Value, right: Value) -> Value:
     return Value(found, valid, failed)
 
 
+@cache
+def whole_numbers_overflow() -> bool:
+    """Whether `floor` and `ceil` of a double beyond 64 bits fail: before Spark 4.3 they saturate."""
+    try:
+        release = metadata.version("pyspark").split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return True
+    return tuple(map(int, release)) >= (4, 3)
+
+
 def round_to_whole(name: str, one: Value) -> Value:
     """`floor` or `ceil`; zero for NaN, as in Java."""
     if np.asarray(one.of).dtype.kind == "i":
         return one
     found = (np.floor if name == "floor" else np.ceil)(one.of)
-    beyond = (found >= 2.0**63) | (found < -(2.0**63))
-    whole = np.where(beyond | np.isnan(found), 0, found).astype(np.int64)
+    over, under = found >= 2.0**63, found < -(2.0**63)
+    whole = np.where(over | under | np.isnan(found), 0, found).astype(np.int64)
+    if not whole_numbers_overflow():
+        largest = np.iinfo(np.int64)
+        whole = np.where(over, largest.max, np.where(under, largest.min, whole))
+        return Value(whole, one.valid, one.failed)
+    beyond = over | under
     failed = beyond if one.valid is None else beyond & one.valid
     return Value(whole, one.valid, either_set(one.failed, failed))
 

@@ -7,8 +7,11 @@ the schema of the result, and then writes once per batch, in order of batch ids.
 After a restart, a replayed batch is written like this:
 
     files         exactly once: the batch replaces its own files
+    delta, iceberg, postgresql
+                  exactly once: the number of the batch is in the transaction (`transactions/`)
     memory        exactly once: the table is new with each start, and takes each batch id once
     foreachBatch  at least once: the function gets the batch id and can recognise the batch
+    kafka         at least once: messages carry the number, and `without_repeats` drops repeats
     console       printed again
     table, others at least once: the rows of the batch may appear twice
 """

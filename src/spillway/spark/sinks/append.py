@@ -1,8 +1,10 @@
 """Any data source Spark can append to: jdbc, kafka, noop, a custom one.
 
 Known limitation: at least once around a crash. Such a source takes rows, not batches, so it gets a
-batch twice if a restart replays it after the write. If that matters, use foreachBatch: its function
-gets the batch id, which is the same in the replay, and can skip or replace the batch.
+batch twice if a restart replays it after the write. If that matters, use a sink with transactions
+(`transactions/`), or foreachBatch: its function gets the batch id, which is the same in the replay,
+and can skip or replace the batch. A data source written in Python gets the number of the batch in its
+options (`spillwayNumber`, and `spillwayWriter` for the query), so its commit can do the same.
 
 `open` appends a batch without rows. Only the source can check its options, its permissions and the
 columns, and a write is the only way to ask it. A source may create its table then, as the first batch
@@ -30,8 +32,11 @@ _NEEDED: Mapping[str, Mapping[str, str]] = {
 class AppendSink:
     """Appends each batch through the batch writer of the data source."""
 
-    def __init__(self, spec: SinkSpec, format_name: str, spark: SparkSession) -> None:
+    def __init__(
+        self, spec: SinkSpec, format_name: str, spark: SparkSession, *, numbered: bool = False
+    ) -> None:
         self._spec = spec
+        self._numbered = numbered
         self._format = format_name
         self._spark = spark
         self._path = spec.path
@@ -48,10 +53,13 @@ class AppendSink:
     def write(self, batch: SinkBatch) -> None:
         """Appends the batch."""
         with refusals(f"the sink {self._format!r} rejected batch {batch.number}", hint=self._hint):
-            self._append(batch.rows)
+            self._append(batch.rows, batch.number)
 
-    def _append(self, df: DataFrame) -> None:
-        df.write.format(self._format).options(**self._options).mode("append").save(self._path)
+    def _append(self, df: DataFrame, number: int | None = None) -> None:
+        writer = df.write.format(self._format).options(**self._options)
+        if self._numbered and number is not None:
+            writer = writer.options(spillwayWriter=self._spec.writer, spillwayNumber=number)
+        writer.mode("append").save(self._path)
 
     @property
     def _hint(self) -> str:

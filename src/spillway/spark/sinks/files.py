@@ -30,8 +30,9 @@ Known limitations: a filesystem that replaces files may replace one with other r
 in two cases. The writer's option `maxRecordsPerFile` cuts the rows of a slot in any order, and a join
 without keys on several streams may make a result in another slot. A late file that arrives while the
 new owner moves its own can stop the new owner; its restart writes the batch again. A reader sees part
-of the batch during the moves. Spark writes an empty file for an empty batch; the sink keeps it only for
-the first batch of a run, so that the schema is readable.
+of the batch during the moves; the option `wholeBatches` avoids that with one directory per batch
+(`transactions/directories.py`). Spark writes an empty file for an empty batch; the sink keeps it only
+for the first batch of a run, so that the schema is readable.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class FileSink:
         self._spark = spark
         self._partition_by = spec.partition_by
         self._options = spec.options_without("path", "partitionOverwriteMode")
-        self._directory = _target(spec, kind, spark, self._options)
+        self._directory = directory_of(spec, kind, spark, self._options)
         self._staging = f"{_STAGING}/{spec.writer or 'staging'}"
         self._writer = f"{spec.writer}-" if spec.writer else ""
         self._check_owner = spec.check_owner
@@ -148,9 +149,10 @@ def _is_data(file: FileName) -> bool:
     return not file.base.startswith(_HIDDEN)
 
 
-def _target(
+def directory_of(
     spec: SinkSpec, kind: SinkFormat, spark: SparkSession, options: dict[str, str]
 ) -> HadoopDirectory:
+    """The directory of a file sink; raises `PlanError` if files cannot be written to it."""
     path = spec.path or spec.option("path")
     if not path:
         raise PlanError(

@@ -26,6 +26,8 @@ class SinkFormat:
     name: str
     #: Spark's FileFormat behind the source; None when it does not write files.
     _file_format: Any
+    #: Whether it is a data source written in Python.
+    in_python: bool = False
 
     @property
     def writes_files(self) -> bool:
@@ -64,7 +66,8 @@ def find_format(spark: SparkSession, name: str) -> SinkFormat:
     ):
         conf = spark._jsparkSession.sessionState().conf()
         source = getattr(jvm, f"{_DATASOURCES}.DataSource").lookupDataSource(name, conf)
-    return SinkFormat(name, _file_format_of(spark, source))
+    python = source.getName().endswith(".PythonDataSourceV2")
+    return SinkFormat(name, _file_format_of(spark, source), python)
 
 
 def _file_format_of(spark: SparkSession, source: Any) -> Any:

@@ -45,6 +45,7 @@ class HadoopDirectory:
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
         jvm: Any = spark._jvm
         self._path_class = jvm.org.apache.hadoop.fs.Path
+        self._jvm = jvm
         conf = spark._jsparkSession.sessionState().newHadoopConf()
         for name, value in options.items():
             conf.set(name, value)
@@ -55,9 +56,15 @@ class HadoopDirectory:
             given = self._path_class(path)
             self._fs = given.getFileSystem(conf)
             self._root = self._fs.makeQualified(given)
+        self._conf = conf
 
     def __str__(self) -> str:
         return str(self._root.toString())
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the filesystem, such as "file" or "s3a"."""
+        return str(self._root.toUri().getScheme())
 
     def uri(self, name: str) -> str:
         """The full name of `name`, for Spark."""
@@ -110,6 +117,27 @@ class HadoopDirectory:
                 detail=detail,
                 hint="check the write permission of the directory, then start the query again",
             )
+
+    def appear(self, source: str, target: str) -> None:
+        """Renames a directory in one step; does nothing if there is one of the new name already."""
+        jvm: Any = self._jvm
+        context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            self._root.toUri(), self._conf
+        )
+        none = jvm.java.lang.reflect.Array.newInstance(
+            jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 0
+        )
+        try:
+            # Unlike a plain rename, this one never moves into a directory that exists.
+            context.rename(self._at(source), self._at(target), none)
+        except JVM_ERRORS as error:
+            if self.exists(target):
+                return
+            raise QueryError(
+                f"{self}: the query cannot rename the directory {source} to {target}",
+                detail=reason_of(error),
+                hint="check the write permission of the directory, then start the query again",
+            ) from error
 
     def sync(self, names: Sequence[str]) -> None:
         """Makes files durable, with the directories that lead to them, if the filesystem is local.

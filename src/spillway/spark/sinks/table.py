@@ -4,7 +4,10 @@
 types are fixed before the stream starts. The sink matches columns by *name*, whatever their order or
 the format of the table.
 
-Known limitation: at least once around a crash, like any append; see `append`.
+A table of Delta Lake or Iceberg takes each batch exactly once, with the batch's number in its own
+transaction (`transactions/`).
+
+Known limitation: other tables take batches at least once around a crash, like any append; see `append`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from pyspark.sql.types import StructType
 
 from spillway.errors import PlanError
 from spillway.spark.sinks.refusal import refusals
-from spillway.spark.sinks.spec import SinkBatch, SinkSpec
+from spillway.spark.sinks.spec import Sink, SinkBatch, SinkSpec
+from spillway.spark.sinks.transactions.changes import OPTIONS
+from spillway.spark.sinks.transactions.delta import DeltaTarget
+from spillway.spark.sinks.transactions.iceberg import IcebergTarget
+from spillway.spark.sinks.transactions.target import TransactionalSink
 
 _VIEWS = ("VIEW", "TEMPORARY", "METRIC_VIEW")
 
@@ -27,21 +34,30 @@ class TableSink:
         self._table = table
         self._spark = spark
         self._columns: list[str] | None = None
+        #: The sink for a table with transactions.
+        self._exact: Sink | None = None
         if self._exists():
             self._check_kind()
 
     def open(self, schema: StructType) -> None:
         """Creates the table, or checks that the existing one has the columns of the result."""
-        if self._exists():
-            self._check_columns(schema)
-        else:
+        if not self._exists():
             self._create(schema)
+        self._exact = self._transactional()
+        if self._exact is not None:
+            self._exact.open(schema)
+            return
+        refuse_merging(self._spec, f"toTable({self._table})")
+        self._check_columns(schema)
         self._columns = self._spark.table(self._table).columns
 
     def write(self, batch: SinkBatch) -> None:
         """Appends the batch."""
-        if self._columns is None:
+        if self._columns is None and self._exact is None:
             self.open(batch.rows.schema)
+        if self._exact is not None:
+            self._exact.write(batch)
+            return
         ordered = batch.rows.select([f"`{name}`" for name in self._columns or ()])
         with refusals(
             f"table {self._table} rejected batch {batch.number}",
@@ -50,6 +66,17 @@ class TableSink:
             ordered.write.mode("append").insertInto(self._table)
         # The batch belongs to a clone of the user's session, which keeps its own list of files.
         self._spark.catalog.refreshTable(self._table)
+
+    def _transactional(self) -> Sink | None:
+        """The sink for a table of Delta Lake or Iceberg."""
+        spec, kind = self._spec, (self._stored_as() or "").lower()
+        if kind == "delta":
+            target = DeltaTarget(spec, self._spark)
+            return TransactionalSink(target, f"the Delta table {self._table}", spec.check_owner)
+        if kind == "iceberg":
+            place = IcebergTarget(spec, self._table, self._spark)
+            return TransactionalSink(place, f"the Iceberg table {self._table}", spec.check_owner)
+        return None
 
     def _exists(self) -> bool:
         with refusals(
@@ -74,7 +101,9 @@ class TableSink:
 
     def _stored_as(self) -> str | None:
         described = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self._table}").collect()
-        return next((row.data_type for row in described if row.col_name == "Provider"), None)
+        # Columns come first, and one of them may have that name.
+        named = (row.data_type for row in reversed(described) if row.col_name == "Provider")
+        return next(named, None)
 
     def _check_columns(self, schema: StructType) -> None:
         columns = self._spark.catalog.listColumns(self._table)
@@ -94,7 +123,8 @@ class TableSink:
             )
 
     def _create(self, schema: StructType) -> None:
-        writer = self._spark.createDataFrame([], schema).write.options(**self._spec.options)
+        options = self._spec.options_without(*OPTIONS)
+        writer = self._spark.createDataFrame([], schema).write.options(**options)
         if self._spec.format is not None:
             writer = writer.format(self._spec.format)
         if self._spec.path is not None:
@@ -104,3 +134,13 @@ class TableSink:
             hint="check format, options, partitionBy(...) and the columns of the result",
         ):
             writer.partitionBy(*self._spec.partition_by).saveAsTable(self._table)
+
+
+def refuse_merging(spec: SinkSpec, sink: str) -> None:
+    """Rejects options for changes by key where a sink can only append."""
+    for option in OPTIONS:
+        if spec.option(option) is not None:
+            raise PlanError(
+                f"option {option}: the sink {sink!r} only appends rows",
+                hint="write to delta, iceberg or postgresql, or merge in foreachBatch",
+            )
