@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spillway.spark.api.join import join as join
     from spillway.spark.api.query import Query as Query
     from spillway.spark.api.session import local_session as local_session
+    from spillway.spark.api.sql.query import sql as sql
     from spillway.spark.api.stream import Stream as Stream
     from spillway.spark.api.stream import stream as stream
     from spillway.spark.api.windowed import WindowedGroupBy as WindowedGroupBy
@@ -79,6 +80,7 @@ _HOMES = {
     "spark.api.join": ("Join", "join"),
     "spark.api.query": ("Query",),
     "spark.api.session": ("local_session",),
+    "spark.api.sql.query": ("sql",),
     "spark.api.stream": ("Stream", "stream"),
     "spark.api.windowed": ("WindowedGroupBy",),
 }

@@ -1,0 +1,266 @@
+"""A flat query of several streams as a join: keys, windows, conditions of the join, filters.
+
+Each condition goes where it costs least: into the stream if it reads one, into the keys if they imply
+it, into the windows if they do, else into the join (`match`). Spark filters results by what the join
+cannot test. Each is exact: keys and windows only say where partners can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from spillway.plan.sql.expression import Column
+from spillway.plan.sql.query.bounds import (
+    Difference,
+    Times,
+    bound_of,
+    is_implied,
+    unbounded,
+    windows_of,
+)
+from spillway.plan.sql.query.flat import Condition, Flat, FlatStream
+from spillway.plan.sql.query.keys import COMPUTED, Equality, Keys, equality_of, keys_of
+from spillway.plan.sql.query.nodes import (
+    JoinNode,
+    MatchNode,
+    Named,
+    Note,
+    StreamNode,
+    WindowNode,
+)
+from spillway.plan.sql.query.text import refused
+from spillway.plan.sql.query.values import Value
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A join with what to tell the user about it."""
+
+    node: JoinNode
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A condition with what it means for keys and times."""
+
+    condition: Condition
+    equality: Equality | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+def joined(flat: Flat, steady: bool) -> Joined:
+    """The join of a flat query."""
+    _check_sources(flat)
+    flat, pushed = _pushed(flat)
+    flat = _with_computed_keys(flat)
+    times = Times(flat.kinds, steady)
+    read = [
+        _Read(one, equality_of(one.sides, flat.kinds), bound_of(one.value, times))
+        for one in flat.conditions
+        if one not in pushed
+    ]
+    names = [stream.name for stream in flat.streams]
+    keys = keys_of(names, [one.equality for one in read if one.equality], flat.kinds)
+    chosen = _times(flat, [one.differences for one in read])
+    usable = [one for one in read if _of_times(one.differences, chosen)]
+    windows = windows_of(names, [d for one in usable for d in one.differences])
+    late = _lateness(flat, chosen)
+    if windows is None or late is None:
+        _check_unwindowed(flat, keys, read, [d for one in usable for d in one.differences])
+        nodes: tuple[WindowNode, ...] = ()
+    else:
+        nodes = tuple(WindowNode(chosen[n].name, windows[n], late[n]) for n in names)
+    left = [one for one in read if not _implied(one, keys, windows if nodes else None, chosen)]
+    node = JoinNode(
+        tuple(StreamNode(stream.name, stream.rows) for stream in flat.streams),
+        tuple(tuple(key[name].name for name in names) for key in keys.columns),
+        nodes,
+        tuple(_match(one.condition, keys) for one in left if _is_match(flat, one.condition)),
+        tuple(one.condition.value.sql for one in left if not _is_match(flat, one.condition)),
+        plan=flat.plan,
+    )
+    return Joined(node, tuple(_notes(flat, node, windows, steady)))
+
+
+def _check_sources(flat: Flat) -> None:
+    """Rejects a stream that is read twice."""
+    seen: dict[str, FlatStream] = {}
+    for stream in flat.streams:
+        for read in stream.rows.relations:
+            if read.relation.lower() in seen:
+                raise refused(
+                    read.place,
+                    f"{read.relation} is joined with itself",
+                    "read its source twice, as two streams of different names",
+                )
+        seen |= {read.relation.lower(): stream for read in stream.rows.relations}
+
+
+def _pushed(flat: Flat) -> tuple[Flat, list[Condition]]:
+    """The conditions on one stream become filters of the stream."""
+    single = [one for one in flat.conditions if len(one.value.streams) == 1]
+    streams = []
+    for stream in flat.streams:
+        own = [one for one in single if one.value.streams == (stream.name,)]
+        filters = tuple(Named(one.place.text, one.value.bare) for one in own)
+        rows = replace(stream.rows, filters=(*stream.rows.filters, *filters))
+        streams.append(replace(stream, rows=rows))
+    return replace(flat, streams=tuple(streams)), single
+
+
+def _with_computed_keys(flat: Flat) -> Flat:
+    """Keys that are expressions of one stream become columns of it."""
+    more: dict[str, list[Named]] = {}
+    conditions = []
+    for one in flat.conditions:
+        if one.sides is None or not _is_computed(one.sides):
+            conditions.append(one)
+            continue
+        sides = []
+        for side in one.sides:
+            [stream] = side.streams
+            sides.append(_as_column(side, stream, more.setdefault(stream, [])))
+        conditions.append(Condition(one.value, (sides[0], sides[1])))
+    streams = tuple(
+        replace(
+            stream,
+            rows=replace(stream.rows, more=tuple(more.get(stream.name, ()))),
+            kinds={**stream.kinds, **{one.name: COMPUTED for one in more.get(stream.name, ())}},
+        )
+        for stream in flat.streams
+    )
+    return replace(flat, streams=streams, conditions=tuple(conditions))
+
+
+def _as_column(value: Value, stream: str, known: list[Named]) -> Value:
+    """An expression as a column that its stream has, or gets."""
+    if value.column is not None:
+        return value
+    name = next((one.name for one in known if one.text == value.bare), f"_key{len(known)}")
+    if name not in [one.name for one in known]:
+        known.append(Named(name, value.bare))
+    return Value((Column(stream, name),), value.place)
+
+
+def _is_computed(sides: tuple[Value, Value]) -> bool:
+    """Whether an equality is one of expressions over one stream each."""
+    over = [side.streams for side in sides]
+    single = all(len(streams) == 1 for streams in over) and over[0] != over[1]
+    return single and any(side.column is None for side in sides)
+
+
+def _times(flat: Flat, differences: Sequence[tuple[Difference, ...]]) -> dict[str, Column]:
+    """The time column of each stream: that of its watermark, or the first that a bound names."""
+    found: dict[str, Column] = {}
+    for stream in flat.streams:
+        if stream.watermark is not None:
+            found[stream.name] = Column(stream.name, stream.watermark[0])
+    for some in differences:
+        for one in some:
+            for column in (one.later, one.earlier):
+                found.setdefault(column.stream, column)
+    return found
+
+
+def _of_times(differences: Sequence[Difference], chosen: dict[str, Column]) -> bool:
+    """Whether a condition bounds the chosen times."""
+    columns = {column for one in differences for column in (one.later, one.earlier)}
+    return bool(columns) and all(chosen[column.stream] == column for column in columns)
+
+
+def _lateness(flat: Flat, chosen: dict[str, Column]) -> dict[str, int] | None:
+    """The lateness of every stream; None: the query does not say it for all of them."""
+    found = {}
+    for stream in flat.streams:
+        late = flat.lateness.get(stream.name)
+        if late is None and stream.watermark is not None:
+            late = stream.watermark[1]
+        if late is None or stream.name not in chosen:
+            return None
+        found[stream.name] = late
+    return found
+
+
+def _implied(
+    one: _Read, keys: Keys, windows: dict[str, int] | None, chosen: dict[str, Column]
+) -> bool:
+    if one.equality is not None and keys.implies(one.equality):
+        return True
+    if windows is None or not _of_times(one.differences, chosen):
+        return False
+    return is_implied(one.differences, windows)
+
+
+def _is_match(flat: Flat, condition: Condition) -> bool:
+    """Whether the join can test a condition; a join with a plan cannot."""
+    return len(condition.value.streams) > 1 and flat.plan is None
+
+
+def _match(condition: Condition, keys: Keys) -> MatchNode:
+    value = condition.value
+    return MatchNode(value.sql, value.streams, not keys.columns, value.place)
+
+
+def _check_unwindowed(
+    flat: Flat, keys: Keys, read: Sequence[_Read], differences: Sequence[Difference]
+) -> None:
+    """Rejects a join that would compare every row with all earlier rows, and lateness for nothing."""
+    names = [stream.name for stream in flat.streams]
+    open_pairs = unbounded(names, differences)
+    places = [stream.place for stream in flat.streams]
+    if flat.lateness and open_pairs:
+        a, b = open_pairs[0]
+        raise refused(
+            places,
+            "LATENESS has no effect: no condition bounds how much later than a row of "
+            f"{b} a row of {a} may be",
+            f"add a bound such as {a}.ts < {b}.ts + INTERVAL 10 MINUTES, or leave LATENESS out",
+        )
+    if keys.columns:
+        return
+    across = [one.condition for one in read if len(one.condition.value.streams) > 1]
+    if not across:
+        raise refused(
+            places,
+            f"nothing joins {' and '.join(names)}",
+            f"add an equality such as {names[0]}.id = {names[1]}.id",
+        )
+    if open_pairs:
+        a, b = open_pairs[0]
+        raise refused(
+            across[0].place,
+            "no column of every stream is equal to one of the others, and no condition bounds how "
+            f"much later than a row of {b} a row of {a} may be, so every row would be compared with "
+            "all earlier ones",
+            f"add an equality for every stream, or a bound such as "
+            f"{a}.ts < {b}.ts + INTERVAL 10 MINUTES for every pair",
+        )
+    raise refused(
+        across[0].place,
+        "a join without an equality for every stream needs to know how late rows may be",
+        "write SELECT /*+ LATENESS('30 seconds') */ ..., or use withWatermark on every stream",
+    )
+
+
+def _notes(
+    flat: Flat, node: JoinNode, windows: dict[str, int] | None, steady: bool
+) -> Iterator[Note]:
+    if node.windows:
+        return
+    names = ", ".join(stream.name for stream in flat.streams)
+    if windows is None:
+        zone = "; in the session's time zone, which has summer time, a.ts - b.ts is no bound"
+        yield Note(
+            f"the join of {names} keeps all rows for ever: its conditions do not bound the time "
+            "between every two streams, as a.ts < b.ts + INTERVAL 10 MINUTES does"
+            + ("" if steady else zone)
+        )
+    else:
+        yield Note(
+            f"the join of {names} keeps all rows for ever, although its conditions bound the time "
+            "between them: nothing says how late rows may be; write SELECT "
+            "/*+ LATENESS('30 seconds') */ ..., or use withWatermark on every stream",
+            warns=True,
+        )
