@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from spillway.spark.api.stream import Stream as Stream
     from spillway.spark.api.stream import stream as stream
     from spillway.spark.api.windowed import WindowedGroupBy as WindowedGroupBy
+    from spillway.spark.jobs.starting import start_job as start_job
 
 #: The public names of each module.
 _HOMES = {
@@ -83,6 +84,7 @@ _HOMES = {
     "spark.api.sql.query": ("sql",),
     "spark.api.stream": ("Stream", "stream"),
     "spark.api.windowed": ("WindowedGroupBy",),
+    "spark.jobs.starting": ("start_job",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -19,7 +19,7 @@ from spillway.plan.sql.query.nodes import (
     StreamNode,
 )
 from spillway.plan.sql.query.scope import Scope
-from spillway.plan.sql.query.text import Piece, refused
+from spillway.plan.sql.query.text import Piece, is_name, refused
 from spillway.plan.sql.query.values import Value
 
 #: Items of a SELECT; those behind a star have a value.
@@ -99,9 +99,10 @@ class Endings:
             )
         grouping = Grouping.of(select, scope)
         outputs = [
-            (item.alias or _plain_name(item, value), grouping.value(item.expression))
-            if value is None
-            else (plain_name(value), grouping.value_of(value))
+            (
+                name_of(item),
+                grouping.value(item.expression) if value is None else grouping.value_of(value),
+            )
             for item, value in items
         ]
         having: tuple[str, ...] = ()
@@ -136,16 +137,13 @@ class Endings:
         return GroupNode(before, names, grouping.nodes(), grouping.window)
 
 
-def plain_name(value: Value) -> str | None:
-    """The name of a column; other expressions have none."""
-    return None if value.column is None else value.column.name
-
-
-def _plain_name(item: Item, value: Value | None) -> str | None:
-    """The name of an item without AS: that of its column."""
+def name_of(item: Item) -> str | None:
+    """The name of an item: the user's, or that of its column; other expressions have none."""
     tokens = item.expression.tokens
-    is_name_alone = all(at % 2 == 0 or token.text == "." for at, token in enumerate(tokens))
-    return str(tokens[-1].text) if value is None and is_name_alone and len(tokens) % 2 else None
+    dotted = len(tokens) % 2 and all(one.text == "." for one in tokens[1::2])
+    if item.alias is not None or not dotted or not is_name(tokens[-1]):
+        return item.alias
+    return str(tokens[-1].text)
 
 
 def _filters(flat: Flat) -> tuple[str, ...]:

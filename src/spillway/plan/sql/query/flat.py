@@ -44,11 +44,6 @@ class Condition:
         """Where the user wrote it."""
         return self.value.place
 
-    def replaced(self, values: Mapping[Column, Value]) -> Condition:
-        """The condition with values in place of columns."""
-        sides = self.sides and (self.sides[0].replaced(values), self.sides[1].replaced(values))
-        return Condition(self.value.replaced(values), sides)
-
 
 @dataclass(frozen=True)
 class Done:

@@ -14,7 +14,7 @@ from spillway.plan.sql.expression import Column
 from spillway.plan.sql.query.aggregates import has_aggregate
 from spillway.plan.sql.query.catalog import Catalog
 from spillway.plan.sql.query.clauses import Item, Query, Relation, Select, Statement
-from spillway.plan.sql.query.ending import Endings, plain_name
+from spillway.plan.sql.query.ending import Endings, name_of
 from spillway.plan.sql.query.flat import (
     COMBINING,
     Condition,
@@ -75,7 +75,10 @@ class _Planner:
     _taken: set[str] = field(default_factory=set)
 
     def query(self, query: Query, known: Mapping[str, Query]) -> Flat | Done:
-        known = {**known, **{name: _within(one, known) for name, one in query.named.items()}}
+        known = dict(known)
+        for name, one in query.named.items():
+            # It sees the named queries before it, and not itself.
+            known[name] = replace(one, named={**known, **one.named})
         parts = [
             self.query(one, known) if isinstance(one, Query) else self._select(one, known)
             for one in query.selects
@@ -134,8 +137,8 @@ class _Planner:
         if grouped or any(has_aggregate(item.expression) for item in select.items):
             return self.endings.grouped(select, flat, scope, items)
         outputs = tuple(
-            (item.alias or plain_name(value), value)
-            for item, value in ((i, v or scope.value(i.expression)) for i, v in items)
+            (name_of(item), scope.value(item.expression) if value is None else value)
+            for item, value in items
         )
         flat = flat.with_outputs(outputs)
         self.endings.top_names = [name for name, _ in outputs]
@@ -236,11 +239,6 @@ class _Planner:
             found, number = f"{name}_{number}", number + 1
         self._taken.add(found.lower())
         return found
-
-
-def _within(query: Query, known: Mapping[str, Query]) -> Query:
-    """A named query that sees the named queries before it."""
-    return replace(query, named={**known, **query.named})
 
 
 def _check_kind(relation: Relation) -> None:

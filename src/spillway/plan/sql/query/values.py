@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sqlglot import expressions
@@ -61,14 +61,6 @@ class Value:
                 found += [folded(token) for token in Text.of(one).tokens]
         return tuple(found)
 
-    def replaced(self, values: Mapping[Column, Value]) -> Value:
-        """The expression with values in place of columns."""
-        parts: list[str | Column] = []
-        for one in self.parts:
-            found = values.get(one) if isinstance(one, Column) else None
-            parts += [one] if found is None else found.inner
-        return Value(tuple(parts), self.place)
-
     @property
     def inner(self) -> tuple[str | Column, ...]:
         """Its parts, in parentheses where it is part of another expression."""
@@ -84,7 +76,8 @@ def spliced(place: Piece, found: Iterable[tuple[int, int, Value | Column]]) -> V
     parts: list[str | Column] = []
     for start, end, value in sorted(found, key=lambda one: one[0]):
         parts.append(text[at:start])
-        parts += [value] if isinstance(value, Column) else value.inner
+        whole = start == 0 and end == len(text)
+        parts += [value] if isinstance(value, Column) else value.parts if whole else value.inner
         at = end
     parts.append(text[at:])
     return Value(tuple(one for one in parts if one != ""), place)
