@@ -54,8 +54,8 @@ def _facts(seen: Seen) -> Iterator[str]:
     if late := sum(seen.rows_late.values()):
         yield f"late {count(late)}"
     yield f"rows out {count(seen.rows_out)}"
-    if "stateBytes" in last:
-        yield f"state {count(last['stateRows'])} rows, {size(last['stateBytes'])}"
+    if seen.batches:
+        yield f"state {count(seen.state_rows)} rows, {size(seen.state_bytes)}"
     if "batchMs" in last:
         yield f"last batch {last['batchMs'] / 1e3:.2f} s"
 

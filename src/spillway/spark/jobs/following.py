@@ -35,6 +35,9 @@ class Seen:
     rows_late: dict[str, int] = field(default_factory=dict)
     rows_null: dict[str, int] = field(default_factory=dict)
     rows_out: int = 0
+    #: In the state of all stages now.
+    state_rows: int = 0
+    state_bytes: int = 0
     #: The last entry of `query.recentProgress`.
     last: Mapping[str, Any] | None = None
     ended: str | None = None
@@ -54,7 +57,10 @@ class Seen:
         ):  # fmt: skip
             for stream, rows in entry.get(name, {}).items():
                 totals[stream] = totals.get(stream, 0) + rows
-        self.rows_out += entry["rowsOut"]
+        stages = [entry, *entry.get("then", ())]
+        self.rows_out += stages[-1]["rowsOut"]
+        self.state_rows = sum(stage["stateRows"] for stage in stages)
+        self.state_bytes = sum(stage["stateBytes"] for stage in stages)
         self.last = entry
 
     def document(self) -> dict[str, Any]:
@@ -69,8 +75,8 @@ class Seen:
             "rows_late": self.rows_late,
             "rows_null": self.rows_null,
             "rows_out": self.rows_out,
-            "state_rows": last.get("stateRows"),
-            "state_bytes": last.get("stateBytes"),
+            "state_rows": self.state_rows,
+            "state_bytes": self.state_bytes,
             "watermark": last.get("watermark"),
         }
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from sqlglot import expressions as sql
 
 from spillway.plan.sql.expression import UNITS, Column
-from spillway.plan.sql.query.values import Value
+from spillway.plan.sql.query.values import Value, quoted
 
 _DAY_US = UNITS["DAY"]
 _COMPARED: dict[type[sql.Expr], str] = {
@@ -41,6 +41,24 @@ class Difference:
     later: Column
     earlier: Column
     most_us: int
+
+    @property
+    def sql(self) -> str:
+        """The bound as a condition; intervals have no sign."""
+        later, earlier = (
+            f"{quoted(one.stream)}.{quoted(one.name)}" for one in (self.later, self.earlier)
+        )
+        if self.most_us < 0:
+            later += f" + {_written(-self.most_us)}"
+        elif self.most_us > 0:
+            earlier += f" + {_written(self.most_us)}"
+        return f"{later} <= {earlier}"
+
+
+def _written(us: int) -> str:
+    """A length of time in the largest unit that fits."""
+    unit = max((one for one in UNITS if us % UNITS[one] == 0), key=lambda one: UNITS[one])
+    return f"INTERVAL {us // UNITS[unit]} {unit}"
 
 
 @dataclass(frozen=True)

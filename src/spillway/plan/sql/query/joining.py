@@ -77,7 +77,12 @@ def joined(flat: Flat, steady: bool) -> Joined:
         tuple(StreamNode(stream.name, stream.rows) for stream in flat.streams),
         tuple(tuple(key[name].name for name in names) for key in keys.columns),
         nodes,
-        tuple(_match(one.condition, keys) for one in left if _is_match(flat, one.condition)),
+        tuple(
+            match
+            for one in left
+            if _is_match(flat, one.condition)
+            for match in _matches(one, not keys.columns, windows if nodes else None, chosen)
+        ),
         tuple(one.condition.value.sql for one in left if not _is_match(flat, one.condition)),
         plan=flat.plan,
     )
@@ -198,9 +203,21 @@ def _is_match(flat: Flat, condition: Condition) -> bool:
     return len(condition.value.streams) > 1 and flat.plan is None
 
 
-def _match(condition: Condition, keys: Keys) -> MatchNode:
-    value = condition.value
-    return MatchNode(value.sql, value.streams, not keys.columns, value.place)
+def _matches(
+    one: _Read, required: bool, windows: dict[str, int] | None, chosen: dict[str, Column]
+) -> Iterator[MatchNode]:
+    """The conditions of the join; a bound is one for each difference that the windows do not imply."""
+    value = one.condition.value
+    texts = [value.sql]
+    if one.differences:
+        bounded = windows is not None and _of_times(one.differences, chosen)
+        texts = [
+            difference.sql
+            for difference in one.differences
+            if windows is None or not bounded or not is_implied([difference], windows)
+        ]
+    for text in texts:
+        yield MatchNode(text, value.streams, value.sql, required, value.place)
 
 
 def _check_unwindowed(

@@ -82,7 +82,9 @@ class MatchNode:
 
     text: str
     streams: tuple[str, ...]
-    #: Whether the join needs it to find partners; else it can also filter results.
+    #: The same or more in the user's words, for Spark.
+    written: str
+    #: Whether the join needs it to find partners; else Spark can also filter results by it.
     required: bool
     place: Piece = field(repr=False, compare=False)
 

@@ -87,7 +87,7 @@ class _Maker:
             except PlanError as problem:
                 if one.required:
                     raise refused(one.place, problem.message, str(problem.hint)) from problem
-                made = made.where(one.text)
+                made = made.where(one.written)
         for text in node.filters:
             made = made.where(text)
         return made
