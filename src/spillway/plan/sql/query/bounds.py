@@ -225,9 +225,26 @@ def closure(
     return least
 
 
-def windows_of(streams: Sequence[str], differences: Sequence[Difference]) -> dict[str, int] | None:
+def _pairs(
+    streams: Sequence[str], differences: Sequence[Difference], optional: Sequence[str]
+) -> dict[tuple[str, str], float]:
+    """The bounds of all pairs; what follows from an optional stream holds only where that is there."""
+    if not optional:
+        return closure(streams, differences)
+    found = {}
+    for a in streams:
+        for b in streams:
+            there = [one for one in streams if one not in optional or one in (a, b)]
+            known = [d for d in differences if {d.later.stream, d.earlier.stream} <= {*there}]
+            found[a, b] = closure(there, known)[a, b]
+    return found
+
+
+def windows_of(
+    streams: Sequence[str], differences: Sequence[Difference], optional: Sequence[str] = ()
+) -> dict[str, int] | None:
     """The window of each stream in microseconds; None: rows of some stream never expire."""
-    least = closure(streams, differences)
+    least = _pairs(streams, differences, optional)
     found = {}
     for stream in streams:
         most = max(0.0, *(least[other, stream] for other in streams))
@@ -237,9 +254,11 @@ def windows_of(streams: Sequence[str], differences: Sequence[Difference]) -> dic
     return found
 
 
-def unbounded(streams: Sequence[str], differences: Sequence[Difference]) -> list[tuple[str, str]]:
+def unbounded(
+    streams: Sequence[str], differences: Sequence[Difference], optional: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """Pairs (a, b) where no bound says how much later than b a row of a may be."""
-    least = closure(streams, differences)
+    least = _pairs(streams, differences, optional)
     return [pair for pair, most in least.items() if math.isinf(most)]
 
 

@@ -10,18 +10,24 @@ from spillway.plan.sql.query.flat import Done, Flat
 from spillway.plan.sql.query.grouping import Grouping
 from spillway.plan.sql.query.joining import joined
 from spillway.plan.sql.query.nodes import (
+    AggregateNode,
     DedupNode,
     GroupNode,
+    JoinNode,
     Named,
     Node,
     Note,
     SelectNode,
     StreamNode,
+    TimeWindowNode,
 )
 from spillway.plan.sql.query.scope import Scope
 from spillway.plan.sql.query.text import Piece, is_name, refused
+from spillway.plan.sql.query.timewindows import TimeWindow
 from spillway.plan.sql.query.values import Value
 
+#: The column of the time of windows.
+TIME = "_time"
 #: Items of a SELECT; those behind a star have a value.
 Items = list[tuple[Item, Value | None]]
 
@@ -115,7 +121,7 @@ class Endings:
         named = tuple(
             Named(name or f"_col{at}", value.bare) for at, (name, value) in enumerate(outputs)
         )
-        updates = isinstance(node, GroupNode)
+        updates = isinstance(node, GroupNode) and node.window is None
         names = tuple(one.name for one in named)
         return Done(SelectNode(node, having, named), names, updates, select.place)
 
@@ -125,16 +131,52 @@ class Endings:
         if not names and grouping.window is None:
             # One group: all rows have the same key.
             names, columns = ("_all",), (*columns, Named("_all", "1"))
+        window = None
         if grouping.window is not None:
-            raise refused(
-                grouping.window.place or select.place,
-                "time windows in GROUP BY are not supported in SQL yet",
-                "group by a column such as date_trunc('minute', ts)",
-            )
+            time = grouping.window.time
+            columns = (*columns, Named(TIME, flat.text(time)))
         before = self._before(flat, columns, select.place, "GROUP BY")
-        if not grouping.aggregates:
+        if grouping.window is not None:
+            window = _time_window(grouping.window, flat, before)
+        if not grouping.aggregates and window is None:
             return DedupNode(before, names)
-        return GroupNode(before, names, grouping.nodes(), grouping.window)
+        counted = (AggregateNode("_agg0", "count", None),)
+        return GroupNode(before, names, grouping.nodes() or counted, window)
+
+
+def _time_window(window: TimeWindow, flat: Flat, before: StreamNode | SelectNode) -> TimeWindowNode:
+    """The windows of a group-by, and how late its rows may be."""
+    late = _lateness(window, flat, before)
+    if late is None:
+        raise refused(
+            window.place,
+            "time windows need to know how late rows may be",
+            "write SELECT /*+ LATENESS('30 seconds') */ ..., or use withWatermark on the stream",
+        )
+    lengths = window.length_us, window.slide_us, window.start_us
+    return TimeWindowNode(window.kind, TIME, *lengths, late, window.place)
+
+
+def _lateness(window: TimeWindow, flat: Flat, before: StreamNode | SelectNode) -> int | None:
+    """How late a row may be; None: nobody says it.
+
+    Results of a join have times of two sources of delay. A result is older than its newest row by less
+    than a window W; and that row may be late itself, by the lateness l of its stream. The newest result
+    so far is less than W ahead of the slowest stream. So no result is 2 W + l behind it.
+    """
+    if isinstance(before, SelectNode):
+        join = before.before
+        if not isinstance(join, JoinNode) or not join.windows:
+            return None
+        longest = max(one.window_us for one in join.windows)
+        return 2 * longest + max(one.lateness_us for one in join.windows)
+    [stream] = flat.streams
+    found = flat.lateness.get(stream.name)
+    column = window.time.column
+    marked = stream.watermark is not None and column is not None
+    if found is None and marked and stream.watermark and column:
+        return stream.watermark[1] if stream.watermark[0] == column.name else None
+    return found
 
 
 def name_of(item: Item) -> str | None:

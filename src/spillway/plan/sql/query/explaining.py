@@ -15,6 +15,7 @@ from spillway.plan.sql.query.nodes import (
     Rows,
     SelectNode,
     StreamNode,
+    TimeWindowNode,
     WindowNode,
 )
 
@@ -34,9 +35,12 @@ def _node(node: Node | StreamNode, indent: str) -> Iterator[str]:
                 yield f"{indent}select {named}"
             yield from (f"{indent}where {one}" for one in filters)
             yield from _node(before, indent)
-        case GroupNode(before=before, keys=keys, aggregates=aggregates):
-            yield f"{indent}group-by, a version of a group in every batch that has rows of it"
-            yield f"{inner}keys {', '.join(keys)}"
+        case GroupNode(before=before, keys=keys, aggregates=aggregates, window=window):
+            often = "one row at the end of each window" if window else "a version in every batch"
+            yield f"{indent}group-by, {often}"
+            yield f"{inner}keys {', '.join(keys) or 'none'}"
+            if window is not None:
+                yield f"{inner}{_time_window(window)}"
             for one in aggregates:
                 fraction = "" if one.fraction is None else f", {one.fraction:g}"
                 yield f"{inner}{one.name} = {one.function}({one.of or '*'}{fraction})"
@@ -55,7 +59,10 @@ def _node(node: Node | StreamNode, indent: str) -> Iterator[str]:
 def _join(node: JoinNode, indent: str) -> Iterator[str]:
     inner = indent + "  "
     kind = "n-way join on equal keys" if node.keys else "time-sliced join on conditions"
-    yield f"{indent}{kind} of {len(node.streams)} streams"
+    how = "" if node.how == "inner" else f"{node.how} "
+    yield f"{indent}{how}{kind} of {len(node.streams)} streams"
+    if node.optional:
+        yield f"{inner}optional {', '.join(node.optional)}"
     for at, key in enumerate(node.keys):
         equal = " = ".join(f"{s.name}.{c}" for s, c in zip(node.streams, key, strict=True))
         yield f"{inner}key {at + 1}: {equal}"
@@ -81,6 +88,14 @@ def _window(window: WindowNode | None) -> str:
         return "window unbounded: rows stay for ever"
     return (
         f"window {_seconds(window.window_us)} on {window.time}, "
+        f"lateness {_seconds(window.lateness_us)}"
+    )
+
+
+def _time_window(window: TimeWindowNode) -> str:
+    slide = "" if window.slide_us is None else f" every {_seconds(window.slide_us)}"
+    return (
+        f"{window.kind} of {_seconds(window.length_us)}{slide}, "
         f"lateness {_seconds(window.lateness_us)}"
     )
 

@@ -17,6 +17,11 @@ from spillway.plan.sql.query.scope import Scope
 from spillway.plan.sql.query.text import Piece, is_word
 from spillway.plan.sql.query.values import Value
 
+#: Joins that keep only combinations of rows.
+COMBINING = (INNER, CROSS)
+#: The place of a condition that holds before the streams are joined.
+INSIDE = ""
+
 
 @dataclass(frozen=True)
 class FlatStream:
@@ -38,6 +43,8 @@ class Condition:
 
     value: Value
     sides: tuple[Value, Value] | None = None
+    #: The stream in whose ON it is; INSIDE: in a subquery; None: in WHERE.
+    of: str | None = None
 
     @property
     def place(self) -> Piece:
@@ -71,6 +78,11 @@ class Flat:
     done: Done | None = None
 
     @property
+    def outer(self) -> FlatStream | None:
+        """The first stream that joins in another way than inner."""
+        return next((one for one in self.streams if one.kind not in COMBINING), None)
+
+    @property
     def joins(self) -> bool:
         """Whether it is a join."""
         return len(self.streams) > 1
@@ -93,7 +105,7 @@ class Flat:
         return replace(self, outputs=outputs)
 
 
-def condition_of(piece: Piece, scope: Scope) -> Condition:
+def condition_of(piece: Piece, scope: Scope, of: str | None = None) -> Condition:
     """A condition with its names resolved."""
     value = scope.value(piece)
     inner = piece.unwrapped()
@@ -105,10 +117,6 @@ def condition_of(piece: Piece, scope: Scope) -> Condition:
                      "<>", "<=>", "==")
     )  # fmt: skip
     if len(sides) != 2 or not plain or not all(len(side) for side in sides):
-        return Condition(value)
+        return Condition(value, None, of)
     left, right = (scope.value(side.unwrapped()) for side in sides)
-    return Condition(value, (left, right))
-
-
-#: Joins that keep only combinations of rows.
-COMBINING = (INNER, CROSS)
+    return Condition(value, (left, right), of)

@@ -20,10 +20,10 @@ from sqlglot import expressions as sql
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.query.aggregates import AGGREGATES, Aggregate, aggregates_in
 from spillway.plan.sql.query.clauses import Item, Select
-from spillway.plan.sql.query.nodes import AggregateNode, Named, TimeWindowNode
+from spillway.plan.sql.query.nodes import AggregateNode, Named
 from spillway.plan.sql.query.scope import Scope, calls
-from spillway.plan.sql.query.text import Piece, parsed, refused
-from spillway.plan.sql.query.timewindows import is_time_window, time_window_of
+from spillway.plan.sql.query.text import Piece, folded, parsed, refused
+from spillway.plan.sql.query.timewindows import TimeWindow, is_time_window, time_window_of
 from spillway.plan.sql.query.values import Value, spliced
 
 #: The stream of columns that a group-by makes.
@@ -50,14 +50,15 @@ class Grouping:
     scope: Scope
     keys: list[Key] = field(default_factory=list)
     aggregates: list[Aggregate] = field(default_factory=list)
-    window: TimeWindowNode | None = None
+    window: TimeWindow | None = None
     _names: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(select: Select, scope: Scope) -> Grouping:
         """The keys of a SELECT."""
         found = Grouping(scope)
-        for piece in select.group:
+        # Windows first: other keys may be expressions over them.
+        for piece in sorted(select.group, key=lambda one: not is_time_window(one)):
             found._add_key(piece, select.items)
         return found
 
@@ -95,6 +96,8 @@ class Grouping:
         spans = [(start, end) for start, end, _ in found]
         for node in piece.parsed().find_all(sql.Column):
             start, end = int(node.parts[0].meta["start"]), int(node.parts[-1].meta["end"]) + 1
+            if self._starts_with_window(node):
+                end = int(node.parts[0].meta["end"]) + 1
             if not any(one <= start < other for one, other in spans):
                 found.append((start, end, self._key_column(piece, start, end)))
         return spliced(piece, found)
@@ -117,10 +120,38 @@ class Grouping:
         return f"_agg{len(self.aggregates) - 1}"
 
     def _key_of(self, piece: Piece) -> Column | None:
-        if any(True for _ in calls(piece, AGGREGATES)) or is_time_window(piece):
+        if any(True for _ in calls(piece, AGGREGATES)):
             return None
+        if self.window is not None and self._is_window(piece):
+            return Column(MADE, self.window.kind)
+        if any(map(self._starts_with_window, piece.parsed().find_all(sql.Column))):
+            return None
+        if is_time_window(piece):
+            raise refused(piece, "this window is not a key", "write it in GROUP BY, too")
         value = self.scope.value(piece)
         return next((Column(MADE, k.name) for k in self.keys if _same(value, k.value)), None)
+
+    def _starts_with_window(self, node: sql.Column) -> bool:
+        """Whether a name is a field of the window: `window.start`."""
+        return self.window is not None and str(node.parts[0].name).lower() == self.window.kind
+
+    def _is_window(self, piece: Piece) -> bool:
+        """Whether an expression is the window of the group-by: `window`, or the same call."""
+        assert self.window is not None
+        if len(piece) == 1 and piece.words(0, self.window.kind):
+            return not self.scope.has(piece)
+        same = [folded(one) for one in piece.tokens] == [
+            folded(one) for one in self.window.place.tokens
+        ]
+        return same or (
+            is_time_window(piece)
+            and self._parts(time_window_of(piece, self.scope, None)) == self._parts(self.window)
+        )
+
+    @staticmethod
+    def _parts(window: TimeWindow) -> tuple[object, ...]:
+        lengths = window.length_us, window.slide_us, window.start_us
+        return window.kind, window.time.signature, *lengths
 
     def _key_calls(
         self, piece: Piece, spans: list[tuple[int, int]]

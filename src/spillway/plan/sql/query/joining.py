@@ -29,6 +29,7 @@ from spillway.plan.sql.query.nodes import (
     StreamNode,
     WindowNode,
 )
+from spillway.plan.sql.query.outer import Sorted, sorted_conditions
 from spillway.plan.sql.query.text import refused
 from spillway.plan.sql.query.values import Value
 
@@ -53,38 +54,42 @@ class _Read:
 def joined(flat: Flat, steady: bool) -> Joined:
     """The join of a flat query."""
     _check_sources(flat)
-    flat, pushed = _pushed(flat)
-    flat = _with_computed_keys(flat)
+    sort = sorted_conditions(flat)
+    flat, conditions = _with_computed_keys(sort.flat, sort.joining)
     times = Times(flat.kinds, steady)
     read = [
         _Read(one, equality_of(one.sides, flat.kinds), bound_of(one.value, times))
-        for one in flat.conditions
-        if one not in pushed
+        for one in conditions
     ]
     names = [stream.name for stream in flat.streams]
     keys = keys_of(names, [one.equality for one in read if one.equality], flat.kinds)
     chosen = _times(flat, [one.differences for one in read])
-    usable = [one for one in read if _of_times(one.differences, chosen)]
-    windows = windows_of(names, [d for one in usable for d in one.differences])
+    bounds = [d for one in read if _of_times(one.differences, chosen) for d in one.differences]
+    windows = windows_of(names, bounds, sort.optional)
     late = _lateness(flat, chosen)
-    if windows is None or late is None:
-        _check_unwindowed(flat, keys, read, [d for one in usable for d in one.differences])
-        nodes: tuple[WindowNode, ...] = ()
-    else:
+    nodes: tuple[WindowNode, ...] = ()
+    if windows is not None and late is not None:
         nodes = tuple(WindowNode(chosen[n].name, windows[n], late[n]) for n in names)
+    else:
+        _check_unwindowed(sort, keys, read, bounds)
     left = [one for one in read if not _implied(one, keys, windows if nodes else None, chosen)]
+    required = not keys.columns or not sort.inner
+    matched = [one for one in left if flat.plan is None or not sort.inner]
+    filters = [one.condition for one in left if one not in matched]
     node = JoinNode(
         tuple(StreamNode(stream.name, stream.rows) for stream in flat.streams),
         tuple(tuple(key[name].name for name in names) for key in keys.columns),
         nodes,
         tuple(
             match
-            for one in left
-            if _is_match(flat, one.condition)
-            for match in _matches(one, not keys.columns, windows if nodes else None, chosen)
+            for one in matched
+            for match in _matches(one, required, windows if nodes else None, chosen)
         ),
-        tuple(one.condition.value.sql for one in left if not _is_match(flat, one.condition)),
-        plan=flat.plan,
+        tuple(one.value.sql for one in (*filters, *sort.after)),
+        sort.how,
+        sort.optional,
+        flat.plan,
+        flat.place if flat.outer is None else flat.outer.place,
     )
     return Joined(node, tuple(_notes(flat, node, windows, steady)))
 
@@ -103,23 +108,11 @@ def _check_sources(flat: Flat) -> None:
         seen |= {read.relation.lower(): stream for read in stream.rows.relations}
 
 
-def _pushed(flat: Flat) -> tuple[Flat, list[Condition]]:
-    """The conditions on one stream become filters of the stream."""
-    single = [one for one in flat.conditions if len(one.value.streams) == 1]
-    streams = []
-    for stream in flat.streams:
-        own = [one for one in single if one.value.streams == (stream.name,)]
-        filters = tuple(Named(one.place.text, one.value.bare) for one in own)
-        rows = replace(stream.rows, filters=(*stream.rows.filters, *filters))
-        streams.append(replace(stream, rows=rows))
-    return replace(flat, streams=tuple(streams)), single
-
-
-def _with_computed_keys(flat: Flat) -> Flat:
+def _with_computed_keys(flat: Flat, joining: Sequence[Condition]) -> tuple[Flat, list[Condition]]:
     """Keys that are expressions of one stream become columns of it."""
     more: dict[str, list[Named]] = {}
     conditions = []
-    for one in flat.conditions:
+    for one in joining:
         if one.sides is None or not _is_computed(one.sides):
             conditions.append(one)
             continue
@@ -127,7 +120,7 @@ def _with_computed_keys(flat: Flat) -> Flat:
         for side in one.sides:
             [stream] = side.streams
             sides.append(_as_column(side, stream, more.setdefault(stream, [])))
-        conditions.append(Condition(one.value, (sides[0], sides[1])))
+        conditions.append(replace(one, sides=(sides[0], sides[1])))
     streams = tuple(
         replace(
             stream,
@@ -136,7 +129,7 @@ def _with_computed_keys(flat: Flat) -> Flat:
         )
         for stream in flat.streams
     )
-    return replace(flat, streams=streams, conditions=tuple(conditions))
+    return replace(flat, streams=streams), conditions
 
 
 def _as_column(value: Value, stream: str, known: list[Named]) -> Value:
@@ -198,11 +191,6 @@ def _implied(
     return is_implied(one.differences, windows)
 
 
-def _is_match(flat: Flat, condition: Condition) -> bool:
-    """Whether the join can test a condition; a join with a plan cannot."""
-    return len(condition.value.streams) > 1 and flat.plan is None
-
-
 def _matches(
     one: _Read, required: bool, windows: dict[str, int] | None, chosen: dict[str, Column]
 ) -> Iterator[MatchNode]:
@@ -221,19 +209,27 @@ def _matches(
 
 
 def _check_unwindowed(
-    flat: Flat, keys: Keys, read: Sequence[_Read], differences: Sequence[Difference]
+    sort: Sorted, keys: Keys, read: Sequence[_Read], differences: Sequence[Difference]
 ) -> None:
     """Rejects a join that would compare every row with all earlier rows, and lateness for nothing."""
+    flat = sort.flat
     names = [stream.name for stream in flat.streams]
-    open_pairs = unbounded(names, differences)
+    open_pairs = unbounded(names, differences, sort.optional)
     places = [stream.place for stream in flat.streams]
-    if flat.lateness and open_pairs:
+    if open_pairs and (flat.lateness or sort.waits):
         a, b = open_pairs[0]
+        what = "rows without partners never come out" if sort.waits else "LATENESS has no effect"
         raise refused(
             places,
-            "LATENESS has no effect: no condition bounds how much later than a row of "
-            f"{b} a row of {a} may be",
-            f"add a bound such as {a}.ts < {b}.ts + INTERVAL 10 MINUTES, or leave LATENESS out",
+            f"{what}: no condition bounds how much later than a row of {b} a row of {a} may be",
+            f"add a bound such as {a}.ts < {b}.ts + INTERVAL 10 MINUTES"
+            + (" to ON" if sort.waits else ", or leave LATENESS out"),
+        )
+    if sort.waits:
+        raise refused(
+            places,
+            "an outer join needs to know how late rows may be",
+            "write SELECT /*+ LATENESS('30 seconds') */ ..., or use withWatermark on every stream",
         )
     if keys.columns:
         return

@@ -100,9 +100,12 @@ class JoinNode:
     matches: tuple[MatchNode, ...] = ()
     #: Conditions over results, in any Spark SQL.
     filters: tuple[str, ...] = ()
-    #: "inner", or how each stream after the first joins those before it.
-    kinds: tuple[str, ...] = ()
+    #: "inner", "left", "right", "full", "semi" or "anti".
+    how: str = "inner"
+    #: Streams of an inner join that may be missing in a result.
+    optional: tuple[str, ...] = ()
     plan: str | None = None
+    place: Piece | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         widths = {len(key) for key in self.keys}
@@ -136,11 +139,14 @@ class AggregateNode:
 class TimeWindowNode:
     """The time windows of a group-by; `slide_us` is None for windows that do not overlap."""
 
+    #: The function that makes them, and the name of the column that has them.
     kind: str
     time: str
     length_us: int
-    slide_us: int | None = None
-    place: Piece | None = field(default=None, repr=False, compare=False)
+    slide_us: int | None
+    start_us: int
+    lateness_us: int
+    place: Piece = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)

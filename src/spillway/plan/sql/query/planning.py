@@ -13,10 +13,21 @@ from dataclasses import dataclass, field, replace
 from spillway.plan.sql.expression import Column
 from spillway.plan.sql.query.aggregates import has_aggregate
 from spillway.plan.sql.query.catalog import Catalog
-from spillway.plan.sql.query.clauses import Item, Query, Relation, Select, Statement
+from spillway.plan.sql.query.clauses import (
+    ANTI,
+    FULL,
+    RIGHT,
+    SEMI,
+    Item,
+    Query,
+    Relation,
+    Select,
+    Statement,
+)
 from spillway.plan.sql.query.ending import Endings, name_of
 from spillway.plan.sql.query.flat import (
     COMBINING,
+    INSIDE,
     Condition,
     Done,
     Flat,
@@ -151,11 +162,12 @@ class _Planner:
     def _from(self, select: Select, known: Mapping[str, Query], hints: Hints) -> tuple[Flat, Scope]:
         """The relations of a SELECT, flat, and what their names mean."""
         flats: list[Flat] = []
+        aliases: list[str] = []
         visible: list[Visible] = []
         shared: dict[str, Value] = {}
         conditions: list[Condition] = []
         for relation in select.relations:
-            if relation.alias and relation.alias.lower() in [v.alias.lower() for v in visible]:
+            if relation.alias and relation.alias.lower() in aliases:
                 raise refused(
                     relation.place,
                     f"FROM has two streams called {relation.alias}",
@@ -163,24 +175,31 @@ class _Planner:
                     if isinstance(relation.of, str)
                     else "give the query another name",
                 )
+            aliases.append(relation.alias.lower())
             flat = self._relation(relation, known)
+            if len(select.relations) > 1:
+                flat = _inside(flat)
             columns = {name: value for name, value in flat.outputs if name is not None}
             before = Scope(tuple(visible), shared)
             visible.append(Visible(relation.alias, columns))
             scope = Scope(tuple(visible), shared)
             if visible[1:]:
-                _check_kind(relation)
+                flat = _joining(relation, flat, before)
+            of = flat.streams[-1].name if flat.streams else None
             for piece in relation.using:
                 name = piece.name()
                 left, right = before.value(piece), Scope((visible[-1],)).value(piece)
                 equal = Value((*left.inner, " = ", *right.inner), piece)
-                conditions.append(Condition(equal, (left, right)))
-                shared.setdefault(name.lower(), left)
+                conditions.append(Condition(equal, (left, right), of))
+                shared[name.lower()] = _shared(relation.kind, left, right)
             for piece in relation.on.conjuncts() if relation.on is not None else ():
                 self._no_aggregate(piece, "ON", "join first, and aggregate the results")
-                conditions.append(condition_of(piece, scope))
+                conditions.append(condition_of(piece, scope, of))
+            if relation.kind in (SEMI, ANTI):
+                # Its columns are visible in its ON alone.
+                visible.pop()
             flats.append(flat)
-        return self._merged(select, flats, conditions, hints, visible), Scope(
+        return self._merged(select, flats, conditions, hints, aliases), Scope(
             tuple(visible), shared
         )
 
@@ -190,7 +209,7 @@ class _Planner:
         flats: list[Flat],
         conditions: list[Condition],
         hints: Hints,
-        visible: list[Visible],
+        aliases: list[str],
     ) -> Flat:
         """Several relations as one flat query."""
         done = next((flat.done for flat in flats if flat.done is not None), None)
@@ -203,7 +222,7 @@ class _Planner:
             )
         streams = tuple(stream for flat in flats for stream in flat.streams)
         lateness = {name: us for flat in flats for name, us in flat.lateness.items()}
-        lateness |= _lateness(hints, flats, visible)
+        lateness |= _lateness(hints, flats, aliases)
         plan = hints.plan or next((flat.plan for flat in flats if flat.plan), None)
         whole = [*(one for flat in flats for one in flat.conditions), *conditions]
         return Flat(streams, tuple(whole), (), select.place, lateness, plan, done)
@@ -241,14 +260,39 @@ class _Planner:
         return found
 
 
-def _check_kind(relation: Relation) -> None:
-    """Rejects joins that keep rows without partners."""
-    if relation.kind not in COMBINING:
+def _inside(flat: Flat) -> Flat:
+    """A relation whose conditions hold before it is joined."""
+    if flat.outer is not None:
+        raise refused(
+            flat.outer.place,
+            "the results of an outer join cannot be joined",
+            "write all joins in one FROM",
+        )
+    return replace(flat, conditions=tuple(replace(one, of=INSIDE) for one in flat.conditions))
+
+
+def _joining(relation: Relation, flat: Flat, before: Scope) -> Flat:
+    """A relation with the kind of its join."""
+    if relation.kind in COMBINING:
+        return flat
+    missing = [value for _, value in flat.outputs]
+    if relation.kind in (RIGHT, FULL):
+        missing += [value for one in before.relations for value in one.columns.values()]
+    # Where a stream is missing, its columns are NULL; an expression need not be.
+    if len(flat.streams) != 1 or any(value.column is None for value in missing):
         raise refused(
             relation.place,
-            f"{relation.kind.upper()} JOIN is not supported in SQL yet",
-            "write JOIN ... ON, or use Spark's own join",
+            f"{relation.kind.upper()} JOIN of a query that joins, groups or computes is not supported",
+            "select plain columns of one stream in the subquery, and compute in the SELECT around it",
         )
+    return replace(flat, streams=(replace(flat.streams[0], kind=relation.kind),))
+
+
+def _shared(kind: str, left: Value, right: Value) -> Value:
+    """What a column of USING means after the join."""
+    if kind == FULL:
+        return Value(("coalesce(", *left.inner, ", ", *right.inner, ")"), left.place)
+    return right if kind == RIGHT else left
 
 
 def _expanded(items: tuple[Item, ...], scope: Scope) -> Iterator[tuple[Item, Value | None]]:
@@ -271,9 +315,8 @@ def _projected_rows(flat: Flat, names: list[str]) -> Rows:
     return replace(rows, filters=(*rows.filters, *filters), columns=columns)
 
 
-def _lateness(hints: Hints, flats: list[Flat], visible: list[Visible]) -> dict[str, int]:
+def _lateness(hints: Hints, flats: list[Flat], aliases: list[str]) -> dict[str, int]:
     """The lateness of each stream, by its name in the flat query."""
-    aliases = [one.alias.lower() for one in visible]
     for alias, place in hints.places.items():
         if alias and alias not in aliases:
             raise refused(

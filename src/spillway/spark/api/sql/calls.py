@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,14 +22,16 @@ from spillway.plan.sql.query.nodes import (
     Rows,
     SelectNode,
     StreamNode,
+    TimeWindowNode,
 )
 from spillway.plan.sql.query.text import refused
+from spillway.plan.sql.query.timewindows import SESSION
 from spillway.plan.sql.query.values import quoted
 from spillway.spark.api import aggregations
 from spillway.spark.api.expressions.rowwise import check_by_row, check_timeless
 from spillway.spark.api.join import Join, join
 from spillway.spark.api.result import Result
-from spillway.spark.api.stream import Stream, results_of, stream
+from spillway.spark.api.stream import Grouped, Stream, results_of, stream
 
 
 def made(node: Node, frames: Mapping[str, DataFrame]) -> Result:
@@ -52,9 +56,12 @@ class _Maker:
                 return self._join(node)
             case DedupNode(before=before, keys=keys):
                 return self._stream(before).dedup(*keys)
-            case GroupNode(before=before, keys=keys, aggregates=aggregates):
+            case GroupNode(before=before, keys=keys, aggregates=aggregates, window=window):
                 made = {one.name: _aggregation(one) for one in aggregates}
-                return self._stream(before).group_by(*keys).agg(**made)
+                source = self._stream(before)
+                if window is not None:
+                    return _over_windows(source, keys, window).agg(**made)
+                return source.group_by(*keys).agg(**made)
 
     def _stream(self, before: StreamNode | SelectNode) -> Stream:
         """The rows that a group-by or a dedup reads."""
@@ -65,7 +72,7 @@ class _Maker:
 
     def _join(self, node: JoinNode) -> Join:
         names = [one.name for one in node.streams]
-        made = join(**{one.name: self._rows(one.rows) for one in node.streams})
+        made = _joined(node, {one.name: self._rows(one.rows) for one in node.streams})
         if node.keys:
             columns = zip(*node.keys, strict=True)
             made = made.on(**dict(zip(names, columns, strict=True)))
@@ -111,6 +118,46 @@ class _Maker:
         if rows.columns is not None:
             frame = frame.select(*map(_column, rows.columns))
         return frame
+
+
+def _joined(node: JoinNode, frames: dict[str, DataFrame]) -> Join:
+    """A join of some kind: the one place that knows how the API says it."""
+    starting: Any = join
+    if node.how == "inner" and not node.optional:
+        return join(**frames)
+    if "how" not in inspect.signature(join).parameters:
+        assert node.place is not None
+        raise refused(
+            node.place, "outer, semi and anti joins are not supported yet", "use Spark's own join"
+        )
+    made: Any = starting(how=node.how, **frames)
+    found: Join = made.optional(*node.optional) if node.optional else made
+    return found
+
+
+def _over_windows(source: Stream, keys: tuple[str, ...], window: TimeWindowNode) -> Grouped:
+    """A group-by over time windows: the one place that knows how the API says it."""
+    grouped: Any = source.group_by(*keys) if keys else source
+    session = window.kind == SESSION
+    if not hasattr(grouped, "session" if session else "window"):
+        raise refused(
+            window.place,
+            "time windows in GROUP BY are not supported yet",
+            "group by a column such as date_trunc('minute', ts)",
+        )
+    late = timedelta(microseconds=window.lateness_us)
+    length = timedelta(microseconds=window.length_us)
+    if session:
+        over: Grouped = grouped.session(length, time=window.time, lateness=late)
+        return over
+    over = grouped.window(
+        length,
+        time=window.time,
+        slide=None if window.slide_us is None else timedelta(microseconds=window.slide_us),
+        start=timedelta(microseconds=window.start_us),
+        lateness=late,
+    )
+    return over
 
 
 def _column(one: Named) -> Column:

@@ -390,3 +390,91 @@ def test_explanation_says_what_every_condition_became() -> None:
         "    reads b",
         "    window 0.000001 s on ts, lateness 30 s",
     ]
+
+
+# Outer joins
+
+LATE = "/*+ LATENESS('1 second') */"
+BOUND = "abs(a.ts - b.ts) < INTERVAL 1 MINUTE"
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [("LEFT OUTER", "left"), ("LEFT", "left"), ("RIGHT", "right"), ("FULL OUTER", "full"),
+     ("LEFT SEMI", "semi"), ("SEMI", "semi"), ("LEFT ANTI", "anti"), ("ANTI", "anti")],
+)  # fmt: skip
+def test_joins_of_two_streams_have_every_kind(words: str, how: str) -> None:
+    shown = "b.x" if how == "right" else "a.x"
+    text = f"SELECT {LATE} {shown} FROM a {words} JOIN b ON a.k = b.k AND {BOUND}"
+    join = join_of(text)
+    assert (join.how, join.optional, join.keys) == (how, (), (("k", "k"),))
+
+
+def test_left_join_filters_what_on_and_where_may_filter() -> None:
+    join = join_of(
+        f"""SELECT {LATE} a.x, b.x AS y FROM a LEFT JOIN b
+            ON a.k = b.k AND {BOUND} AND b.x > 1 AND a.x < b.x
+            WHERE a.x > 3 AND coalesce(b.x, 2) > 1 AND (a.j = b.j OR b.j IS NULL)"""
+    )
+    assert [[one.text for one in s.rows.filters] for s in join.streams] == [
+        ["`x` > 3"],
+        ["`x` > 1"],
+    ]
+    # The join must test it: a row of a whose only partner fails it comes out alone.
+    assert [(one.text, one.required) for one in join.matches] == [("`a`.`x` < `b`.`x`", True)]
+    assert join.filters == ("coalesce(`b`.`x`, 2) > 1", "`a`.`j` = `b`.`j` OR `b`.`j` IS NULL")
+
+
+def test_where_of_a_full_join_filters_results_alone() -> None:
+    join = join_of(
+        f"SELECT {LATE} a.x FROM a FULL JOIN b ON a.k = b.k AND {BOUND} WHERE a.x > 3 AND b.x > 1"
+    )
+    assert join.filters == ("`a`.`x` > 3", "`b`.`x` > 1")
+    assert all(not stream.rows.filters for stream in join.streams)
+
+
+def test_left_joins_of_several_streams_are_one_join() -> None:
+    join = join_of(
+        f"""SELECT {LATE} a.x FROM a JOIN d ON a.k = d.k AND a.ts = d.ts LEFT JOIN b
+            ON a.k = b.k AND {BOUND} LEFT JOIN c ON c.k = a.k
+            AND c.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS"""
+    )
+    assert (join.how, join.optional) == ("inner", ("b", "c"))
+    assert join.keys == (("k", "k", "k", "k"),)
+    # a may wait a minute for b; that c is near a must not shorten it.
+    assert [one.window_us // SECOND for one in join.windows] == [60, 60, 65, 60]
+
+
+def test_shared_column_is_that_of_the_stream_that_is_there() -> None:
+    for words, key in (("LEFT", "a.k"), ("RIGHT", "b.k"), ("FULL", "coalesce(a.k, b.k)")):
+        text = f"""SELECT {LATE} k, n FROM (SELECT k, ts FROM a) a {words} JOIN
+                   (SELECT k, ts, x AS n FROM b) b USING (k, ts)"""
+        assert columns(text)["k"] == key
+
+
+# Time windows
+
+
+@pytest.mark.parametrize(
+    ("window", "told"),
+    [
+        ("window(ts, '5 minutes')", "window of 300 s, lateness 1 s"),
+        ("window(ts, '5 minutes', '5 minutes')", "window of 300 s, lateness 1 s"),
+        ("window(ts, '5 minutes', '1 minute')", "window of 300 s every 60 s, lateness 1 s"),
+        ("session_window(ts, '10 seconds')", "session_window of 10 s, lateness 1 s"),
+    ],
+)
+def test_windows_of_time_are_keys(window: str, told: str) -> None:
+    name = window.partition("(")[0]
+    text = (
+        f"SELECT {LATE} {name}.start AS s, {window}.end AS e, k, max(x) FROM a GROUP BY k, {window}"
+    )
+    assert f"  {told}" in explained(planned(text)).splitlines()
+    assert columns(text)["s"] == f"{name}.start"
+    assert columns(text)["e"] == f"{name}.end"
+
+
+def test_windows_over_a_join_wait_for_its_latest_results() -> None:
+    text = f"""SELECT {LATE} window.end AS e, count(*) AS n FROM a JOIN b ON a.k = b.k AND {BOUND}
+               GROUP BY window(a.ts, '1 hour')"""
+    assert "lateness 121 s" in explained(planned(text))
