@@ -21,6 +21,9 @@ from spillway.plan.sql.query.text import Piece, Text, is_name, is_word, refused
 INNER, CROSS = "inner", "cross"
 LEFT, RIGHT, FULL, SEMI, ANTI = "left", "right", "full", "left semi", "left anti"
 
+#: Stands for any number.
+NUMBER = "0"
+
 #: The words before JOIN, and the kind of join that they ask for.
 _KINDS = {
     (): INNER, ("inner",): INNER, ("cross",): CROSS,
@@ -30,25 +33,25 @@ _KINDS = {
 }  # fmt: skip
 _BEFORE_JOIN = {word for words in _KINDS for word in words} | {"natural", "asof", "lateral"}
 _CLAUSES = ("select", "from", "where", "group", "having")
-#: Clauses that a continuous query cannot have, and what to do instead.
-_NO_CLAUSE = {
-    "order": ("the results of a stream have no end, so they have no order", "sort where they are read"),
-    "sort": ("the results of a stream have no end, so they have no order", "sort where they are read"),
-    "distribute": ("slots distribute the rows", "leave it out; writeStream.adapt(slots=...) sets them"),
-    "cluster": ("slots distribute the rows", "leave it out; writeStream.adapt(slots=...) sets them"),
-    "limit": ("a continuous query has no last row", "leave LIMIT out, and limit where results are read"),
-    "offset": ("a continuous query has no first row", "leave OFFSET out"),
-    "lateral": ("LATERAL VIEW is not supported", "explode in the stream, before the query: "
+#: Clauses that a continuous query cannot have: what follows the word, the reason, what to do instead.
+_SET = ("select", "(", "all", "distinct")
+_NO_ORDER = ("results of a stream have no end, so they have no order", "sort where they are read")
+_SLOTS = ("slots distribute the rows", "leave it out; writeStream.adapt(slots=...) sets them")
+_ALL = ("write LEFT ANTI JOIN ... ON all columns",)
+_NO_CLAUSE: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "order": (("by",), *_NO_ORDER), "sort": (("by",), *_NO_ORDER),
+    "distribute": (("by",), *_SLOTS), "cluster": (("by",), *_SLOTS),
+    "limit": ((NUMBER, "all"), "a continuous query has no last row", "leave LIMIT out, and limit where "
+              "results are read"),
+    "offset": ((NUMBER,), "a continuous query has no first row", "leave OFFSET out"),
+    "lateral": (("view",), "LATERAL VIEW is not supported", "explode in the stream, before the query: "
                 'orders.selectExpr("*", "explode(items) AS item")'),
-    "pivot": ("PIVOT is not supported", "write one aggregate for each value: "
+    "pivot": (("(",), "PIVOT is not supported", "write one aggregate for each value: "
               "sum(CASE WHEN kind = 'a' THEN x END)"),
-    "unpivot": ("UNPIVOT is not supported", "reshape the stream before the query"),
-    "qualify": ("QUALIFY is not supported", "use GROUP BY"),
-    "windows": ("named windows are not supported", "use GROUP BY window(...)"),
-    "tablesample": ("a sample would differ in a repeated batch", "filter by a hash of a column"),
-    "intersect": ("INTERSECT is not supported", "write a join ON all columns"),
-    "except": ("EXCEPT is not supported", "write LEFT ANTI JOIN ... ON all columns"),
-    "minus": ("MINUS is not supported", "write LEFT ANTI JOIN ... ON all columns"),
+    "unpivot": (("(",), "UNPIVOT is not supported", "reshape the stream before the query"),
+    "tablesample": (("(",), "a sample would differ in a repeated batch", "filter by a hash of a column"),
+    "intersect": (_SET, "INTERSECT is not supported", "write LEFT SEMI JOIN ... ON all columns"),
+    "except": (_SET, "EXCEPT is not supported", *_ALL), "minus": (_SET, "MINUS is not supported", *_ALL),
 }  # fmt: skip
 
 
@@ -216,9 +219,7 @@ def _clauses(piece: Piece) -> dict[str, Piece]:
         word = str(piece.tokens[at].text).lower()
         if not is_word(piece.tokens[at], word) or _is_column(piece, at):
             continue
-        if word in _NO_CLAUSE and not piece.words(at + 1, "join") and not _names(piece, at):
-            why, hint = _NO_CLAUSE[word]
-            raise refused(piece.part(at, at + 1), why, hint)
+        _refuse_clause(piece, at, word)
         if word in _CLAUSES:
             if word in dict(starts) or (starts and _place(word) < _place(starts[-1][0])):
                 raise refused(
@@ -242,15 +243,21 @@ def _place(word: str) -> int:
 
 
 def _is_column(piece: Piece, at: int) -> bool:
-    """Whether a word behind a point is a column: `orders.limit`."""
-    return at > 0 and piece.tokens[at - 1].token_type is TokenType.DOT
+    """Whether a word is no clause: `orders.limit`, or `a IS DISTINCT FROM b`."""
+    behind_point = at > 0 and piece.tokens[at - 1].token_type is TokenType.DOT
+    compares = at > 1 and piece.words(at - 1, "distinct", "from")
+    return behind_point or (compares and any(piece.words(at - 2, word) for word in ("is", "not")))
 
 
-def _names(piece: Piece, at: int) -> bool:
-    """Whether a word that can start a clause is a name here: followed by a point or behind AS."""
-    follows = at + 1 < len(piece) and piece.tokens[at + 1].token_type is TokenType.DOT
-    ends = at + 1 == len(piece) or piece.tokens[at + 1].token_type is TokenType.COMMA
-    return follows or ends or (at > 0 and is_word(piece.tokens[at - 1], "as"))
+def _refuse_clause(piece: Piece, at: int, word: str) -> None:
+    """Rejects a clause that no continuous query has; as a name, the same word stands alone."""
+    follows, why, hint = _NO_CLAUSE.get(word, ((), "", ""))
+    if at + 1 >= len(piece):
+        return
+    after = piece.tokens[at + 1]
+    number = NUMBER in follows and after.token_type is TokenType.NUMBER
+    if number or any(is_word(after, one) for one in follows):
+        raise refused(piece.part(at, at + 1), why, hint)
 
 
 def _keys(clause: Piece) -> tuple[Piece, ...]:
@@ -278,7 +285,8 @@ def _item(piece: Piece) -> Item:
     if len(piece) > 1 and is_name(last) and not is_word(last, "end"):
         before = piece.tokens[-2]
         ends_a_value = before.token_type in _VALUES or is_name(before)
-        if ends_a_value and not _is_operator(before):
+        unit = len(piece) > 2 and is_word(piece.tokens[-3], "interval")
+        if ends_a_value and not unit and not _is_operator(before):
             return Item(piece.part(0, len(piece) - 1), str(last.text))
     return Item(piece)
 
@@ -293,7 +301,7 @@ _VALUES = (
 )
 _OPERATORS = (
     *("and", "or", "not", "is", "like", "rlike", "in", "between", "div"),
-    *("case", "when", "then", "else", "interval", "date", "timestamp", "from"),
+    *("case", "when", "then", "else", "interval", "date", "timestamp", "from", "to", "collate"),
 )
 
 

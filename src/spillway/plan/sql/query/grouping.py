@@ -235,13 +235,19 @@ class Grouping:
         if kind not in _FLIPPED or right is None or len(names) != 1:
             return False
         if isinstance(_bare(right), sql.Column):
-            kind, left = _FLIPPED[kind], right
+            kind, left, right = _FLIPPED[kind], right, left
         left = _bare(left)
-        if not isinstance(left, sql.Column):
+        if not isinstance(left, sql.Column) or not _is_constant(right):
             return False
         function = self.aggregates[int(left.name.removeprefix("_agg"))].function
         grows = kind in (sql.GT, sql.GTE)
         return function in (_GROWING if grows else _FALLING)
+
+
+def _is_constant(node: sql.Expr) -> bool:
+    """Whether a value is always the same: the current time is not."""
+    calls = (one for one in node.walk() if isinstance(one, sql.Func))
+    return all(isinstance(one, sql.Cast) for one in calls)
 
 
 def _bare(node: sql.Expr) -> sql.Expr:

@@ -35,6 +35,7 @@ from spillway.plan.sql.query.flat import (
     condition_of,
 )
 from spillway.plan.sql.query.hints import Hints, hints_of
+from spillway.plan.sql.query.keys import COMPUTED
 from spillway.plan.sql.query.nodes import (
     Named,
     Planned,
@@ -114,10 +115,7 @@ class _Planner:
                     "select the same columns in each",
                 )
         rows = Rows(tuple(_projected_rows(flat, names) for flat in flats))
-        kinds = {
-            name: first.kinds.get(value.column, "") if value.column else ""
-            for name, (_, value) in zip(names, first.outputs, strict=True)
-        }
+        kinds = {name: _common_kind(flats, at) for at, name in enumerate(names)}
         name = self._unused("union")
         stream = FlatStream(name, rows, kinds, None, first.place)
         outputs = tuple((one, Value((Column(name, one),), first.place)) for one in names)
@@ -179,6 +177,7 @@ class _Planner:
             flat = self._relation(relation, known)
             if len(select.relations) > 1:
                 flat = _inside(flat)
+            _check_names(relation, flat)
             columns = {name: value for name, value in flat.outputs if name is not None}
             before = Scope(tuple(visible), shared)
             visible.append(Visible(relation.alias, columns))
@@ -258,6 +257,24 @@ class _Planner:
             found, number = f"{name}_{number}", number + 1
         self._taken.add(found.lower())
         return found
+
+
+def _check_names(relation: Relation, flat: Flat) -> None:
+    """Rejects a subquery with two columns of one name."""
+    names = [name.lower() for name, _ in flat.outputs if name is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise refused(
+            relation.place, f"two columns of {relation.alias or 'it'} are called {twice}",
+            f"name one of them: {twice} AS other",
+        )  # fmt: skip
+
+
+def _common_kind(flats: list[Flat], at: int) -> str:
+    """The type of a column of united streams; Spark finds that of others."""
+    columns = [(flat, flat.outputs[at][1].column) for flat in flats]
+    kinds = {COMPUTED if column is None else flat.kinds[column] for flat, column in columns}
+    return kinds.pop() if len(kinds) == 1 else COMPUTED
 
 
 def _inside(flat: Flat) -> Flat:

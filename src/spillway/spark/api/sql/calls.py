@@ -111,7 +111,14 @@ class _Maker:
         unseen = frame.sparkSession.createDataFrame([], frame.schema)
         for kept in rows.filters:
             check_by_row(kept.name, unseen.where(kept.text))
-            check_timeless(kept.name, unseen.where(kept.text))
+            try:
+                check_timeless(kept.name, unseen.where(kept.text))
+            except PlanError as problem:
+                raise PlanError(
+                    f"the condition {kept.name} depends on the current time",
+                    detail="a batch that is repeated after a failure would read other rows",
+                    hint="compare with a time of the rows, as a.ts > b.ts - INTERVAL 1 DAY does",
+                ) from problem
             frame = frame.where(kept.text)
         if rows.more:
             frame = frame.select("*", *map(_column, rows.more))

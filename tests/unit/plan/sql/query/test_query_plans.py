@@ -138,6 +138,21 @@ def test_equality_inside_or_is_a_condition() -> None:
     assert conditions(text) == ["a.j = b.j OR a.x = b.x"]
 
 
+def test_words_of_clauses_are_names_where_no_clause_can_be() -> None:
+    kafka = Registered({"offset": "bigint", "key": "string", "limit": "int", "order": "int"})
+    text = """SELECT l.offset, l.limit, order, l.key IS DISTINCT FROM a.j AS other FROM l JOIN a
+              ON l.key = a.j WHERE offset > 5 AND l.limit IS NOT DISTINCT FROM a.n"""
+    own = Registered({"j": "string", "n": "int"})
+    assert join_of(text, l=kafka, a=own).keys == (("key", "j"),)
+
+
+def test_interval_without_a_name_keeps_its_unit() -> None:
+    found = columns(
+        "SELECT a.ts + INTERVAL 5 MINUTES, a.j COLLATE UTF8_LCASE FROM a JOIN b USING (k)"
+    )
+    assert list(found.values()) == ["a.ts + INTERVAL 5 MINUTES", "a.j COLLATE UTF8_LCASE"]
+
+
 # Filters of streams
 
 

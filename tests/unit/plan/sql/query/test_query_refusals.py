@@ -51,6 +51,18 @@ REFUSALS = [
         "can stop meeting",
         "filter where",
     ),
+    (
+        "SELECT k FROM b GROUP BY k HAVING max(ts) > current_timestamp()",
+        "max(ts) > current_timestamp()",
+        "can stop meeting",
+        "filter where",
+    ),
+    (
+        "SELECT t.k FROM (SELECT b.k, c.k FROM b JOIN c USING (j)) t JOIN orders o ON o.k = t.k",
+        "(SELECT b.k, c.k FROM b JOIN c USING (j)) t",
+        "two columns of t are called k",
+        "k AS other",
+    ),
     ("SELECT k FROM b GROUP BY 2", "2", "SELECT has no item 2", "use 1 to 1"),
     ("SELECT /*+ FOO(1) */ b.k FROM b JOIN c USING (k)", "FOO(1)", "not a hint of Spillway", "LATENESS"),
     (
