@@ -46,9 +46,11 @@ def job_file(folder: Path, **changes: Any) -> Path:
         "streams": {
             "payments": {
                 "from": "paid", "where": "amount > 1", "select": ["id", "amount", "ts"],
+                "watermark": {"time": "ts", "lateness": "1 hour"},
             },
+            "booked": {"from": "orders", "watermark": {"time": "ts", "lateness": "1 hour"}},
         },
-        "query": {"sql": QUERY.replace("SELECT", "SELECT /*+ LATENESS('1 hour') */")},
+        "query": {"sql": QUERY.replace("orders", "booked")},
         "sink": {"format": "parquet", "path": str(folder / "out")},
         "checkpoint": str(folder / "ck"),
         "adapt": {"slots": 2, "groups": 8},
@@ -143,6 +145,7 @@ def test_dry_run_and_explain_start_nothing(spark, inputs, tmp_path) -> None:
     assert "matched is ready to run" in dry.output
     plan = json.loads(run(path, "--explain", "--json").stdout)["plan"]
     assert "  key 1: o.id = p.id" in plan
+    assert "    window 60.000001 s on ts, lateness 3600 s" in plan
     assert not (tmp_path / "ck").exists()
     assert not (tmp_path / "out").exists()
 

@@ -94,6 +94,17 @@ def test_windows_of_time_give_what_spark_gives_in_batch(spark, streams, tmp_path
     assert closed
 
 
+#: Aggregates of the other branch of work.
+MORE = """SELECT j, count(DISTINCT n) AS d, approx_count_distinct(n) AS e, bool_and(n > 1) AS f,
+          any(n > 3) AS g, max_by(n, unix_micros(ts) + n) FILTER (WHERE n < 4) AS h FROM a GROUP BY j"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not HAS_WINDOWS, reason="these aggregates came with windows")
+def test_other_aggregates_give_what_spark_gives_in_batch(spark, streams, tmp_path) -> None:
+    assert check(spark, MORE, streams, tmp_path, [0]) > 0
+
+
 @pytest.mark.skipif(HAS_KINDS, reason="sw.join has how= here")
 def test_kinds_that_the_api_lacks_are_refused(spark, streams) -> None:
     frames = {name: streams[name].stream() for name in ("a", "b")}

@@ -43,7 +43,8 @@ def _node(node: Node | StreamNode, indent: str) -> Iterator[str]:
                 yield f"{inner}{_time_window(window)}"
             for one in aggregates:
                 fraction = "" if one.fraction is None else f", {one.fraction:g}"
-                yield f"{inner}{one.name} = {one.function}({one.of or '*'}{fraction})"
+                order = "" if one.by is None else f", {one.by}"
+                yield f"{inner}{one.name} = {one.function}({one.of or '*'}{fraction}{order})"
             yield from _node(before, inner)
         case DedupNode(before=before, keys=keys):
             yield f"{indent}dedup, the first row of each combination"

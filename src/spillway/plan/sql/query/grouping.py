@@ -29,7 +29,7 @@ from spillway.plan.sql.query.values import Value, spliced
 #: The stream of columns that a group-by makes.
 MADE = ""
 #: Comparisons that a growing or falling aggregate keeps, once it meets them.
-_GROWING, _FALLING = ("count", "max"), ("min",)
+_GROWING, _FALLING = ("count", "count_distinct", "max"), ("min",)
 _FLIPPED: dict[type[sql.Expr], type[sql.Expr]] = {
     sql.GT: sql.LT, sql.GTE: sql.LTE, sql.LT: sql.GT, sql.LTE: sql.GTE,
 }  # fmt: skip
@@ -200,13 +200,20 @@ class Grouping:
         for at, one in enumerate(self.aggregates):
             if one.of is not None:
                 named.append(Named(f"_value{at}", one.argument(text)))
+            if one.by is not None:
+                named.append(Named(f"_by{at}", one.order(text)))
         return tuple(named)
 
     def nodes(self) -> tuple[AggregateNode, ...]:
         """The aggregates over those columns."""
         return tuple(
             AggregateNode(
-                f"_agg{at}", one.function, None if one.of is None else f"`_value{at}`", one.fraction
+                f"_agg{at}",
+                one.function,
+                None if one.of is None else f"`_value{at}`",
+                one.fraction,
+                None if one.by is None else f"_by{at}",
+                one.place,
             )
             for at, one in enumerate(self.aggregates)
         )

@@ -133,6 +133,9 @@ class AggregateNode:
     #: None: count rows.
     of: str | None
     fraction: float | None = None
+    #: The column that orders rows.
+    by: str | None = None
+    place: Piece | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

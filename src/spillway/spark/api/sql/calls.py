@@ -183,7 +183,14 @@ def _selected(result: Result, columns: tuple[Named, ...] | None) -> Result:
 def _aggregation(one: AggregateNode) -> aggregations.Aggregation:
     if one.of is None:
         return aggregations.count()
-    if one.fraction is not None:
-        return aggregations.approx_quantile(one.of, one.fraction)
-    made: aggregations.Aggregation = getattr(aggregations, one.function)(one.of)
+    function = getattr(aggregations, one.function, None)
+    if function is None:
+        assert one.place is not None
+        raise refused(
+            one.place,
+            f"the aggregate {one.function} is not supported yet",
+            "aggregate a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM s) GROUP BY k",
+        )
+    more = [extra for extra in (one.fraction, one.by) if extra is not None]
+    made: aggregations.Aggregation = function(one.of, *more)
     return made

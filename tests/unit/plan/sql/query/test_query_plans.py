@@ -334,6 +334,27 @@ def test_expressions_over_aggregates_and_keys() -> None:
     }
 
 
+def test_every_aggregate_of_the_api_has_its_words() -> None:
+    text = """SELECT count(DISTINCT x), approx_count_distinct(x, 0.1), every(x > 1), any(x > 1),
+                max_by(x, ts) FILTER (WHERE k > 2), approx_percentile(x, 0.5), std(x), var_samp(x)
+              FROM a GROUP BY j HAVING count(DISTINCT x) > 2"""
+    group = under(planned(text).node, GroupNode)
+    assert isinstance(group, GroupNode)
+    assert [(one.function, one.fraction, one.by) for one in group.aggregates] == [
+        ("count_distinct", None, None),
+        ("approx_count_distinct", 0.1, None),
+        ("bool_and", None, None),
+        ("bool_or", None, None),
+        ("max_by", None, "_by4"),
+        ("approx_quantile", 0.5, None),
+        ("stddev", None, None),
+        ("variance", None, None),
+    ]
+    source = under(group, StreamNode)
+    assert isinstance(source, StreamNode)
+    assert "CASE WHEN `k` > 2 THEN `ts` END" in [one.text for one in source.rows.columns or ()]
+
+
 def test_group_by_alias_and_number_mean_the_items_of_select() -> None:
     for key in ("u", "1", "upper(j)"):
         text = f"SELECT upper(j) AS u, max(x) AS top FROM a GROUP BY {key}"

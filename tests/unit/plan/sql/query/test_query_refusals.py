@@ -97,10 +97,11 @@ REFUSALS = [
         "window functions",
         "GROUP BY",
     ),
-    ("SELECT count(DISTINCT x) FROM b", "count(DISTINCT x)", "DISTINCT", "SELECT DISTINCT <keys>, x"),
+    ("SELECT sum(DISTINCT x) FROM b", "sum(DISTINCT x)", "DISTINCT", "SELECT DISTINCT <keys>, x"),
     ("SELECT collect_list(x) FROM b", "collect_list(x)", "not supported", "grows without end"),
     ("SELECT sum(max(x)) FROM b", "max(x)", "inside another", "subquery"),
     ("SELECT sum(x, k) FROM b", "sum(x, k)", "takes one argument, not 2", "sum(price)"),
+    ("SELECT max_by(x) FROM b", "max_by(x)", "takes two arguments, not 1", "max_by(price, ts)"),
     ("SELECT approx_percentile(x, 2) FROM b", "2", "not a fraction from 0 to 1", "0.5"),
     ("SELECT k FROM b WHERE max(x) > 1", "max(x) > 1", "WHERE has an aggregate", "HAVING"),
     (
