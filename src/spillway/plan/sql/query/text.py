@@ -133,8 +133,9 @@ class Piece:
         return self.source.whole[self.start_at : self.end_at] if len(self) else ""
 
     def part(self, first: int, end: int) -> Piece:
-        """The tokens from one number of this piece up to another."""
-        return Piece(self.source, self.first + first, self.first + end)
+        """The tokens from one number of this piece up to another, as far as they are in it."""
+        start = min(self.first + max(first, 0), self.end)
+        return Piece(self.source, start, max(start, min(self.first + end, self.end)))
 
     def words(self, at: int, *words: str) -> bool:
         """Whether these words stand at a token of this piece; case does not matter."""
