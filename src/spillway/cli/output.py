@@ -65,7 +65,10 @@ def error_parts(error: Exception) -> dict[str, str | None]:
     """An error as plain data."""
     if isinstance(error, SpillwayError):
         return {"message": error.message, "detail": error.detail, "hint": error.hint}
-    return {"message": hidden(f"{type(error).__name__}: {error}"), "detail": None, "hint": None}
+    # Spark's text has the stack of Java; the cause is what failed in Python.
+    cause = error if error.__cause__ is None else error.__cause__
+    told = next(filter(None, (line.strip() for line in str(cause).splitlines())), "")
+    return {"message": hidden(f"{type(cause).__name__}: {told}"), "detail": None, "hint": None}
 
 
 def print_error(error: Exception) -> None:

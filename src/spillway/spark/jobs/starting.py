@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,6 +25,7 @@ from spillway.spark.api.session import local_session
 from spillway.spark.api.sql.query import sql
 from spillway.spark.api.start.stages import plan_stages
 from spillway.spark.api.writer import StreamWriter
+from spillway.spark.sinks.refusal import JVM_ERRORS, reason_of
 
 #: Formats whose files have their own schema.
 _SELF_DESCRIBING = ("parquet", "orc", "avro", "delta")
@@ -82,10 +83,10 @@ def _read(name: str, source: Source, spark: SparkSession) -> DataFrame:
                 hint="add schema: 'id bigint, ts timestamp'",
             )
         return reader.load(source.path) if source.path is not None else reader.load()
-    except PySparkException as problem:
+    except JVM_ERRORS as problem:
         raise SettingsError(
             f"{field} cannot be read",
-            detail=str(problem).strip().splitlines()[0],
+            detail=reason_of(problem),
             hint="check format, path, schema and options; formats outside Spark need "
             "session: {conf: {spark.jars.packages: ...}}",
         ) from problem

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -66,7 +66,8 @@ def _rejected(statement: Statement, problem: PySparkException) -> PlanError:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Pyspark logs no error of the block, which tells them itself."""
-    logger = logging.getLogger(_LOGGER)
+    # Made by pyspark: its errors are logged with fields that other loggers do not take.
+    logger = PySparkLogger.getLogger(_LOGGER)
     before, logger.disabled = logger.disabled, True
     try:
         yield
