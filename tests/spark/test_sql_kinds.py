@@ -21,7 +21,7 @@ from tier import few
 
 #: These verbs come with their own branches of work; until then SQL says that it does not have them.
 HAS_KINDS = "how" in inspect.signature(sw.join).parameters
-HAS_WINDOWS = hasattr(Grouped, "window")
+HAS_WINDOWS = hasattr(Grouped, "session")
 LATE = "/*+ LATENESS('1 minute') */"
 NEAR = "a.k = b.k AND abs(a.ts - b.ts) < INTERVAL 8 SECONDS"
 #: Keys and names of the last rows. They still wait for partners, so the comparison leaves them out.

@@ -146,7 +146,7 @@ def _over_windows(source: Stream, keys: tuple[str, ...], window: TimeWindowNode)
     """A group-by over time windows: the one place that knows how the API says it."""
     grouped: Any = source.group_by(*keys) if keys else source
     session = window.kind == SESSION
-    if not hasattr(grouped, "session" if session else "window"):
+    if not hasattr(Grouped, "session"):
         raise refused(
             window.place,
             "time windows in GROUP BY are not supported yet",
