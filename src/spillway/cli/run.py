@@ -95,6 +95,11 @@ def run(
         if dry_run or explain:
             _look(found, json_output, explain=explain)
             return
+        if json_output and found.sink.format == "console":
+            raise SettingsError(
+                "a console sink and --json both write to standard output",
+                hint="use another sink, or leave --json out",
+            )
         seen = run_job(found, seconds, json_output=json_output)
     _tell(seen, json_output)
 

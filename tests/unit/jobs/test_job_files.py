@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from spillway.cli.main import app
 from spillway.errors import SettingsError
 from spillway.jobs.environment import with_environment
 from spillway.jobs.flags import Flags, job_of_flags
@@ -235,6 +237,17 @@ def test_option_that_does_not_fit_is_named(tmp_path, changes, message, hint) -> 
         flags(tmp_path, **changes)
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
+
+
+def test_command_refuses_what_it_cannot_do_before_it_starts_spark(tmp_path) -> None:
+    path = written(tmp_path, {**GOOD, "sink": {"format": "console"}})
+    for arguments, told in (
+        (["--json"], "a console sink and --json both write to standard output"),
+        (["--sink", "noop"], "--sink is for .sql files"),
+    ):
+        done = CliRunner().invoke(app, ["run", str(path), *arguments])
+        assert done.exit_code == 2
+        assert told in done.output
 
 
 def test_example_is_a_job() -> None:
