@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,8 @@ from spillway.spark.api.result import Result
 
 #: The logger of pyspark for errors of SQL.
 _LOGGER = "SQLQueryContextLogger"
+#: Held while streams are views of a session.
+_VIEWS = threading.Lock()
 #: The end of Spark's messages; the place follows them.
 _WHERE = re.compile(r"\s*SQLSTATE: \w+(; line \d+ pos \d+)?;?$")
 
@@ -78,18 +81,22 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def _as_views(spark: SparkSession, streams: Mapping[str, DataFrame]) -> Iterator[None]:
     """Registers streams as temporary views, and takes them back."""
-    before: dict[str, DataFrame | None] = {}
-    try:
-        for name, frame in streams.items():
-            known = spark.catalog.tableExists(name)
-            before[name] = spark.table(name) if known else None
-            frame.createOrReplaceTempView(name)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.catalog.dropTempView(name)
-            if old is not None:
-                old.createOrReplaceTempView(name)
+    with _VIEWS:
+        catalog = spark._jsparkSession.sessionState().catalog()
+        before = {
+            # A table of the same name is there again when the view is gone.
+            name: spark.table(name) if catalog.getTempView(name).isDefined() else None
+            for name in streams
+        }
+        try:
+            for name, frame in streams.items():
+                frame.createOrReplaceTempView(name)
+            yield
+        finally:
+            for name, old in before.items():
+                spark.catalog.dropTempView(name)
+                if old is not None:
+                    old.createOrReplaceTempView(name)
 
 
 def named(planned: Planned, schema: StructType, statement: Statement) -> Planned:
