@@ -183,6 +183,7 @@ def test_what_is_wrong_is_told_before_the_start(inputs, tmp_path, changes, told)
     assert all(one in done.stderr for one in told), done.stderr
 
 
+@pytest.mark.full
 def test_sql_file_with_options_runs(spark, inputs, tmp_path) -> None:
     place = tmp_path / "count.sql"
     place.write_text("SELECT id % 3 AS kind, count(*) AS n FROM orders GROUP BY id % 3")

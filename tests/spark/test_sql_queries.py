@@ -112,6 +112,7 @@ def test_watermarks_of_streams_are_the_lateness(spark, streams) -> None:
         sw.sql(spark, text, **{n: streams[n].stream() for n in ("a", "b")})
 
 
+@pytest.mark.full
 def test_differences_of_times_are_left_to_spark_where_days_differ(elsewhere, tmp_path) -> None:
     """In New York a day of March has 23 hours, and Spark subtracts local times."""
     streams = {name: FileStream(elsewhere, tmp_path / name, SCHEMA) for name in ("a", "b")}
