@@ -73,6 +73,7 @@ def _is_bounded(where: list[str], names: list[str]) -> bool:
 
 
 @pytest.mark.full
+@pytest.mark.filterwarnings("ignore:.*nothing says how late rows may be")
 def test_drawn_queries_give_what_spark_gives_in_batch(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
