@@ -121,7 +121,8 @@ class Endings:
         named = tuple(
             Named(name or f"_col{at}", value.bare) for at, (name, value) in enumerate(outputs)
         )
-        updates = isinstance(node, GroupNode) and node.window is None
+        # Windows too: with output mode "update", a window gives versions.
+        updates = isinstance(node, GroupNode)
         names = tuple(one.name for one in named)
         return Done(SelectNode(node, having, named), names, updates, select.place)
 

@@ -117,6 +117,14 @@ REFUSALS = [
         "one GROUP BY",
     ),
     (
+        "SELECT max(n) FROM (SELECT /*+ LATENESS('1 s') */ count(*) AS n FROM b "
+        "GROUP BY window(ts, '1 minute')) t",
+        "SELECT max(n) FROM (SELECT /*+ LATENESS('1 s') */ count(*) AS n FROM b "
+        "GROUP BY window(ts, '1 minute')) t",
+        "cannot read the results of a GROUP BY",
+        "one GROUP BY",
+    ),
+    (
         "SELECT t.n FROM (SELECT k, count(*) AS n FROM b GROUP BY k) t JOIN c ON t.k = c.k",
         "SELECT k, count(*) AS n FROM b GROUP BY k",
         "cannot be joined",
