@@ -20,6 +20,7 @@ from spillway.plan.sql.query.clauses import Statement, read
 from spillway.plan.sql.query.explaining import explained
 from spillway.plan.sql.query.planning import plan
 from spillway.plan.sql.query.text import Piece, refused
+from spillway.plan.sql.query.values import quoted
 from spillway.plan.sql.times import is_steady
 from spillway.spark.api.result import Result
 from spillway.spark.api.sql.calls import made
@@ -75,7 +76,7 @@ def _frames(
 
 def _table(spark: SparkSession, name: str, place: Piece) -> DataFrame:
     try:
-        return spark.table(name)
+        return spark.table(".".join(quoted(part) for part in name.split(".")))
     except (AnalysisException, ParseException) as problem:
         views = sorted(one.name for one in spark.catalog.listTables() if one.isTemporary)
         raise refused(
