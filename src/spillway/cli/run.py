@@ -147,11 +147,13 @@ def run_job(
     from spillway.spark.jobs.starting import query_of, session_of, started, streams_of
 
     seen = Seen(job.name, time.monotonic())
-    with stoppable() as asked, display(console_for(json_output)) as show:
+    with display(console_for(json_output)) as show:
         show(seen)
         spark = session_of(job, submitted=submitted)
-        query = started(job, query_of(job, streams_of(job, spark), spark))
-        follow(query, seen, asked, show, seconds)
+        # Spark's context takes Ctrl-C for itself when it starts: it would cancel the running batch.
+        with stoppable() as asked:
+            query = started(job, query_of(job, streams_of(job, spark), spark))
+            follow(query, seen, asked, show, seconds)
     return seen
 
 
