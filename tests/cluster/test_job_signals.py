@@ -1,4 +1,4 @@
-"""`spillway run` as a process of its own: Ctrl-C reaches it and all that it started, as in a terminal."""
+"""`spillway run` as a process of its own: Ctrl-C reaches all that it started, as in a terminal."""
 
 from __future__ import annotations
 
