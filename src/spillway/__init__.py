@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     from spillway.spark.api.join import join as join
     from spillway.spark.api.query import Query as Query
     from spillway.spark.api.session import local_session as local_session
+    from spillway.spark.api.sql.query import sql as sql
     from spillway.spark.api.stream import Stream as Stream
     from spillway.spark.api.stream import stream as stream
     from spillway.spark.api.windowed import WindowedGroupBy as WindowedGroupBy
+    from spillway.spark.jobs.starting import start_job as start_job
 
 #: The public names of each module.
 _HOMES = {
@@ -103,8 +105,10 @@ _HOMES = {
     "spark.api.join": ("Join", "join"),
     "spark.api.query": ("Query",),
     "spark.api.session": ("local_session",),
+    "spark.api.sql.query": ("sql",),
     "spark.api.stream": ("Stream", "stream"),
     "spark.api.windowed": ("WindowedGroupBy",),
+    "spark.jobs.starting": ("start_job",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -89,6 +89,11 @@ def learn_location(location: str) -> None:
     _remember(_secrets_of(location))
 
 
+def learn_secret(secret: str) -> None:
+    """Remembers a text that is known to be a secret."""
+    _remember([secret])
+
+
 def learn_options(options: Mapping[str, str]) -> None:
     """Remembers the secrets among the options of a sink."""
     for name, value in options.items():

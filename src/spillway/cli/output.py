@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spillway.errors import SpillwayError, keeping_secrets
+from spillway.redaction import hidden
 
 USER_ERROR = 2
 
@@ -54,18 +55,30 @@ def guarded(json: bool) -> Iterator[None]:
             yield
     except SpillwayError as error:
         if json:
-            emit_json({"error": _parts(error)})
+            emit_json({"error": error_parts(error)})
         else:
-            Console(stderr=True, soft_wrap=True).print(_described(error))
+            print_error(error)
         raise typer.Exit(USER_ERROR) from error
 
 
-def _parts(error: SpillwayError) -> dict[str, str | None]:
-    return {"message": error.message, "detail": error.detail, "hint": error.hint}
+def error_parts(error: Exception) -> dict[str, str | None]:
+    """An error as plain data."""
+    if isinstance(error, SpillwayError):
+        return {"message": error.message, "detail": error.detail, "hint": error.hint}
+    # Spark's text has the stack of Java; the cause is what failed in Python.
+    cause = error if error.__cause__ is None else error.__cause__
+    told = next(filter(None, (line.strip() for line in str(cause).splitlines())), "")
+    return {"message": hidden(f"{type(cause).__name__}: {told}"), "detail": None, "hint": None}
 
 
-def _described(error: SpillwayError) -> Text:
+def print_error(error: Exception) -> None:
+    """Prints an error for people on standard error."""
+    Console(stderr=True, soft_wrap=True).print(_described(error))
+
+
+def _described(error: Exception) -> Text:
     """The three parts, as in `str(error)`, with "error:" in front."""
-    text = Text.assemble(("error: ", "bold red"), str(error))
+    told = str(error) if isinstance(error, SpillwayError) else error_parts(error)["message"]
+    text = Text.assemble(("error: ", "bold red"), str(told))
     text.highlight_regex(r"(?m)^  (detail|hint):", "bold")
     return text

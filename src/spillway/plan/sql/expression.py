@@ -71,7 +71,7 @@ class _Functions(Spark.Parser):  # type: ignore[misc,valid-type]  # sqlglot make
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
 
-class _Plain(Spark):
+class Plain(Spark):
     """Spark SQL with functions as they are written."""
 
     Parser = _Functions
@@ -127,7 +127,7 @@ def parse(text: str) -> Expression:
 Column(stream='b', name='y')))
     """
     try:
-        tree = sqlglot.parse_one(text, dialect=_Plain)
+        tree = sqlglot.parse_one(text, dialect=Plain)
     except SqlglotError as problem:
         raise refused(text, "it cannot be parsed") from problem
     return _Reader(text).read(tree)

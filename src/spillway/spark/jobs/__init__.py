@@ -1,0 +1,1 @@
+"""Starts the queries of job files."""
