@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spillway.errors import SettingsError
-from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Exchange, Scenario, Workload
+from spillway_lab.simulator.cluster.scenario import (
+    MB,
+    Disturbance,
+    Exchange,
+    Machine,
+    Scenario,
+    Workload,
+)
 
 #: Processor share of FLUX's process, which computes for 100 µs and sleeps for 50.
 EXTERNAL = 0.57
@@ -40,6 +47,26 @@ def pressure() -> Scenario:
     )
 
 
+def adapting() -> Scenario:
+    """The cluster of FLUX section 3 with hot groups that change, a slow slot, and one short of memory."""
+    return Scenario(
+        "adapting",
+        seconds=120,
+        batch_s=0.25,
+        tick_s=0.05,
+        sample_s=0.5,
+        machine=Machine(memory_bytes=64 * MB),
+        workload=Workload(
+            "hot", hot_rows=0.6, hot_keys=0.1, turn_s=40, rows_per_s=400_000, warm=False
+        ),
+        disturbances=(
+            Disturbance((3,), cpu=0.4, since_s=8, until_s=40),
+            Disturbance((20,), memory_bytes=60 * MB, since_s=20, until_s=80),
+        ),
+        adapt={"strategy": "lazy-disk", "relocation_interval": "4 seconds"},
+    )
+
+
 def large() -> Scenario:
     """1,000 slots and 100,000 groups for ten minutes, hot groups changing every two."""
     return Scenario(
@@ -56,7 +83,7 @@ def large() -> Scenario:
 
 
 PRESETS: dict[str, Callable[[], Scenario]] = {
-    made.__name__: made for made in (baseline, rotating, blocked, pressure, large)
+    made.__name__: made for made in (baseline, rotating, blocked, pressure, adapting, large)
 }
 
 
