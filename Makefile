@@ -42,11 +42,13 @@ format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff check --fix .
 
 test: setup lint ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
+	@scripts/ensure-chromium
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The full tier draws the same examples every time, so it judges the change under test. `make soak` draws
 # new ones and is not part of it.
 test-full: setup lint ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
+	@scripts/ensure-chromium
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: test ## Run exactly what CI runs

@@ -27,7 +27,7 @@ def simulate(
     scenario: Annotated[
         str,
         typer.Argument(
-            help="baseline, rotating, blocked, pressure, large; or a JSON file with a scenario."
+            help="baseline, rotating, blocked, pressure, adapting, large; or a JSON file."
         ),
     ] = "baseline",
     seconds: Annotated[float | None, typer.Option(help="Virtual seconds.")] = None,
@@ -51,6 +51,17 @@ def simulate(
             "--calibrate", help="Measure this machine, write the result to --machine, and exit."
         ),
     ] = False,
+    dashboard: Annotated[
+        bool,
+        typer.Option("--dashboard", help="Show the run as a live page, until interrupted."),
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of --dashboard; 0 takes a free one.")] = 0,
+    speed: Annotated[
+        float, typer.Option(help="Virtual seconds per second with --dashboard.", min=0.01)
+    ] = 1.0,
+    record: Annotated[
+        Path | None, typer.Option(help="Write the run as a page that plays it, a .html file.")
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Print the scenario as JSON and exit.")
     ] = False,
@@ -73,6 +84,9 @@ def simulate(
         if show:
             emit_json(wanted.to_json())
             return
+        if dashboard or record is not None:
+            _show_live(wanted, errors, port if dashboard else None, speed, record)
+            return
         with errors.status(f"{wanted.name}: 0 of {wanted.seconds:g} virtual seconds") as status:
             found = run(
                 wanted,
@@ -87,6 +101,20 @@ def simulate(
         _print(found, console_for(json_output))
     if found.violations:
         raise typer.Exit(VIOLATED)
+
+
+def _show_live(
+    wanted: Scenario, errors: Console, port: int | None, speed: float, record: Path | None
+) -> None:
+    from spillway_lab.simulator.cluster.live import record_run, serve_run
+
+    if record is not None:
+        record_run(wanted, record)
+        errors.print(f"{record} plays {wanted.seconds:g} virtual seconds of {wanted.name}")
+    if port is not None:
+        serve_run(
+            wanted, port, speed, lambda url: errors.print(f"dashboard: {url} (Ctrl-C ends it)")
+        )
 
 
 def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from spillway.dashboard.feed.history import MOST_SOME, bounded
+from spillway.dashboard.feed.history import MOST_SOME, safe
 from spillway.dashboard.feed.news import Happening, Moving
 from spillway.metrics.events import Event, MoveEvent
-from spillway.redaction import hidden
 
 
 def _subclasses(kind: type[Event]) -> Iterator[type[Event]]:
@@ -43,7 +42,7 @@ def _line(event: Mapping[str, Any], stage: int, at_s: float, number: int) -> Hap
         stage=stage,
         batch=event["batch"],
         kind=kind,
-        reason=bounded(hidden(event["reason"])),
+        reason=safe(event["reason"]),
         slot=None if kind in _COUNTS else event["slot"],
         receiver=event.get("receiver"),
         move=event.get("move"),
@@ -69,7 +68,7 @@ def moving_of(moves: Sequence[Mapping[str, Any]]) -> tuple[Moving, ...]:
             len(move["groups"]),
             tuple(move["groups"][:MOST_SOME]),
             move["bytes"] or move["wanted_bytes"],
-            bounded(hidden(move["reason"])),
+            safe(move["reason"]),
         )
         for move in moves
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from spillway.dashboard.feed.news import About, Happening, Heat, News, Point, Slots
+from spillway.redaction import hidden
 
 #: Points of all stages: ten minutes of a query with one batch a second.
 MOST_POINTS = 600
@@ -72,6 +73,11 @@ class History:
         )
 
 
-def bounded(text: str) -> str:
-    """A text from outside, cut to a length that fits on the page."""
+def safe(text: str) -> str:
+    """A text from outside without secrets, cut to a length that fits on the page.
+
+    A text far longer than that is cut before the search for secrets, whose time grows faster than the
+    text.
+    """
+    text = hidden(text[: 4 * MOST_TEXT])
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"

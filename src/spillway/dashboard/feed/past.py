@@ -20,7 +20,7 @@ from spillway.codec import plain
 from spillway.coordinator.batch.committed import Committed
 from spillway.dashboard.feed.happenings import happenings_of, moving_of
 from spillway.dashboard.feed.heat import heat_of
-from spillway.dashboard.feed.history import STARTED, bounded
+from spillway.dashboard.feed.history import STARTED, safe
 from spillway.dashboard.feed.news import (
     ENDED,
     QUERY,
@@ -37,7 +37,6 @@ from spillway.errors import StateError
 from spillway.inspect.inspection import Inspection
 from spillway.metrics.groups import GroupTable
 from spillway.plan.join import JoinPlan, window_from
-from spillway.redaction import hidden
 from spillway.state.manifest.reading import Held, read_held
 
 #: Seconds without a commit after which a query is shown as ended.
@@ -53,7 +52,7 @@ def about_of(found: Sequence[Inspection]) -> About:
     stages = tuple(_stage_about(one) for one in found)
     record = first.record
     return About(
-        title=bounded(hidden(first.location)),
+        title=safe(first.location),
         source="checkpoint",
         run=f"checkpoint {first.metadata['query_id']}",
         clock=QUERY,
@@ -193,7 +192,7 @@ class Past:
             0,
             -1 if state is None else state.batch,
             STARTED,
-            bounded(hidden(f"epoch {record.epoch}: {what} ({record.owner})")),
+            safe(f"epoch {record.epoch}: {what} ({record.owner})"),
         )
 
     def _tables(self, stage: int) -> tuple[Slots, Heat]:

@@ -15,10 +15,9 @@ from typing import Any, Protocol
 from spillway.dashboard.feed.batches import ended_s, point_of, slots_of
 from spillway.dashboard.feed.happenings import happenings_of
 from spillway.dashboard.feed.heat import heat_of
-from spillway.dashboard.feed.history import STARTED, STOPPED, bounded
-from spillway.dashboard.feed.news import RUNNING, About, Happening, Heat, News, Point, Slots
+from spillway.dashboard.feed.history import STARTED, STOPPED, safe
+from spillway.dashboard.feed.news import About, Happening, Heat, News, Point, Slots
 from spillway.metrics.groups import GroupTable
-from spillway.redaction import hidden
 
 #: Seconds between two looks at the groups, and the fraction of a core that they may take.
 HEAT_EVERY_S = 2.0
@@ -118,7 +117,7 @@ class Watching:
             about=self._query.about if first else None,
             whole=first,
             status=status if changed else "",
-            told=bounded(hidden(told)),
+            told=safe(told),
             now_s=round(self._clocks.wall(), 3),
             points=tuple(points),
             happenings=tuple(happenings),
@@ -139,7 +138,7 @@ class Watching:
         if kind == STARTED and self._query.about.started_s is not None:
             at_s = self._query.about.started_s
         last = -1 if self._seen is None else int(self._seen["batchId"])
-        return Happening(self._number, round(at_s, 3), 0, last, kind, bounded(hidden(told)))
+        return Happening(self._number, round(at_s, 3), 0, last, kind, safe(told))
 
     def _news(self) -> tuple[list[Point], list[Happening], dict[int, Slots]]:
         points: list[Point] = []

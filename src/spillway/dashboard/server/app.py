@@ -1,10 +1,10 @@
 """The web application: the page, the feed as server-sent events, and commands.
 
-    GET  /                  the page
-    GET  /assets/NAME       its scripts and styles
-    GET  /feed              server-sent events: a whole message, then what is new
-    GET  /snapshot          the whole message as one JSON document
-    POST /control/NAME      a command, with the token as a bearer
+GET  /                  the page
+GET  /assets/NAME       its scripts and styles
+GET  /feed              server-sent events: a whole message, then what is new
+GET  /snapshot          the whole message as one JSON document
+POST /control/NAME      a command, with the token as a bearer
 """
 
 from __future__ import annotations

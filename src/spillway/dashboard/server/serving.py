@@ -98,6 +98,11 @@ class Dashboard:
         token = self.guard.token
         return self.url if token is None else f"{self.url}#token={token}"
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closing.is_set()
+
     def close(self) -> None:
         """Stops serving."""
         self._closing.set()

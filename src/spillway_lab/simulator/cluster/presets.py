@@ -48,22 +48,28 @@ def pressure() -> Scenario:
 
 
 def adapting() -> Scenario:
-    """The cluster of FLUX section 3 with hot groups that change, a slow slot, and one short of memory."""
+    """32 nodes with hot groups that change, a slow slot, and a slot that loses memory."""
     return Scenario(
         "adapting",
-        seconds=120,
+        seconds=90,
         batch_s=0.25,
         tick_s=0.05,
         sample_s=0.5,
-        machine=Machine(memory_bytes=64 * MB),
+        machine=Machine(memory_bytes=30 * MB),
         workload=Workload(
-            "hot", hot_rows=0.6, hot_keys=0.1, turn_s=40, rows_per_s=400_000, warm=False
+            "hot",
+            hot_rows=0.5,
+            hot_keys=0.15,
+            turn_s=30,
+            rows_per_s=350_000,
+            warm=False,
+            history_rows=6000,
         ),
         disturbances=(
             Disturbance((3,), cpu=0.4, since_s=8, until_s=40),
-            Disturbance((20,), memory_bytes=60 * MB, since_s=20, until_s=80),
+            Disturbance((20,), memory_bytes=10 * MB, since_s=20, until_s=50),
         ),
-        adapt={"strategy": "lazy-disk", "relocation_interval": "4 seconds"},
+        adapt={"strategy": "active-disk", "relocation_interval": "4 seconds"},
     )
 
 

@@ -65,9 +65,7 @@ class Showing:
         self._told = 0
         self._samples = 0
         self.publish(
-            News(
-                whole=True, about=about_of(self.simulation.scenario), status=RUNNING, now_s=0.0
-            )
+            News(whole=True, about=about_of(self.simulation.scenario), status=RUNNING, now_s=0.0)
         )
 
     def sample(self, now_s: float) -> None:

@@ -57,13 +57,12 @@ spillway.chapters = (() => {
 
   function fill(place) {
     for (const [name, chapter] of Object.entries(CHAPTERS)) {
-      const papers = chapter.papers.map((one) => {
-        const [paper, ...section] = one.split(" ");
-        return make("li", "", `${paper}, section ${section.join(" ")}: ${PAPERS[paper]}`);
-      });
+      const papers = chapter.papers.map((one) => one.replace(" ", ", section ")).join("; ");
       place.append(set(make("article", "", make("h3", "", chapter.title), make("p", "", chapter.text),
-        papers.length ? make("ul", "papers", ...papers) : null), { id: `chapter-${name}`, tabindex: "-1" }));
+        papers ? make("p", "papers", papers) : null), { id: `chapter-${name}`, tabindex: "-1" }));
     }
+    const cited = Object.entries(PAPERS).map(([name, title]) => make("li", "", `${name}: ${title}`));
+    place.append(make("article", "", make("h3", "", "The papers"), make("ul", "papers", ...cited)));
   }
 
   return { named, chapterOf, link, fill, STEPS, RELOCATION, TRACK };

@@ -108,12 +108,12 @@ spillway.charts = (() => {
     }
 
     function mark(plot, shared) {
-      const { ctx, bbox } = plot, wide = window.devicePixelRatio || 1;
+      const { ctx, bbox } = plot, wide = window.devicePixelRatio || 1, faint = shared.marks.length > 30 ? 0.18 : 0.5;
       for (const one of shared.marks) {
         const x = Math.round(plot.valToPos(one.at, "x", true));
         if (x < bbox.left || x > bbox.left + bbox.width) continue;
         ctx.fillStyle = color(`--${one.category}`);
-        ctx.globalAlpha = 0.55; ctx.fillRect(x, bbox.top, wide, bbox.height);
+        ctx.globalAlpha = faint; ctx.fillRect(x, bbox.top, wide, bbox.height);
         ctx.globalAlpha = 1; ctx.fillRect(x - 2 * wide, bbox.top, 5 * wide, 5 * wide);
       }
     }

@@ -20,7 +20,7 @@ spillway.flow = (() => {
     const d = down ? `M${x1},${y1} C${x1},${(y1 + y2) / 2} ${x2},${(y1 + y2) / 2} ${x2},${y2}`
       : `M${x1},${y1} C${(x1 + x2) / 2},${y1} ${(x1 + x2) / 2},${y2} ${x2},${y2}`;
     const found = [set(make("svg:path", rows > 0 ? "edge" : "edge idle"), { d, "stroke-width": wide.toFixed(1) })];
-    if (label) found.push(set(make("svg:text", "rate", label), { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - (down ? -4 : 8), "text-anchor": "middle" }));
+    if (label) found.push(set(make("svg:text", "rate", label), { x: x2 - 8, y: y2 - 7, "text-anchor": "end" }));
     return found;
   }
 

@@ -7,7 +7,7 @@
 spillway.heat = (() => {
   const { bytes, count, rate, percent, plural, color, say } = spillway.text;
   const LEAST_ROW = 4, MOST_ROW = 30, MOST_CELL = 22, LEAST_CELL = 3;
-  const RECENT_S = 8;
+  const RECENT_S = 8, MOST_ARROWS = 6;
   const METRICS = {
     bytes: { name: "bytes", of: (f, g) => f.memory[g] + f.disk[g], show: bytes, scale: "--heat-bytes" },
     productivity: { name: "results per MB", of: (f, g) => f.productivity[g], show: rate, scale: "--heat-productivity" },
@@ -34,17 +34,19 @@ spillway.heat = (() => {
     const label = narrow ? 30 : 58, gauge = narrow ? 56 : 150, busy = narrow ? 0 : 46;
     const left = label + gauge + busy + 12;
     const { begins, order } = bySlot(frame, slots);
-    let longest = 1;
-    for (let row = 0; row < rows; row += 1) {
-      const from = view.from + row * perRow, to = Math.min(view.to, from + perRow);
-      longest = Math.max(longest, begins[to] - begins[from]);
-    }
+    const lengths = Array.from({ length: rows }, (_, row) => begins[Math.min(view.to, view.from + (row + 1) * perRow)] - begins[view.from + row * perRow]);
+    const ranked = [...lengths].sort((a, b) => a - b), usual = ranked[Math.floor(rows / 2)] || 1;
+    // Squares are equal in all rows of up to 1.7 times the usual length; a longer row has narrower ones.
+    const longest = Math.max(1, Math.min(ranked[rows - 1], Math.ceil(usual * 1.7)));
     const room = Math.max(LEAST_CELL, width - left - 2);
-    const perCell = Math.max(1, Math.ceil((longest * LEAST_CELL) / room));
-    const lines = perCell > 1 ? 1 : Math.max(1, Math.floor(rowHeight / 30));
-    const cell = Math.min(MOST_CELL, room / Math.ceil(longest / perCell / lines));
-    return { rows, perRow, perCell, rowHeight, cell, left, label, gauge, busy, begins, order,
-      width, height: rows * rowHeight, view, slots, longest };
+    const fitted = (length) => {
+      const per = Math.max(1, Math.ceil((length * LEAST_CELL) / room));
+      return { per, cell: Math.min(MOST_CELL, room / Math.ceil(length / per)) };
+    };
+    const common = fitted(longest);
+    const cells = lengths.map((length) => (length > longest ? fitted(length) : common));
+    return { rows, perRow, perCell: common.per, cells, rowHeight, left, label, gauge, busy, begins, order,
+      width, height: rows * rowHeight, view, slots };
   }
 
   function rowSlots(plan, row) {
@@ -55,8 +57,8 @@ spillway.heat = (() => {
   // The groups of a cell.
   function cellGroups(plan, row, at) {
     const [from, to] = rowSlots(plan, row);
-    const begin = plan.begins[from] + at * plan.perCell;
-    return begin < plan.begins[to] ? plan.order.subarray(begin, Math.min(begin + plan.perCell, plan.begins[to])) : null;
+    const { per } = plan.cells[row], begin = plan.begins[from] + at * per;
+    return begin < plan.begins[to] ? plan.order.subarray(begin, Math.min(begin + per, plan.begins[to])) : null;
   }
 
   // The row and cell of one group, for marks and arrows; the groups of a slot are in ascending order.
@@ -66,7 +68,7 @@ spillway.heat = (() => {
     const row = Math.floor((slot - plan.view.from) / plan.perRow);
     let low = plan.begins[slot], high = plan.begins[slot + 1];
     while (low < high) { const middle = (low + high) >> 1; if (plan.order[middle] < group) low = middle + 1; else high = middle; }
-    return [row, Math.floor((low - plan.begins[rowSlots(plan, row)[0]]) / plan.perCell)];
+    return [row, Math.floor((low - plan.begins[rowSlots(plan, row)[0]]) / plan.cells[row].per)];
   }
 
   function ramp(name) {
@@ -90,7 +92,7 @@ spillway.heat = (() => {
       if (one.stage !== stage) continue;
       const fresh = 1 - (now - one.at_s) / RECENT_S;
       if (one.kind === "spilled" || one.kind === "force-spilled") (one.some || []).forEach((g) => spilled.add(g));
-      if (one.move !== undefined && !seen.has(one.move) && spillway.model.ENDS.includes(one.kind)) {
+      if (one.move !== undefined && !seen.has(one.move) && arrows.length < MOST_ARROWS && spillway.model.ENDS.includes(one.kind)) {
         seen.add(one.move);
         arrows.push({ ...one, sender: one.slot, fresh, ended: true });
         (one.some || []).forEach((g) => arrived.add(g));
@@ -197,12 +199,13 @@ spillway.heat = (() => {
       const metric = METRICS[state.metric], colors = ramp(metric.scale);
       const values = [];
       let most = 0;
-      const high = plan.rowHeight - (plan.rowHeight > 8 ? 3 : 1), wide = Math.max(1, plan.cell - (plan.cell > 5 ? 1.5 : plan.cell >= 3 ? 0.5 : 0));
+      const high = plan.rowHeight - (plan.rowHeight > 8 ? 3 : 1), gap = (cell) => Math.max(1, cell - (cell > 5 ? 1.5 : cell >= 3 ? 0.5 : 0));
       for (let row = 0; row < plan.rows; row += 1) {
         const [from, to] = rowSlots(plan, row), begin = plan.begins[from], end = plan.begins[to];
-        for (let at = begin, cell = 0; at < end; at += plan.perCell, cell += 1) {
+        const { per } = plan.cells[row];
+        for (let at = begin, cell = 0; at < end; at += per, cell += 1) {
           let value = 0, memory = 0, disk = 0;
-          const until = Math.min(end, at + plan.perCell);
+          const until = Math.min(end, at + per);
           for (let one = at; one < until; one += 1) {
             const group = plan.order[one];
             value += metric.of(frame, group); memory += frame.memory[group]; disk += frame.disk[group];
@@ -214,7 +217,7 @@ spillway.heat = (() => {
       }
       for (let at = 0; at < values.length; at += 5) {
         const [row, cell, value, disk, size] = [values[at], values[at + 1], values[at + 2], values[at + 3], values[at + 4]];
-        const x = plan.left + cell * plan.cell, y = row * plan.rowHeight;
+        const own = plan.cells[row].cell, x = plan.left + cell * own, y = row * plan.rowHeight, wide = gap(own);
         pen.fillStyle = size === 0 && value === 0 ? paint.empty : colors[Math.min(63, Math.floor(Math.sqrt(value / (most || 1)) * 63.99))];
         pen.fillRect(x, y, wide, high);
         if (disk > 0.02) {
@@ -229,7 +232,8 @@ spillway.heat = (() => {
 
     function outline(pen, plan, place, width, stroke) {
       pen.strokeStyle = stroke; pen.lineWidth = width;
-      pen.strokeRect(plan.left + place[1] * plan.cell - 0.75, place[0] * plan.rowHeight - 0.75 + (place[0] ? 0 : 1), Math.max(3, plan.cell), plan.rowHeight - 1.5);
+      const { cell } = plan.cells[place[0]];
+      pen.strokeRect(plan.left + place[1] * cell - 0.75, place[0] * plan.rowHeight - 0.75 + (place[0] ? 0 : 1), Math.max(3, cell), plan.rowHeight - 1.5);
     }
 
     function drawMarks(pen, plan, touched, paint, now) {
@@ -253,10 +257,11 @@ spillway.heat = (() => {
       const first = (arrow.some || []).map((group) => where.get(group)).find((at) => at);
       const end = (row) => {
         const [a, b] = rowSlots(plan, row);
-        return plan.left + Math.min(Math.ceil((plan.begins[b] - plan.begins[a]) / plan.perCell) * plan.cell, plan.width - plan.left - 14);
+        const { per, cell } = plan.cells[row];
+        return plan.left + Math.min(Math.ceil((plan.begins[b] - plan.begins[a]) / per) * cell, plan.width - plan.left - 14);
       };
-      const x1 = first && first[0] === from ? plan.left + (first[1] + 0.5) * plan.cell : Math.max(plan.left + 8, end(from) - 6);
-      const x2 = first && first[0] === to ? plan.left + (first[1] + 0.5) * plan.cell : Math.max(plan.left + 8, end(to) - 6);
+      const at = (row) => (first && first[0] === row ? plan.left + (first[1] + 0.5) * plan.cells[row].cell : Math.max(plan.left + 8, end(row) - 6));
+      const x1 = at(from), x2 = at(to);
       const y1 = middle(from), y2 = middle(to), bend = Math.min(plan.width - 6, Math.max(x1, x2) + 36 + Math.abs(y2 - y1) * 0.12);
       pen.save();
       pen.globalAlpha = arrow.ended ? 0.25 + 0.75 * arrow.fresh : 1;
@@ -313,7 +318,7 @@ spillway.heat = (() => {
       const row = Math.floor(y / plan.rowHeight);
       if (row < 0 || row >= plan.rows) return null;
       if (x < plan.left || !state.frame) return { row, x, y };
-      const cell = Math.floor((x - plan.left) / plan.cell);
+      const cell = Math.floor((x - plan.left) / plan.cells[row].cell);
       return { row, cell, groups: cellGroups(plan, row, cell), x, y };
     }
 
@@ -339,7 +344,7 @@ spillway.heat = (() => {
       let [row, cell] = at || [0, 0];
       if (at) { row += dy; cell += dx; }
       row = Math.max(0, Math.min(plan.rows - 1, row));
-      const [from, to] = rowSlots(plan, row), cells = Math.ceil((plan.begins[to] - plan.begins[from]) / plan.perCell);
+      const [from, to] = rowSlots(plan, row), cells = Math.ceil((plan.begins[to] - plan.begins[from]) / plan.cells[row].per);
       if (!cells) return;
       const groups = cellGroups(plan, row, Math.max(0, Math.min(cells - 1, cell)));
       state.cursor = groups[0];
