@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from feed_samples import ABOUT, happening, news, point, spilled
 
 from spillway.dashboard.feed.feed import MOST_BEHIND, Feed
 from spillway.dashboard.feed.happenings import MESSAGES, happenings_of
@@ -17,7 +18,6 @@ from spillway.dashboard.feed.history import (
 from spillway.dashboard.feed.news import Heat, News, encode
 from spillway.metrics.events import STEPS, TRACK_STEPS
 from spillway.redaction import MASK
-from unit.dashboard.samples import ABOUT, happening, news, point, spilled
 
 
 def read(data: bytes) -> News:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feed_samples import ABOUT, entry, spilled
 
 from spillway.dashboard.feed.heat import heat_of
 from spillway.dashboard.feed.news import About, StageAbout
 from spillway.dashboard.feed.watching import HEAT_EVERY_S, HEAT_SHARE, Clocks, Groups, Watching
 from spillway.metrics.groups import GroupTable
-from unit.dashboard.samples import ABOUT, entry, spilled
 
 
 def table_of(groups: dict[int, int], count: int = 4) -> GroupTable:

@@ -72,6 +72,7 @@ class WatchedQuery:
         run: str,
         alive: Callable[[], bool],
         problem: Callable[[], Exception | None],
+        controls: tuple[str, ...] = (),
     ) -> None:
         self._loop = loop
         self._alive = alive
@@ -88,6 +89,7 @@ class WatchedQuery:
             query=loop.stage.spec.query_id,
             started_s=round(owned.owner.started_s, 3),
             epoch=owned.epoch,
+            controls=controls,
         )
 
     @property

@@ -204,15 +204,21 @@ class Query:
         `close()` or the end of the program. A second call returns the same dashboard.
         """
         if self._dashboard is None or self._dashboard.closed:
+            commands = self._controls() if controls else None
             watched = WatchedQuery(
-                self._loop, self.name, self.runId, lambda: self.isActive, self.exception
+                self._loop,
+                self.name,
+                self.runId,
+                lambda: self.isActive,
+                self.exception,
+                commands.names if commands else (),
             )
             self._dashboard = Dashboard(
                 Feed(),
                 host=host,
                 port=port,
                 names=names,
-                controls=self._controls() if controls else None,
+                controls=commands,
                 producer=Watching(watched, CLOCKS),
             )
         return self._dashboard

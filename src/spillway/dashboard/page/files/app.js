@@ -96,8 +96,7 @@
     }
     if (newest && now !== null && now - newest.at < 10 && model.status === "running") {
       const said = spillway.timeline.summary(newest);
-      const done = newest.steps.length ? `Moved: ${said.title}.` : `${said.title}.`;
-      return { mark: said.category, text: done, why: said.reason || said.note };
+      return { mark: said.category, text: spillway.timeline.sentence(newest), why: said.reason || said.note };
     }
     if (slots && slots.scaling_to) return { mark: "scale", text: `The query changes from ${plural(slots.memory_bytes.length, "slot")} to ${slots.scaling_to}.`, why: "groups move to new slots and away from retiring ones" };
     if (!slots || !points.length) return { mark: "", text: model.status === "ended" ? "Nothing was recorded." : "Waiting for the first batch.", why: "" };
@@ -114,7 +113,7 @@
     const said = sentence();
     $("now-mark").setAttribute("class", `mark ${said.mark}`);
     say($("now"), said.text);
-    say($("now-why"), said.why ? `Why: ${said.why}` : "");
+    say($("now-why"), said.why ? `Why: ${spillway.timeline.gloss(said.why)}` : "");
     if (said.mark === "calm") say($("now-why"), said.why);
   }
 

@@ -29,6 +29,31 @@ spillway.timeline = (() => {
       note: [shapes, results, took].filter(Boolean).join(" · "), done: true };
   }
 
+  // The same as a sentence, for people who do not know the words.
+  function sentence(line) {
+    const last = line.steps.length ? line.steps[line.steps.length - 1] : line.of;
+    const some = last.groups ? `${plural(last.groups, "group")} (${bytes(last.bytes)})` : "groups";
+    switch (last.kind) {
+      case "spilled": return `Slot ${last.slot} was full and wrote ${some} to its disk.`;
+      case "force-spilled": return `Slot ${last.slot} wrote ${some} to its disk, to make room for more productive groups.`;
+      case "cleaned-up": return `Slot ${last.slot} made ${plural(last.rows_out || 0, "result")} that were missing.`;
+      case "reloaded": return `Slot ${last.slot} took ${some} back into memory.`;
+      case "reshaped": return `Slot ${last.slot} changes its join plan.`;
+      case "groups-reactivated": case "groups-deleted": return `Slot ${last.receiver} has taken over ${some} from slot ${last.slot}.`;
+      default: return line.steps.length ? `Slot ${last.slot} → slot ${last.receiver}: ${STEPS[last.kind] || named(last.kind).toLowerCase()}.` : `${summary(line).title}.`;
+    }
+  }
+
+  // What the numbers of a reason mean, where a policy of the papers gives them.
+  function gloss(reason) {
+    const part = (text) => `${Math.round(Number(text) * 100)} %`;
+    const least = /M_least\/M_max = ([\d.]+) < ([\d.]+)/.exec(reason);
+    if (least) return `${reason}: the emptiest slot has ${part(least[1])} of the state of the fullest, less than ${part(least[2])}`;
+    const most = /U_max\/U_min = ([\d.]+)\/([\d.]+)/.exec(reason);
+    if (most) return `${reason}: the busiest slot works ${part(most[1])} of the time, the idlest ${part(most[2])}`;
+    return reason;
+  }
+
   function stepsOf(line, track) {
     const order = track ? TRACK : RELOCATION;
     const reached = new Map(line.steps.map((one) => [one.kind, one]));
@@ -85,5 +110,5 @@ spillway.timeline = (() => {
     return { draw };
   }
 
-  return { create, summary };
+  return { create, summary, sentence, gloss };
 })();

@@ -68,6 +68,11 @@ def entry(batch: int, **changes: Any) -> dict[str, Any]:
 
 def spilled(batch: int, reason: str = "full", groups: tuple[int, ...] = (1, 3)) -> dict[str, Any]:
     return {
-        "event": "spilled", "batch": batch, "slot": 1, "groups": list(groups), "bytes": 20,
-        "seconds": 0.25, "reason": reason,
-    }  # fmt: skip
+        "event": "spilled",
+        "batch": batch,
+        "slot": 1,
+        "groups": list(groups),
+        "bytes": 20,
+        "seconds": 0.25,
+        "reason": reason,
+    }
