@@ -24,6 +24,7 @@ WINDOW_BATCHES = 10
 RELOCATE = "relocate"
 DRIFT = "plans"
 THETA = "theta"
+BOARD = "dashboard"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spillway without fsync: the price of durability.
 UNSYNCED = "spillway-unsynced"
@@ -79,6 +80,7 @@ CASES = {
         module="spillway_lab.bench.plans",
     ),
     THETA: Case(streams=2, windowed=True, engines=(SPILLWAY,), module="spillway_lab.bench.theta"),
+    BOARD: Case(streams=2, windowed=True, engines=(SPILLWAY,), module="spillway_lab.bench.board"),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }
 

@@ -342,7 +342,7 @@ def test_closed_dashboard_frees_its_port_and_its_threads(feed: Feed) -> None:
     opened.close()
     assert opened.closed
     assert producer.looks >= 1
-    assert not [one for one in threading.enumerate() if one in opened._threads]
+    assert not [one for one in threading.enumerate() if one in opened.threads]
     again = Dashboard(feed, port=opened.port)
     again.close()
 

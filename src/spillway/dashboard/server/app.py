@@ -42,7 +42,7 @@ def make_app(feed: Feed, guard: Guard, controls: Controls) -> ASGIApp:
         routes=[
             Route("/", served.page),
             Route("/assets/{name}", served.asset),
-            Route("/feed", served.feed),
+            Route("/feed", served.events),
             Route("/snapshot", served.snapshot),
             Route("/control/{name}", served.control, methods=["POST"]),
         ]
@@ -97,12 +97,12 @@ class _Served:
         _, [data] = await run_in_threadpool(self._feed.since, None)
         return Response(data, media_type="application/json")
 
-    async def feed(self, request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         if self._feed.watchers >= MOST_PAGES:
             return PlainTextResponse(f"{MOST_PAGES} pages are open already\n", status_code=503)
-        return StreamingResponse(self._events(request), media_type="text/event-stream")
+        return StreamingResponse(self._told(request), media_type="text/event-stream")
 
-    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+    async def _told(self, request: Request) -> AsyncIterator[bytes]:
         sequence: int | None = None
         quiet_s = 0.0
         self._feed.enter()

@@ -77,13 +77,14 @@ class Dashboard:
         )
         self._server = uvicorn.Server(config)
         self._closing = threading.Event()
-        self._threads = [threading.Thread(target=self._serve, name="spillway-page", daemon=True)]
+        #: What serves and what produces, for those who measure what it costs.
+        self.threads = [threading.Thread(target=self._serve, name="spillway-page", daemon=True)]
         if producer is not None:
             look = threading.Thread(
                 target=self._produce, args=(producer,), name="spillway-feed", daemon=True
             )
-            self._threads.append(look)
-        for thread in self._threads:
+            self.threads.append(look)
+        for thread in self.threads:
             thread.start()
 
     @property
@@ -108,7 +109,7 @@ class Dashboard:
         self._closing.set()
         self._server.should_exit = True
         self._server.force_exit = True
-        for thread in self._threads:
+        for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(CLOSE_S)
         self._socket.close()

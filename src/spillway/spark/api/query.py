@@ -234,7 +234,7 @@ class Query:
 
         def clean(_: Any) -> str:
             done = self.cleanup(show=lambda _: None)
-            return f"cleanup: {done.rows:,} results that were missing"
+            return f"cleanup: {done.rows_out:,} results that were missing"
 
         def scale(command: Any) -> str:
             self.scale(slots=command.slots)

@@ -22,6 +22,7 @@ from spillway.dashboard.feed.news import (
     VIRTUAL,
     About,
     Happening,
+    Heat,
     News,
     Point,
     Slots,
@@ -70,7 +71,7 @@ class Showing:
 
     def sample(self, now_s: float) -> None:
         """Publishes one sample."""
-        heats = ()
+        heats: tuple[Heat, ...] = ()
         control = self.simulation.control
         if self._samples % self.samples_per_heat == 0:
             slots = self.simulation.cluster.slot.tolist()

@@ -78,13 +78,13 @@ spillway.charts = (() => {
         width: Math.max(200, shared.figure.clientWidth), height: HEIGHT, legend: { show: false },
         cursor: { y: false, points: { size: 5 }, sync: { key: "spillway" }, drag: { x: false, y: false } },
         padding: [8, 10, 0, 0],
-        scales: { x: { time: false }, y: { range: (_, low, high) => [0, panel.most || (high > 0 ? high * 1.08 : 1)] } },
+        scales: { x: { time: false, range: (_, low, high) => (high - low < 1 ? [low - 5, high + 5] : [low, high]) }, y: { range: (_, low, high) => [0, panel.most || (high > 0 ? high * 1.08 : 1)] } },
         axes: [
           { stroke: ink, grid: { show: false }, ticks: grid, font, size: 26, space: 64, values: (_, ticks) => ticks.map((at) => moment(at, clock)) },
           { stroke: ink, grid, ticks: { show: false }, font, size: 64, space: 34, values: (_, ticks) => ticks.map((one) => panel.show(one)) },
         ],
         series: [{}, ...lines.map((line) => ({
-          label: line.name, stroke: color(line.color), width: 1.6, spanGaps: false, points: { show: false },
+          label: line.name, stroke: color(line.color), width: 1.6, spanGaps: false, points: { show: (plot) => plot.data[0].length < 3, size: 6 },
           fill: panel.stacked && lines.length > 1 ? color(line.color) : undefined,
         }))],
         bands: [],

@@ -6,7 +6,7 @@
 
 spillway.heat = (() => {
   const { bytes, count, rate, percent, plural, color, say } = spillway.text;
-  const LEAST_ROW = 4, MOST_ROW = 30, MOST_CELL = 22, LEAST_CELL = 3;
+  const LEAST_ROW = 4, MOST_ROW = 44, MOST_CELL = 22, LEAST_CELL = 3;
   const RECENT_S = 8, MOST_ARROWS = 6;
   const METRICS = {
     bytes: { name: "bytes", of: (f, g) => f.memory[g] + f.disk[g], show: bytes, scale: "--heat-bytes" },

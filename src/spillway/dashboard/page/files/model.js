@@ -13,6 +13,10 @@ spillway.model = (() => {
   };
   const category = (kind) => CATEGORIES[kind] || "move";
   // The kinds that end a move, or show it on the charts.
+  // Messages leave out zeros and empty lists.
+  const POINT = { round: 0, seconds: 0, rows_in: [], rows_late: [], rows_null: [], rows_out: 0, rows_cleaned: 0, phases_s: [], reached_s: [], busy: [], waiting_rows: 0, pending_groups: 0 };
+  const HAPPENING = { groups: 0, some: [], bytes: 0, seconds: 0, rows_out: 0, message: "", shapes: [] };
+  const SLOTS = { waiting_rows: [], shapes: [], moves: [], scaling_to: null };
   const ENDS = ["groups-reactivated", "groups-deleted", "move-rolled-back"];
 
   function create() {
@@ -27,9 +31,9 @@ spillway.model = (() => {
     if (news.about) model.about = news.about;
     if (news.status) { model.status = news.status; model.told = news.told || ""; }
     if (news.now_s !== undefined && news.now_s !== null) { model.now = news.now_s; model.heard = heard; }
-    push(model.points, news.points, MOST_POINTS);
-    push(model.happenings, news.happenings, MOST_HAPPENINGS);
-    for (const one of news.slots || []) model.slots.set(one.stage, one);
+    push(model.points, news.points, MOST_POINTS, POINT);
+    push(model.happenings, news.happenings, MOST_HAPPENINGS, HAPPENING);
+    for (const one of news.slots || []) model.slots.set(one.stage, { ...SLOTS, ...one });
     for (const one of news.heats || []) addHeat(model, one);
     return model;
   }
@@ -44,16 +48,16 @@ spillway.model = (() => {
     if (before && after && before.run === after.run) { model.frames = frames; model.gaps = gaps; }
     if (!restarted) return;
     const first = (news.points || [])[0];
-    const until = first ? first.at_s - first.seconds : news.now_s;
+    const until = first ? first.at_s - (first.seconds || 0) : news.now_s;
     model.points = points.filter((one) => one.at_s <= until);
     model.happenings = happenings.filter((one) => one.at_s <= until);
     const last = model.points[model.points.length - 1];
     model.gaps = [...gaps.slice(-20), { from: last ? last.at_s : until, to: until }];
   }
 
-  function push(list, more, most) {
+  function push(list, more, most, defaults) {
     if (!more) return;
-    list.push(...more);
+    list.push(...more.map((one) => ({ ...defaults, ...one })));
     if (list.length > most) list.splice(0, list.length - most);
   }
 
