@@ -20,7 +20,7 @@ from spillway.spark.api.result import Result
 from spillway.testing import FileStream
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST_S = 120
 
 #: Code blocks that a test below runs, by the start of their first line.
@@ -33,6 +33,7 @@ RUNNABLE = (
     "import time",
     ".adapt(skew_buffer=",
     "from spillway_lab.simulator import",
+    "# A query with a dashboard",
 )
 #: The other blocks, and why no test here runs them.
 NOT_RUN = {
@@ -42,6 +43,7 @@ NOT_RUN = {
     "spillway demo similarity": "shell; test_similarity runs it",
     "spillway demo [--seconds N]": "a list of commands; test_bare_machine starts each",
     "(state at version": "a formula",
+    "ssh -L": "shell on another machine",
     "tail -n": "shell with jq; test_formats reads these files",
 }
 
@@ -190,6 +192,16 @@ def test_query_that_scales_runs_to_its_end(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(re.match(r"[a-z-]+ \d+ \d+ ", line) for line in done.stdout.splitlines())
+
+
+@pytest.mark.full
+def test_query_with_a_dashboard_prints_its_address(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block("# A query with a dashboard")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", done.stdout)
 
 
 @pytest.mark.full

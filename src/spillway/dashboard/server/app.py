@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -35,9 +35,11 @@ LOOK_S = 0.25
 ALIVE_S = 15.0
 
 
-def make_app(feed: Feed, guard: Guard, controls: Controls) -> ASGIApp:
-    """The application of one dashboard."""
-    served = _Served(feed, guard, controls)
+def make_app(
+    feed: Feed, guard: Guard, controls: Controls, closing: Callable[[], bool] = lambda: False
+) -> ASGIApp:
+    """The application of one dashboard; feeds end when `closing` returns true."""
+    served = _Served(feed, guard, controls, closing)
     app = Starlette(
         routes=[
             Route("/", served.page),
@@ -81,8 +83,11 @@ class Guarded:
 class _Served:
     """The handlers."""
 
-    def __init__(self, feed: Feed, guard: Guard, controls: Controls) -> None:
+    def __init__(
+        self, feed: Feed, guard: Guard, controls: Controls, closing: Callable[[], bool]
+    ) -> None:
         self._feed = feed
+        self._closing = closing
         self._guard = guard
         self._controls = controls
         self._busy: set[str] = set()
@@ -94,8 +99,8 @@ class _Served:
         return _file(request.path_params["name"])
 
     async def snapshot(self, _: Request) -> Response:
-        _, [data] = await run_in_threadpool(self._feed.since, None)
-        return Response(data, media_type="application/json")
+        found = await run_in_threadpool(self._feed.since, None)
+        return Response(found[1][0], media_type="application/json")
 
     async def events(self, request: Request) -> Response:
         if self._feed.watchers >= MOST_PAGES:
@@ -107,7 +112,7 @@ class _Served:
         quiet_s = 0.0
         self._feed.enter()
         try:
-            while True:
+            while not self._closing():
                 if sequence == self._feed.sequence and quiet_s < ALIVE_S:
                     await asyncio.sleep(LOOK_S)
                     quiet_s += LOOK_S

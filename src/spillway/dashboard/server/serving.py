@@ -57,12 +57,13 @@ class Dashboard:
                 hint="pip install 'spillway[dashboard]'",
             ) from problem
         self.feed = feed
+        self._closing = threading.Event()
         self._socket = _bound(host, port)
         self.port: int = self._socket.getsockname()[1]
         self._host = host
         self.guard = Guard.of(host, self.port, names, controls=controls is not None)
         config = uvicorn.Config(
-            make_app(feed, self.guard, controls or Controls()),
+            make_app(feed, self.guard, controls or Controls(), self._closing.is_set),
             access_log=False,
             log_config=None,
             log_level="warning",
@@ -76,7 +77,6 @@ class Dashboard:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._closing = threading.Event()
         #: What serves and what produces, for those who measure what it costs.
         self.threads = [threading.Thread(target=self._serve, name="spillway-page", daemon=True)]
         if producer is not None:
@@ -108,7 +108,6 @@ class Dashboard:
         """Stops serving."""
         self._closing.set()
         self._server.should_exit = True
-        self._server.force_exit = True
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(CLOSE_S)
