@@ -18,7 +18,7 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint format test test-full check soak chaos chaos-real bench reproduce tables clean
+.PHONY: help setup demo lint format test test-full check soak chaos chaos-real bench reproduce tables recordings clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ reproduce: setup ## Reproduce the papers' figures and write docs/reproduction.md
 tables: setup ## Write the README's tables from bench/results, and the diagrams of moves
 	@$(BIN)/python -m spillway_lab.bench.tables bench/results README.md
 	@$(BIN)/python -m spillway_lab.diagrams docs/architecture.md
+
+recordings: setup ## Write docs/recordings: simulated runs of each paper's mechanism as pages
+	@$(BIN)/python -m spillway_lab.simulator.recordings docs/recordings
 
 clean: ## Remove caches and build results (.venv stays)
 	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
