@@ -68,7 +68,7 @@ class _Shown:
         now_s = self.result.series["second"][at]
         rows, homes = self._slices(now_s)
         ring = int(self.place.ring[self.place.bucket(np.array([now_s]))][0])
-        held = np.bincount(homes, weights=rows, minlength=ring)[:ring]
+        held = np.bincount(homes, weights=rows, minlength=ring)[:ring].astype(np.float64)
         sizes = (rows * self.scenario.row_bytes).astype(np.int64)
         came = [
             int(((one > now_s - self.scenario.sample_s) & (one <= now_s)).sum())
