@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,15 @@ class Stream:
                     self._rng.integers(0, 6, rows),
                     self._rng.integers(0, 90, rows),
                 ).tolist()
-                stamp = datetime(2024, 1, 1, 0, self.number)
+                stamp = datetime(2024, 1, 1) + timedelta(minutes=self.number)
                 stream.add([(k, stamp) for k in keys])
             self.number += 1
+
+    def keep_ahead(self, query: sw.Query) -> None:
+        """Adds a batch if the query is about to run out of them."""
+        last = query.lastProgress
+        if last is None or last["batchId"] >= self.number - 2:
+            self.add()
 
 
 def start(stream: Stream, place: Path, memory: object) -> sw.Query:
@@ -141,7 +147,7 @@ def spill_and_move(page: Any, query: sw.Query, stream: Stream) -> None:
     wait(
         lambda: wanted <= set(map(type, query.events)),
         "a spill and a move",
-        lambda: stream.add() if stream.number < 60 else None,
+        lambda: stream.keep_ahead(query),
     )
     seen = len(query.recentProgress)
     stream.add(2)
@@ -162,7 +168,7 @@ def commands(page: Any, query: sw.Query, stream: Stream) -> None:
     page.fill("#field-Slots", "3")
     page.click("text=Change slot count")
     answers(page, "the query changes to 3 slots")
-    wait(lambda: Scaled in map(type, query.events), "three slots", stream.add)
+    wait(lambda: Scaled in map(type, query.events), "three slots", lambda: stream.keep_ahead(query))
     until(page, "spillway.page.model.slots.get(0).memory_bytes.length === 3", seconds=60)
     shows(page, "3 slots now share the groups")
     page.click("text=Pause adaptation")

@@ -166,6 +166,20 @@ def test_request_of_another_site_is_refused(client: TestClient, guard: Guard, he
     assert answer.status_code == 403
 
 
+def test_link_of_another_site_opens_the_page_and_gives_no_command(client, guard, given) -> None:
+    clicked = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    assert client.get("/", headers=clicked).status_code == 200
+    framed = {**clicked, "Sec-Fetch-Dest": "iframe"}
+    assert client.get("/", headers=framed).status_code == 403
+    form = {**clicked, "Origin": "http://evil.example", "Content-Type": "text/plain"}
+    assert client.post("/control/scale", headers=form, content=b"{}").status_code == 403
+    assert given == []
+
+
 def test_own_origin_is_allowed(client: TestClient, guard: Guard, given: list[Any]) -> None:
     headers = bearer(guard, Origin=BASE, **{"Sec-Fetch-Site": "same-origin"})
     answer = client.post("/control/scale", headers=headers, content=b'{"slots":3}')

@@ -61,7 +61,11 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._is_own(origin, host):
             return "the request comes from a page of another site"
-        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        # Anybody may link to the page: what a browser opens as a page of its own, the linking page
+        # cannot read.
+        opened = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+        site = headers.get("sec-fetch-site", "same-origin")
+        if site not in ("same-origin", "none") and opened != ("navigate", "document"):
             return "the request comes from a page of another site"
         return None
 

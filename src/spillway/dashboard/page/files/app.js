@@ -45,7 +45,7 @@
     timeline.draw(model, stage);
     charts.draw(model, stage);
     spillway.flow.draw($("flow"), $("shapes"), model);
-    spillway.controls.fill($("controls"), $("commands"), $("answer"), model.about.controls || []);
+    spillway.controls.fill($("controls"), $("commands"), $("answer"), model.about.controls || [], model.slots.has(0) ? model.slots.get(0).memory_bytes.length : 2);
     timed = [...timed.slice(-49), performance.now() - began];
     // Tests read how long an update takes, and that one has ended.
     spillway.updates = (spillway.updates || 0) + 1;

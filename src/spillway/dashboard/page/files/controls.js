@@ -21,7 +21,7 @@ spillway.controls = (() => {
 
   const FORMS = {
     cleanup: () => ({ name: "Cleanup now", fields: [], body: () => ({}) }),
-    scale: () => { const slots = set(make("input"), { type: "number", min: 1, max: 65536, value: 2, required: "" }); return { name: "Change slot count", fields: [field("Slots", slots)], body: () => ({ slots: Number(slots.value) }) }; },
+    scale: (now) => { const slots = set(make("input"), { type: "number", min: 1, max: 65536, value: now, required: "" }); return { name: "Change slot count", fields: [field("Slots", slots)], body: () => ({ slots: Number(slots.value) }) }; },
     memory: () => {
       const size = set(make("input"), { type: "text", placeholder: "200MB", required: "", size: 8 }), slot = set(make("input"), { type: "number", min: 0, placeholder: "all" });
       return { name: "Limit memory", fields: [field("Memory", size), field("Slot", slot)], body: () => ({ bytes: size.value, slot: slot.value === "" ? null : Number(slot.value) }) };
@@ -39,12 +39,12 @@ spillway.controls = (() => {
     } catch (problem) { say(answer, `not sent: ${problem.message}`); answer.dataset.ok = "false"; }
   }
 
-  function fill(section, place, answer, names) {
+  function fill(section, place, answer, names, slots) {
     section.hidden = !token || !names.length;
     if (section.hidden || place.childElementCount) return;
     for (const name of names) {
       if (!FORMS[name]) continue;
-      const form = FORMS[name](), element = make("form", "command", ...form.fields, set(make("button", "", form.name), { type: "submit" }));
+      const form = FORMS[name](slots), element = make("form", "command", ...form.fields, set(make("button", "", form.name), { type: "submit" }));
       element.addEventListener("submit", (event) => { event.preventDefault(); send(name, form.body(), answer); });
       place.append(element);
     }

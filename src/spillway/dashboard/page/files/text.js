@@ -22,6 +22,7 @@ spillway.text = (() => {
 
   function seconds(value) {
     if (value === null || value === undefined) return "–";
+    if (value === 0) return "0 s";
     if (value < 0.001) return `${short(value * 1e6, 0)} µs`;
     if (value < 1) return `${short(value * 1e3, value < 0.01 ? 1 : 0)} ms`;
     if (value < 60) return `${short(value, value < 10 ? 2 : 1)} s`;
