@@ -6,18 +6,23 @@ import base64
 import gzip
 import hashlib
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from feed_samples import ABOUT, news
 
+from spillway.dashboard import page
 from spillway.dashboard.feed.history import History
 from spillway.dashboard.feed.news import News
+from spillway.dashboard.page.assets import SCRIPTS, STYLES
 from spillway.dashboard.page.recording import recorded_page
 from spillway.errors import SettingsError
 from spillway_lab.simulator.cluster.live import record_run
 from spillway_lab.simulator.cluster.scenario import Disturbance, Machine, Scenario, Workload
 from spillway_lab.simulator.cluster.showing import show
+
+ROOT = Path(__file__).parents[3]
 
 SMALL = Scenario(
     "small",
@@ -35,8 +40,8 @@ SMALL = Scenario(
 )
 
 
-def messages(page: str) -> list[News]:
-    [packed] = re.findall(r'id="recording">([^<]*)<', page)
+def messages(text: str) -> list[News]:
+    [packed] = re.findall(r'id="recording">([^<]*)<', text)
     return msgspec.json.decode(gzip.decompress(base64.b64decode(packed)), type=list[News])
 
 
@@ -49,17 +54,17 @@ def test_recorded_messages_are_those_of_the_feed_and_all_have_a_time() -> None:
 
 
 def test_policy_allows_the_scripts_of_the_file_and_no_others() -> None:
-    page = recorded_page([News(about=ABOUT, whole=True, now_s=0.0)])
-    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    text = recorded_page([News(about=ABOUT, whole=True, now_s=0.0)])
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     for kind in ("script", "style"):
-        texts = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.S)
+        texts = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.S)
         assert texts
-        for text in texts:
-            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for one in texts:
+            digest = base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
             assert f"'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    assert not re.search(r'(?:src|href)="(?!#)', page)
+    assert not re.search(r'(?:src|href)="(?!#)', text)
 
 
 def test_simulation_says_in_the_feed_what_its_journal_says() -> None:
@@ -92,3 +97,15 @@ def test_recording_that_cannot_be_written_names_the_file(tmp_path) -> None:
         record_run(SMALL.changed(seconds=1), tmp_path / "missing" / "run.html")
     assert raised.value.message == f"cannot write the recording to {tmp_path}/missing/run.html"
     assert raised.value.hint == "choose another --record"
+
+
+def test_wheel_has_every_file_of_the_page() -> None:
+    files = Path(page.__file__).parent / "files"
+    [pattern] = re.findall(
+        r'spillway = \["py\.typed", "([^"]*)"\]', (ROOT / "pyproject.toml").read_text()
+    )
+    packed = {one.name for one in (ROOT / "src" / "spillway").glob(pattern)}
+    assert packed == {one.name for one in files.iterdir()}
+    assert {*SCRIPTS, *STYLES, "index.html", "uplot.LICENSE.txt"} <= packed
+    # uPlot's licence asks that its text comes with it.
+    assert "Permission is hereby granted" in (files / "uplot.LICENSE.txt").read_text()
