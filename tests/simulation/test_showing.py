@@ -13,6 +13,7 @@ from spillway.dashboard.feed.history import History
 from spillway.dashboard.feed.news import News
 from spillway_lab.simulator.cluster import live
 from spillway_lab.simulator.cluster.scenario import Scenario
+from spillway_lab.simulator.cluster.simulation import Result
 from spillway_lab.simulator.join.scenario import JoinScenario
 from spillway_lab.simulator.join.showing import show_join
 from spillway_lab.simulator.join.simulation import simulate_join
@@ -73,14 +74,15 @@ def test_command_serves_a_run_and_its_end(monkeypatch) -> None:
     seen: list[dict[str, object]] = []
     serve = live.serve_run
 
-    def served(scenario: Scenario, port: int, speed: float, tell) -> None:
+    def served(scenario: Scenario, port: int, speed: float, tell) -> Result:
         address: list[str] = []
 
         def wait() -> None:
             seen.append(json.load(urllib.request.urlopen(f"{address[0]}snapshot")))
 
-        serve(scenario, port, speed, address.append, wait)
+        result = serve(scenario, port, speed, address.append, wait)
         tell(address[0])
+        return result
 
     monkeypatch.setattr(live, "serve_run", served)
     words = ["simulate", "baseline", "--seconds", "2", "--slots", "4", "--groups", "64"]
@@ -93,8 +95,9 @@ def test_command_serves_a_run_and_its_end(monkeypatch) -> None:
 
 def test_command_records_a_run(tmp_path) -> None:
     words = ["simulate", "baseline", "--seconds", "2", "--slots", "4", "--groups", "64"]
-    done = CliRunner().invoke(app, [*words, "--record", str(tmp_path / "run.html")])
+    done = CliRunner().invoke(app, [*words, "--record", str(tmp_path / "run.html"), "--json"])
     assert done.exit_code == 0
+    assert json.loads(done.stdout)["violations"] == []
     assert (tmp_path / "run.html").read_text().startswith("<!doctype html>")
 
 

@@ -71,8 +71,6 @@ def simulate(
 
     It does not start Spark. The same scenario and seed give the same numbers.
     """
-    from spillway_lab.simulator.cluster.simulation import simulate as run
-
     errors = Console(stderr=True, markup=False, highlight=False)
     with guarded(json_output):
         if calibrate:
@@ -85,15 +83,9 @@ def simulate(
             emit_json(wanted.to_json())
             return
         if dashboard or record is not None:
-            _show_live(wanted, errors, port if dashboard else None, speed, record)
-            return
-        with errors.status(f"{wanted.name}: 0 of {wanted.seconds:g} virtual seconds") as status:
-            found = run(
-                wanted,
-                tell=lambda at: status.update(
-                    f"{wanted.name}: {at:g} of {wanted.seconds:g} virtual seconds"
-                ),
-            )
+            found = _show_live(wanted, errors, port if dashboard else None, speed, record)
+        else:
+            found = _run_quietly(wanted, errors)
     if json_output:
         document = found.to_json()
         emit_json(document if journal else {k: v for k, v in document.items() if k != "journal"})
@@ -105,16 +97,27 @@ def simulate(
 
 def _show_live(
     wanted: Scenario, errors: Console, port: int | None, speed: float, record: Path | None
-) -> None:
+) -> Result:
+    """Records the run, serves it, or both; the runs are equal."""
     from spillway_lab.simulator.cluster.live import record_run, serve_run
 
     if record is not None:
-        record_run(wanted, record)
+        found = record_run(wanted, record)
         errors.print(f"{record} plays {wanted.seconds:g} virtual seconds of {wanted.name}")
     if port is not None:
-        serve_run(
+        found = serve_run(
             wanted, port, speed, lambda url: errors.print(f"dashboard: {url} (Ctrl-C ends it)")
         )
+    return found
+
+
+def _run_quietly(wanted: Scenario, errors: Console) -> Result:
+    """Runs with a line of progress."""
+    from spillway_lab.simulator.cluster.simulation import simulate as run
+
+    told = f"{wanted.name}: {{:g}} of {wanted.seconds:g} virtual seconds"
+    with errors.status(told.format(0)) as status:
+        return run(wanted, tell=lambda at: status.update(told.format(at)))
 
 
 def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:

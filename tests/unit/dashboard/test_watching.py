@@ -32,7 +32,7 @@ class Stage:
     lateness_us: tuple[int | None, ...] = (1_000_000, 1_000_000)
     limits: dict[int, int | None] = field(default_factory=lambda: {0: 100, 1: None})
     scaling_to: int | None = None
-    groups: Groups = field(default_factory=lambda: Groups(0, (0, 0, 1, 1), (None, None)))
+    groups: Groups = field(default_factory=lambda: Groups(-1, (0, 0, 1, 1), (None, None)))
     table: Callable[[str], GroupTable] = lambda name: GroupTable.empty(4, 1)
 
 
@@ -113,6 +113,16 @@ def test_first_message_says_what_the_start_continues(query: Query) -> None:
     [start] = found.happenings
     assert (start.kind, start.at_s) == ("started", 12.0)
     assert start.reason == "epoch 3: the start continues with batch 41"
+
+
+@pytest.mark.parametrize(
+    ("committed", "told"), [(-1, "it started"), (6, "the start continues with batch 7")]
+)
+def test_start_without_a_batch_names_the_next_one(query: Query, committed: int, told: str) -> None:
+    query.stages[0].groups = Groups(committed, (0, 0, 1, 1), (None, None))
+    found = watching(query).look(watched=False)
+    assert found is not None
+    assert found.happenings[0].reason == told
 
 
 def test_end_and_failure_are_told_without_secrets(query: Query) -> None:

@@ -22,6 +22,8 @@ from spillway.metrics.groups import GroupTable
 #: Seconds between two looks at the groups, and the fraction of a core that they may take.
 HEAT_EVERY_S = 2.0
 HEAT_SHARE = 0.01
+#: Batches at the first look above which earlier ones of the same start may be forgotten.
+MANY = 100
 
 
 @dataclass(frozen=True)
@@ -128,9 +130,11 @@ class Watching:
     def _beginning(self, points: Sequence[Point]) -> str:
         about = self._query.about
         owner = f"epoch {about.epoch}: " if about.epoch is not None else ""
-        if points and points[0].batch > 0:
-            return f"{owner}the start continues with batch {points[0].batch}"
-        return f"{owner}the query started"
+        # Without a batch of this start, the committed one is of the start before.
+        first = points[0].batch if points else self._query.stages[0].groups.batch + 1
+        if len(points) >= MANY:
+            return f"{owner}the query started before the batches that are kept"
+        return f"{owner}the start continues with batch {first}" if first else f"{owner}it started"
 
     def _mark(self, kind: str, told: str) -> Happening:
         self._number += 1

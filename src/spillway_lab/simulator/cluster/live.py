@@ -13,6 +13,7 @@ from spillway.dashboard.server.serving import Dashboard
 from spillway.errors import SettingsError
 from spillway_lab.simulator.cluster.scenario import Scenario
 from spillway_lab.simulator.cluster.showing import show
+from spillway_lab.simulator.cluster.simulation import Result
 
 
 def serve_run(
@@ -21,22 +22,20 @@ def serve_run(
     speed: float,
     tell: Callable[[str], None],
     wait: Callable[[], None] = until_interrupted,
-) -> None:
+) -> Result:
     """Serves the page while the simulation runs, and afterwards until `wait` returns."""
     feed = Feed()
     with Dashboard(feed, port=port) as opened:
         tell(opened.url)
-        try:
-            show(scenario, feed.publish, speed=speed)
-        except KeyboardInterrupt:
-            return
+        result = show(scenario, feed.publish, speed=speed)
         wait()
+    return result
 
 
-def record_run(scenario: Scenario, path: Path, *, samples_per_heat: int = 2) -> None:
+def record_run(scenario: Scenario, path: Path, *, samples_per_heat: int = 2) -> Result:
     """Writes a file that plays the run."""
     messages: list[News] = []
-    show(scenario, messages.append, samples_per_heat=samples_per_heat)
+    result = show(scenario, messages.append, samples_per_heat=samples_per_heat)
     try:
         path.write_text(recorded_page(messages))
     except OSError as problem:
@@ -45,3 +44,4 @@ def record_run(scenario: Scenario, path: Path, *, samples_per_heat: int = 2) -> 
             detail=str(problem),
             hint="choose another --record",
         ) from problem
+    return result
