@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.checkpoint.record import Record
@@ -82,7 +83,6 @@ class _StageLog:
     sequence: int = -1
     state: Committed | None = None
     record: Record | None = None
-    held: dict[str, Held] = field(default_factory=dict)
 
 
 class Past:
@@ -199,17 +199,14 @@ class Past:
         log = self._logs[stage]
         state = log.state
         assert state is not None
-        held = {}
-        for name in filter(None, state.manifests):
-            try:
-                held[name] = log.held.get(name) or read_held(log.checkpoint.durable, name)
-            except StateError:
-                continue
-        log.held = held
-        sizes = [held.get(name, Held()) if name else Held() for name in state.manifests]
-        table = GroupTable.empty(0)
-        for one in sizes:
-            table = table.merged(one.groups)
+        table, sizes = GroupTable.empty(0), []
+        for name in state.manifests:
+            held = Held()
+            with suppress(StateError):
+                held = read_held(log.checkpoint.durable, name) if name else held
+            # One table at a time: each is as long as the query has groups.
+            table = table.merged(held.groups)
+            sizes.append(replace(held, groups=GroupTable.empty(0)))
         heat = heat_of(
             table, state.routing.table, stage=stage, batch=state.batch, at_s=state.clock_s
         )

@@ -99,7 +99,6 @@ class Watching:
         self._status = ""
         self._heat_after_s = 0.0
         self._heated: dict[int, Sequence[str | None]] = {}
-        self._tables: dict[int, dict[str, GroupTable]] = {}
 
     def look(self, *, watched: bool) -> News | None:
         """Returns what is new, or None."""
@@ -187,16 +186,14 @@ class Watching:
         groups = stage.groups
         if self._heated.get(at) == groups.manifests:
             return None
-        table, tables = GroupTable.empty(0), {}
-        known = self._tables.get(at, {})
+        table = GroupTable.empty(0)
         for name in filter(None, groups.manifests):
             try:
-                tables[name] = known.get(name) or stage.table(name)
+                # One table at a time: each is as long as the query has groups.
+                table = table.merged(stage.table(name))
             except Exception:
                 # A newer commit may have deleted it; the next look finds that commit.
                 return None
-            table = table.merged(tables[name])
-        self._tables[at] = tables
         self._heated[at] = groups.manifests
         return heat_of(
             table, groups.routing, stage=at, batch=groups.batch, at_s=self._clocks.wall()
