@@ -83,6 +83,7 @@ class _Shown:
                     batch=at,
                     seconds=self.result.series["response_s"][at],
                     rows_in=tuple(came),
+                    rows_out=round(self.result.series["results"][at]),
                     memory_bytes=int(sizes.sum()),
                     disk_bytes=0,
                 ),

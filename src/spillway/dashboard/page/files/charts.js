@@ -44,8 +44,8 @@ spillway.charts = (() => {
 
   // Rows of a batch per second since the batch before.
   function perSecond(points, at, rows) {
-    const one = points[at], before = points[at - 1];
-    const span = before && one.at_s > before.at_s ? one.at_s - before.at_s : one.seconds;
+    const one = points[at], before = points[at - 1] || one, after = points[at - 1] ? one : points[at + 1] || one;
+    const span = after.at_s > before.at_s ? after.at_s - before.at_s : one.seconds;
     return span > 0 ? rows / span : null;
   }
 
@@ -77,7 +77,7 @@ spillway.charts = (() => {
       return {
         width: Math.max(200, shared.figure.clientWidth), height: HEIGHT, legend: { show: false },
         cursor: { y: false, points: { size: 5 }, sync: { key: "spillway" }, drag: { x: false, y: false } },
-        padding: [8, 10, 0, 0],
+        padding: [8, 18, 0, 0],
         scales: { x: { time: false, range: (_, low, high) => (high - low < 1 ? [low - 5, high + 5] : [low, high]) }, y: { range: (_, low, high) => [0, panel.most || (high > 0 ? high * 1.08 : 1)] } },
         axes: [
           { stroke: ink, grid: { show: false }, ticks: grid, font, size: 26, space: 64, values: (_, ticks) => ticks.map((at) => moment(at, clock)) },
@@ -189,7 +189,7 @@ spillway.charts = (() => {
     const data = [x, frames.map((one) => one.memory[group]), frames.map((one) => one.disk[group])];
     const ink = color("--soft"), font = "11px system-ui, sans-serif";
     const plot = new uPlot({
-      width: Math.max(180, place.clientWidth), height: 110, legend: { show: false }, cursor: { show: false }, padding: [6, 8, 0, 0],
+      width: Math.max(180, place.clientWidth), height: 110, legend: { show: false }, cursor: { show: false }, padding: [6, 18, 0, 0],
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, high || 1] } },
       axes: [{ stroke: ink, font, size: 24, grid: { show: false }, values: (_, ticks) => ticks.map((at) => moment(at, clock)) },
         { stroke: ink, font, size: 60, grid: { stroke: color("--line"), width: 1 }, values: (_, ticks) => ticks.map(bytes) }],

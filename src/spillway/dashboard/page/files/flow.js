@@ -59,7 +59,9 @@ spillway.flow = (() => {
 
   function draw(place, shapesPlace, model) {
     if (!model.about) return;
-    const wide = place.clientWidth || 800, down = wide < 620;
+    const wide = place.clientWidth, down = wide < 620;
+    // Not laid out yet; the page draws again when it is.
+    if (wide < 200) return;
     const parts = columns(model);
     const svg = down ? vertical(parts, wide) : horizontal(parts, wide);
     set(svg, { role: "img", "aria-label": parts.map((one) => one.map((node) => `${node.title} ${node.note}`).join(", ")).join("; then ") });
@@ -69,7 +71,7 @@ spillway.flow = (() => {
 
   function horizontal(parts, wide) {
     const high = 42, gap = 10, most = Math.max(...parts.map((one) => one.length));
-    const height = most * (high + gap) + 8, w = Math.min(168, (wide - (parts.length - 1) * 40) / parts.length);
+    const height = most * (high + gap) + 8, w = Math.max(60, Math.min(168, (wide - (parts.length - 1) * 40) / parts.length));
     const step = parts.length > 1 ? (wide - w - 4) / (parts.length - 1) : 0;
     const svg = set(make("svg:svg"), { viewBox: `0 0 ${wide} ${height}`, width: wide, height });
     const at = parts.map((nodes, column) => nodes.map((_, row) => [2 + column * step, (height - nodes.length * (high + gap) + gap) / 2 + row * (high + gap)]));
@@ -135,7 +137,7 @@ spillway.flow = (() => {
       return [x, y];
     }
     put(shape, 0);
-    const w = Math.max(90, leaves * 62 + 10), h = 34 + high * 34;
+    const w = Math.max(90, leaves * 62 + 10), h = 38 + high * 34;
     const svg = set(make("svg:svg", "tree"), { viewBox: `0 0 ${w} ${h}`, width: w, height: h, "aria-hidden": "true" });
     lines.forEach(([x1, y1, x2, y2]) => svg.append(set(make("svg:path", "edge"), { d: `M${x1},${y1} L${x2},${y2}`, "stroke-width": 1.6 })));
     nodes.forEach(([x, y, name, leaf]) => {

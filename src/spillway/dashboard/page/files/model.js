@@ -90,7 +90,8 @@ spillway.model = (() => {
     const last = points.slice(-most);
     if (!last.length) return { in: 0, out: 0, streams: [] };
     const first = last[0], newest = last[last.length - 1];
-    const span = Math.max(newest.at_s - first.at_s + (first.seconds || 0), 1e-3);
+    // The first point stands for as much time as the others do.
+    const span = Math.max(last.length > 1 ? ((newest.at_s - first.at_s) * last.length) / (last.length - 1) : first.seconds, 1e-3);
     const streams = (newest.rows_in || []).map((_, at) => sum(last.map((one) => (one.rows_in || [])[at])) / span);
     return { in: sum(streams), out: sum(last.map((one) => one.rows_out)) / span, streams };
   }
