@@ -1,4 +1,6 @@
-"""One Chromium for all tests of this folder, and the dashboard in it.
+"""One Chromium for the tests of each file of this folder, and the dashboard in it.
+
+It ends with the file, because Playwright keeps an event loop running in the thread of the tests.
 
 The flags are those for a browser that runs as root in a container. Without a Chromium the tests skip;
 `scripts/ensure-chromium` installs one where that is permitted.
@@ -31,7 +33,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 Opener = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
