@@ -109,3 +109,13 @@ def test_wheel_has_every_file_of_the_page() -> None:
     assert {*SCRIPTS, *STYLES, "index.html", "uplot.LICENSE.txt"} <= packed
     # uPlot's licence asks that its text comes with it.
     assert "Permission is hereby granted" in (files / "uplot.LICENSE.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["adapting", "plans", "ring"])
+def test_recorded_run_of_the_documentation_is_small_and_loads_nothing(name: str) -> None:
+    path = ROOT / "docs" / "recordings" / f"{name}.html"
+    text = path.read_text()
+    assert path.stat().st_size < 300_000
+    assert not re.search(r'(?:src|href)="(?!#)', text)
+    assert f"recordings/{name}.html" in (ROOT / "docs" / "guide" / "dashboard.md").read_text()
+    assert messages(text)[-1].status == "ended"

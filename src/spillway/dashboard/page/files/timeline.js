@@ -49,6 +49,8 @@ spillway.timeline = (() => {
     const part = (text) => `${Math.round(Number(text) * 100)} %`;
     const least = /M_least\/M_max = ([\d.]+) < ([\d.]+)/.exec(reason);
     if (least) return `${reason}: the emptiest slot has ${part(least[1])} of the state of the fullest, less than ${part(least[2])}`;
+    const full = /^(\d+) bytes in memory, limit (\d+): (.*)$/.exec(reason);
+    if (full) return `${bytes(Number(full[1]))} in memory, limit ${bytes(Number(full[2]))}; ${full[3]} groups first`;
     const most = /U_max\/U_min = ([\d.]+)\/([\d.]+)/.exec(reason);
     if (most) return `${reason}: the busiest slot works ${part(most[1])} of the time, the idlest ${part(most[2])}`;
     return reason;
