@@ -116,7 +116,7 @@ def test_first_message_says_what_the_start_continues(query: Query) -> None:
 
 
 @pytest.mark.parametrize(
-    ("committed", "told"), [(-1, "it started"), (6, "the start continues with batch 7")]
+    ("committed", "told"), [(-1, "the query started"), (6, "the start continues with batch 7")]
 )
 def test_start_without_a_batch_names_the_next_one(query: Query, committed: int, told: str) -> None:
     query.stages[0].groups = Groups(committed, (0, 0, 1, 1), (None, None))

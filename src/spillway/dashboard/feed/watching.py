@@ -133,7 +133,9 @@ class Watching:
         first = points[0].batch if points else self._query.stages[0].groups.batch + 1
         if len(points) >= MANY:
             return f"{owner}the query started before the batches that are kept"
-        return f"{owner}the start continues with batch {first}" if first else f"{owner}it started"
+        if first > 0:
+            return f"{owner}the start continues with batch {first}"
+        return f"{owner}the query started"
 
     def _mark(self, kind: str, told: str) -> Happening:
         self._number += 1

@@ -131,7 +131,7 @@
       ["Batch", seconds(last.seconds), `median ${seconds(recent[Math.floor(recent.length / 2)])}`],
       ["In memory", bytes(memory), limit ? `${percent(memory / limit)} of ${bytes(limit)}` : "no limit shown"],
       ["On disk", bytes(disk), last.pending_groups ? `${plural(last.pending_groups, "group")} miss results` : "no result is missing"],
-      held && held.behind > 0 ? ["Watermark waits for", streams[held.stream], `${seconds(held.behind)} behind the first`]
+      held && held.behind > 0.1 ? ["Watermark waits for", streams[held.stream], `${seconds(held.behind)} behind the first`]
         : ["Late rows", count(late), last.waiting_rows ? `${count(last.waiting_rows)} rows wait` : "no row waits"],
     ];
     const place = $("tiles");

@@ -65,7 +65,7 @@ spillway.charts = (() => {
         const figure = set(make("figure", "chart", legend), { role: "group", "aria-label": panel.name });
         place.append(figure);
         const shared = { panel, values, figure, plot: null, marks: [], gaps: [] };
-        shared.plot = new uPlot(options(shared, lines, clock), [[], ...lines.map(() => [])], figure);
+        shared.plot = new uPlot(options(shared, drawnOrder(panel, lines), clock), [[], ...lines.map(() => [])], figure);
         shared.plot.root.setAttribute("aria-hidden", "true");
         return shared;
       });
@@ -85,17 +85,21 @@ spillway.charts = (() => {
         ],
         series: [{}, ...lines.map((line) => ({
           label: line.name, stroke: color(line.color), width: 1.6, spanGaps: false, points: { show: (plot) => plot.data[0].length < 3, size: 6 },
-          fill: panel.stacked && lines.length > 1 ? color(line.color) : undefined,
+          fill: isStacked(panel, lines) ? color(line.color) : undefined,
         }))],
         bands: [],
         hooks: { drawClear: [(plot) => shade(plot, shared)], draw: [(plot) => mark(plot, shared)], setCursor: [(plot) => read(plot, shared)] },
       };
     }
 
-    // Stacked lines are drawn from the top one down.
+    const isStacked = (panel, lines) => panel.stacked && lines.length > 1;
+
+    // Stacked areas are drawn from the highest one down, so that each covers the lower part of the one before.
+    const drawnOrder = (panel, lines) => (isStacked(panel, lines) ? [...lines].reverse() : lines);
+
     function stacked(lines) {
       const total = lines[0].values.map(() => 0);
-      return lines.map((line) => line.values.map((one, at) => { total[at] += one || 0; return one === null ? null : total[at]; }));
+      return lines.map((line) => line.values.map((one, at) => { total[at] += one || 0; return one === null ? null : total[at]; })).reverse();
     }
 
     function shade(plot, shared) {
@@ -136,11 +140,10 @@ spillway.charts = (() => {
       kinds.forEach(({ panel, lines }, at) => {
         const shared = panels[at];
         const x = points.map((one) => one.at_s);
-        let columns = panel.stacked && lines.length > 1 ? stacked(lines) : lines.map((line) => line.values);
+        const columns = isStacked(panel, lines) ? stacked(lines) : lines.map((line) => line.values);
         shared.raw = lines.map((line) => line.values);
         for (const gap of model.gaps) cut(x, columns, shared.raw, gap);
         shared.marks = marks; shared.gaps = model.gaps;
-        if (panel.stacked && lines.length > 1) columns = columns.map((one) => one.slice());
         shared.plot.setData([x, ...columns]);
         read(shared.plot, shared);
       });

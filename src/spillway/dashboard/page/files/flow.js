@@ -31,7 +31,7 @@ spillway.flow = (() => {
       const points = pointsOf(model, at), rates = ratesOf(points), last = points[points.length - 1];
       const slots = model.slots.get(at), held = holder(last);
       if (at === 0) {
-        const streams = stage.streams.slice(0, MOST_STREAMS).map((name, index) => ({ title: cut(name, 18), note: `${rate(rates.streams[index] || 0)} rows/s${held && held.stream === index ? " · holds watermark" : ""}`, kind: "stream", rows: rates.streams[index] || 0 }));
+        const streams = stage.streams.slice(0, MOST_STREAMS).map((name, index) => ({ title: cut(name, 18), note: `${rate(rates.streams[index] || 0)}${held && held.stream === index && held.behind > 0.1 ? "/s · holds watermark" : " rows/s"}`, kind: "stream", rows: rates.streams[index] || 0 }));
         if (stage.streams.length > MOST_STREAMS) streams.push({ title: `${stage.streams.length - MOST_STREAMS} more`, note: "", kind: "stream", rows: sum(rates.streams.slice(MOST_STREAMS)) });
         found.push(streams);
       }
