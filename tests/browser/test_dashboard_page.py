@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import msgspec
 import pytest
 from dashboard_cases import about, heat, move_steps, moving, point, slots, spilled, start, step
 from dashboard_pages import drawn, until
@@ -102,6 +103,62 @@ def test_new_plan_and_new_slot_count_are_shown(open_page, dashboard, feed) -> No
     marks = page.inner_text("#chart-marks")
     assert "new plan" in marks
     assert "slot count" in marks
+
+
+@pytest.mark.full
+def test_stages_of_a_query_have_their_own_view(open_page, dashboard, feed) -> None:
+    grouped = StageAbout("group-by", ("joined",), 8, ("customer",))
+    first = about()
+    what = About("two stages", "query", "run-1", "virtual", (*first.stages, grouped))
+    feed.publish(News(whole=True, about=what, status="running", now_s=0.0))
+    for batch in (1, 2):
+        feed.publish(step(batch))
+        later = point(batch, rows_in=(7,), rows_out=3, reached_s=(None,))
+        places = msgspec.structs.replace(slots(batch, 2), stage=1)
+        table = msgspec.structs.replace(heat(batch, 2, 8), stage=1)
+        feed.publish(
+            News(
+                points=(msgspec.structs.replace(later, stage=1),),
+                slots=(places,),
+                heats=(table,),
+            )
+        )
+    page = open_page(dashboard.url)
+    drawn(page)
+    until(page, "spillway.page.model.points.length === 4")
+    assert page.evaluate("spillway.page.heat.state.plan.slots") == 4
+    page.click("#stages label:nth-of-type(2)")
+    until(page, "spillway.page.heat.state.plan.slots === 2")
+    assert tiles(page)["Rows in"] == "7/s"
+    assert page.evaluate("spillway.page.heat.state.frame.slot.length") == 8
+    page.click("#stages label:nth-of-type(1)")
+    until(page, "spillway.page.heat.state.plan.slots === 4")
+
+
+@pytest.mark.full
+def test_phases_of_a_batch_are_stacked_with_the_highest_behind(open_page, dashboard, feed) -> None:
+    start(feed)
+    page = open_page(dashboard.url)
+    drawn(page)
+    until(page, "spillway.page.model.points.length === 3")
+    # Orange of the exchange shows between the blue of the plan and the green of the operator.
+    found = page.evaluate(
+        """() => {
+        const chart = document.querySelector('[aria-label="Time of a batch"] canvas');
+        const pen = chart.getContext('2d'), seen = [];
+        const at = Math.round(chart.width * 0.6);
+        for (let y = 0; y < chart.height; y += 2) {
+            const [r, g, b, a] = pen.getImageData(at, y, 1, 1).data;
+            const name = `${r},${g},${b}`;
+            if (a === 255 && Math.max(r, g, b) - Math.min(r, g, b) > 60) {
+                if (seen[seen.length - 1] !== name) seen.push(name);
+            }
+        }
+        return seen;
+        }"""
+    )
+    colors = ["138,99,210", "42,157,111", "217,115,13", "31,111,214"]
+    assert [one for one in found if one in colors] == colors
 
 
 @pytest.mark.full
