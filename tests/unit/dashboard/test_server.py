@@ -180,11 +180,15 @@ def test_link_of_another_site_opens_the_page_and_gives_no_command(client, guard,
     assert given == []
 
 
-def test_own_origin_is_allowed(client: TestClient, guard: Guard, given: list[Any]) -> None:
+def test_own_origin_is_allowed(
+    client: TestClient, guard: Guard, given: list[Any], feed: Feed
+) -> None:
     headers = bearer(guard, Origin=BASE, **{"Sec-Fetch-Site": "same-origin"})
     answer = client.post("/control/scale", headers=headers, content=b'{"slots":3}')
     assert (answer.status_code, answer.json()) == (200, {"ok": True, "said": "done"})
     assert [one.slots for one in given] == [3]
+    # It is a line of the timeline, for all pages.
+    assert [(one.kind, one.reason) for one in feed.history.happenings] == [("asked", "done")]
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,11 @@ def safe(text: str) -> str:
     """
     text = hidden(text[: 4 * MOST_TEXT])
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+def asked_now(history: History, told: str) -> News:
+    """A command of the page as a line of the timeline, at the newest time of the feed."""
+    newest = history.points[-1] if history.points else None
+    at_s = max(history.now_s or 0.0, newest.at_s if newest else 0.0)
+    batch = newest.batch if newest else -1
+    return News(happenings=(Happening(0, at_s, 0, batch, ASKED, safe(told)),))

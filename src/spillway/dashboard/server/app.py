@@ -10,7 +10,6 @@ POST /control/NAME      a command, with the token as a bearer
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
@@ -22,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spillway.dashboard.feed.feed import Feed
+from spillway.dashboard.feed.history import asked_now
 from spillway.dashboard.page.assets import TYPES, asset
 from spillway.dashboard.server.controls import MOST_BYTES, Controls, parsed
 from spillway.dashboard.server.guard import HEADERS, Guard
@@ -152,11 +152,13 @@ class _Served:
 
     def _carry_out(self, name: str, body: bytes) -> Response:
         try:
-            return _said(200, self._controls.run[name](parsed(name, body)))
+            told = self._controls.run[name](parsed(name, body))
         except SpillwayError as problem:
             return _said(400, f"{problem.message}; {problem.hint or ''}".rstrip("; "))
         except Exception as problem:
             return _said(500, f"{type(problem).__name__}: {without_secrets(problem)}")
+        self._feed.publish(asked_now(self._feed.history, told))
+        return _said(200, told)
 
 
 def _said(status: int, text: str) -> Response:
@@ -168,9 +170,3 @@ def _file(name: str) -> Response:
     if data is None:
         return PlainTextResponse("not found\n", status_code=404)
     return Response(data, media_type=TYPES[name.rpartition(".")[2]])
-
-
-def json_of(feed: Feed) -> object:
-    """The whole message as plain data; for tests and tools."""
-    _, [data] = feed.since(None)
-    return json.loads(data)
