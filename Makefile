@@ -21,7 +21,7 @@ REDACT := sed -E -e '/Looking in (indexes|links):/d' -e 's|https?://[^ ,;)]+|<ad
 	-e "s|host='[^']*'|host=<address>|g"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint style format test test-full test-spark check soak chaos chaos-real bench reproduce tables clean
+.PHONY: help setup demo lint style format test test-full test-spark check soak chaos chaos-real bench reproduce tables recordings clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,11 +48,13 @@ format: setup ## Format the code and apply the safe fixes
 	@$(BIN)/python -m ruff check --fix .
 
 test: style ## Lint, then run the tests of the quick tier (ARGS="..." goes to pytest)
+	@scripts/ensure-chromium
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The full tier draws the same examples every time, so it judges the change under test. `make soak` draws
 # new ones and is not part of it.
 test-full: style ## Lint, then run all tests: every step, every operator, many examples (an hour or two)
+	@scripts/ensure-chromium
 	@FULL=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-spark: setup ## Run the tests that use Spark on another release: make test-spark VERSION=4.3.0
@@ -86,6 +88,9 @@ reproduce: setup ## Reproduce the papers' figures and write docs/reproduction.md
 tables: setup ## Write the README's tables from bench/results, and the diagrams of moves
 	@$(BIN)/python -m spillway_lab.bench.tables bench/results README.md
 	@$(BIN)/python -m spillway_lab.diagrams docs/architecture.md
+
+recordings: setup ## Write docs/recordings: simulated runs of each paper's mechanism as pages
+	@$(BIN)/python -m spillway_lab.simulator.recordings docs/recordings
 
 clean: ## Remove caches and build results (.venv stays)
 	@rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

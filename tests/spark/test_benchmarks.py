@@ -97,6 +97,15 @@ def test_benchmark_of_predicates_stores_rows_once_and_gives_the_same_results(
 
 
 @pytest.mark.full
+def test_benchmark_of_the_dashboard_has_figures_of_every_state(tmp_path: Path) -> None:
+    found = bench("dashboard", tmp_path)
+    [figures] = found["engines"].values()
+    assert figures["batches"] >= 3
+    assert figures["bytes_per_s"] > 0
+    assert complete(found["ratios"])
+
+
+@pytest.mark.full
 def test_benchmark_of_moves_is_exact(tmp_path: Path) -> None:
     settings = BenchSettings(rows=ROWS, batches=BATCHES, warmup_s=0, driver_memory="1g")
     order = EngineOrder.of("relocate", "spillway", settings, str(tmp_path))
@@ -116,4 +125,4 @@ def test_benchmark_of_moves_is_exact(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_has_a_small_run() -> None:
-    assert {*PLAIN, "join2", "plans", "theta", "relocate"} == set(CASES)
+    assert {*PLAIN, "join2", "plans", "theta", "relocate", "dashboard"} == set(CASES)

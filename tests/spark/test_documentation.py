@@ -38,6 +38,7 @@ RUNNABLE = (
     "from spillway_lab.simulator import",
     "def alike(shots, stills):",
     "import os",
+    "# A query with a dashboard",
 )
 #: The other blocks, and why no test here runs them.
 NOT_RUN = {
@@ -52,6 +53,7 @@ NOT_RUN = {
     "by_symbol = ": "needs a server; tests/connectors/test_postgres.py has these options",
     "from spillway.testing import without_repeats": "needs a broker; tests/connectors/test_kafka.py",
     "spark.jars.packages": "settings; tests/connectors/places.py has them",
+    "ssh -L": "shell on another machine",
     "tail -n": "shell with jq; test_formats reads these files",
 }
 
@@ -259,6 +261,15 @@ def test_function_that_keeps_the_number_has_all_batches(tmp_path: Path) -> None:
     batches = sorted(path.name for path in (tmp_path / "out").glob("0*"))
     assert batches == [f"{number:012d}" for number in range(len(batches))]
     assert int(done.stdout) == 100 * len(batches) > 0
+
+
+def test_query_with_a_dashboard_prints_its_address(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block("# A query with a dashboard")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", done.stdout)
 
 
 @pytest.mark.full

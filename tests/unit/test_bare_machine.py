@@ -112,7 +112,10 @@ def test_spillway_can_be_imported_there(run: Run) -> None:
 def test_help_lists_all_commands_there(spillway: Run) -> None:
     done = spillway("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("demo", "bench", "reproduce", "simulate", "inspect", "doctor", "chaos"):
+    for name in (
+        *("demo", "bench", "reproduce", "simulate"),
+        *("dashboard", "inspect", "doctor", "chaos"),
+    ):
         assert re.search(rf"\b{name}\b", done.stdout)
         assert spillway(name, "--help").returncode == 0
 
@@ -150,6 +153,7 @@ def test_doctor_for_people_lists_the_same_there(spillway: Run) -> None:
         (("simulate",), "'spillway[lab]'"),
         (("reproduce", "flux-7"), "'spillway[lab]'"),
         (("inspect", "checkpoint"), "spillway"),
+        (("dashboard", "checkpoint"), "spillway"),
         (("chaos", "--seeds", "1"), "spillway"),
     ],
 )

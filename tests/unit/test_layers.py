@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 def test_contracts_of_the_architecture_are_there() -> None:
     read = api.read_configuration(str(ROOT / "pyproject.toml"))
     contracts = {one["id"]: one for one in read["contracts_options"]}
-    assert set(contracts) == {"layers", "state", "api", "spark", "pure", "lab", "root"}
+    assert set(contracts) == {
+        *("layers", "state", "api", "dashboard", "spark", "pure", "lab", "root")
+    }
     assert (contracts["layers"]["containers"], contracts["layers"]["exhaustive"]) == (
         ["spillway"],
         "True",

@@ -21,7 +21,7 @@ from spillway.errors import EnvironmentMissing
 
 COMMANDS = "spillway.commands"
 #: The order in which the help lists commands; others follow by name.
-ORDER = ("demo", "run", "bench", "reproduce", "simulate", "inspect", "doctor", "chaos")
+ORDER = ("demo", "run", "bench", "reproduce", "simulate", "dashboard", "inspect", "doctor", "chaos")
 #: Packages of this distribution: an import of one that fails is a defect, not a missing package.
 _OWN = ("spillway", "spillway_lab")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from spillway.coordinator import wishes
 from spillway.coordinator.batch.commit import commit_batch
 from spillway.coordinator.batch.committed import Committed, Mark, Scaling, next_round_of, steps_of
 from spillway.coordinator.batch.plan import (
@@ -56,7 +57,6 @@ from spillway.coordinator.effects import (
 from spillway.coordinator.sending import departed, in_one_place, room_of, send_groups
 from spillway.coordinator.terms import Terms
 from spillway.coordinator.took import Took
-from spillway.coordinator.wishes import EndInput, FollowRules, LimitMemory, ScaleTo, Wish
 from spillway.metrics.events import Event
 from spillway.metrics.record import SlotRecord
 from spillway.operators.theta.sliced import Probing
@@ -195,19 +195,21 @@ class Coordinator:
 
     # Requests
 
-    def take(self, wish: Wish) -> tuple[Coordinator, Effects]:
+    def take(self, wish: wishes.Wish) -> tuple[Coordinator, Effects]:
         """Takes a user's request; it applies from the next batch or round."""
         match wish:
-            case ScaleTo(slots):
+            case wishes.ScaleTo(slots):
                 rescale(self.state, slots)
                 passive = self.ring is not None and self.ring.passive(self.model, len(self.last))
                 return self._wish(Scaling(slots, passive=passive))
-            case LimitMemory(memory):
+            case wishes.LimitMemory(memory):
                 return replace(self, memory={**self.memory, **memory}), ()
-            case EndInput():
+            case wishes.PauseAdaptation(paused):
+                return replace(self, rules=replace(self.rules, paused=paused)), ()
+            case wishes.EndInput():
                 rules = replace(self.rules, protocols=Protocols())
                 return replace(self, ended=True, rules=rules), ()
-            case FollowRules(rules):
+            case wishes.FollowRules(rules):
                 return replace(self, rules=rules), ()
 
     def _wish(self, wished: Scaling) -> tuple[Coordinator, Effects]:
@@ -380,11 +382,11 @@ class Coordinator:
     def _committed(
         self, plan: BatchPlan, records: Mapping[int, SlotRecord], took: Took
     ) -> Committed:
-        terms, limits = self.terms, self.limits
+        terms, limits, rules = self.terms, self.limits, self.rules
         state = commit_batch(self.state, plan, records, terms.lateness_us, took.seconds, self.told)
         if not self._resizing(self.state):
-            state = adapt(state, records, limits, self.rules, took.period_s or 0.0)
-        state = reshape(state, plan, records, limits, took.came_s, terms.shaping)
+            state = adapt(state, records, limits, rules, took.period_s or 0.0)
+        state = reshape(state, plan, records, limits, took.came_s, terms.shaping, rules.paused)
         return state if terms.join is None else smooth(state, records, terms.join.slicing)
 
     def _observed(self) -> tuple[Coordinator, Effects]:
@@ -396,7 +398,7 @@ class Coordinator:
         if gaps is not None:
             gaps = gaps.observed(records, self.took.seconds)
         if ring is not None and ring.automatic:
-            changing = self.wished is not None or self.slots_asked is not None
+            changing = self.rules.paused or self.wished is not None or self.slots_asked is not None
             ring, due = ring.observed(state, records, self.model, changing=changing)
         after = replace(self, skew=skew, gaps=gaps, ring=ring)
         return (after, ()) if due is None else after._wish(due)

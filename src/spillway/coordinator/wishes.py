@@ -27,6 +27,13 @@ class LimitMemory:
 
 
 @dataclass(frozen=True)
+class PauseAdaptation:
+    """Begin nothing that the user did not ask for, or begin it again."""
+
+    paused: bool
+
+
+@dataclass(frozen=True)
 class EndInput:
     """The input has ended, so no parallel track would ever end."""
 
@@ -38,4 +45,4 @@ class FollowRules:
     rules: Rules
 
 
-Wish = ScaleTo | LimitMemory | EndInput | FollowRules
+Wish = ScaleTo | LimitMemory | PauseAdaptation | EndInput | FollowRules

@@ -42,6 +42,10 @@ class Commit(Protocol):
         """The watermark after it."""
 
     @property
+    def max_times(self) -> Sequence[int | None]:
+        """The largest time seen in each stream."""
+
+    @property
     def pending(self) -> tuple[tuple[int, int], ...]:
         """The groups that miss results, and their bytes."""
 
@@ -76,7 +80,8 @@ def progress(
         "rowsOut": sum(r.rows_out for r in ordered),
         "rowsCleaned": sum(r.rows_cleaned for r in ordered),
         "rowsExpired": sum(r.expired_rows for r in ordered),
-        "watermark": None if commit.watermark_us is None else iso_utc(commit.watermark_us),
+        "watermark": _iso(commit.watermark_us),
+        "maxTimes": dict(zip(streams, map(_iso, commit.max_times), strict=True)),
         "stateRows": sum(sum(r.state_rows) + sum(r.disk_rows) for r in ordered),
         "stateBytes": sum(sum(r.state_bytes) + sum(r.disk_bytes) for r in ordered),
         "memoryBytes": sum(sum(r.state_bytes) for r in ordered),
@@ -109,6 +114,10 @@ def iso_utc(time_us: int) -> str:
     """
     seconds, rest = divmod(time_us, 1_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:03d}Z"
+
+
+def _iso(time_us: int | None) -> str | None:
+    return None if time_us is None else iso_utc(time_us)
 
 
 def _slot(record: SlotRecord, inputs: Sequence[str]) -> dict[str, Any]:

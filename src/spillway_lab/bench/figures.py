@@ -15,6 +15,7 @@ from typing import Any
 from spillway_lab.bench.spec import (
     ALL_MEMORY,
     AUTO,
+    BOARD,
     CASES,
     DRIFT,
     IDENTITY,
@@ -142,6 +143,39 @@ def relocate_document(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _p50_p99(seconds: Sequence[float]) -> tuple[float, float]:
     return statistics.median(seconds), nearest_rank(seconds, 0.99)
+
+
+def board_document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of `dashboard`, from the result of its process (bench/board.py).
+
+    Ratios compare the median batch of a block with an open dashboard to that of the block without, in
+    the same round; the median over the rounds counts.
+    """
+    states = {name: result[name] for name in ("none", "idle", "watched")}
+    medians = {
+        name: [statistics.median(block) for block in one["batch_s"] if block]
+        for name, one in states.items()
+    }
+    figures: dict[str, Any] = {
+        f"{name}_p50_s": round(statistics.median(found), 4) for name, found in medians.items()
+    }
+    for name in ("idle", "watched"):
+        one = states[name]
+        figures[f"{name}_core"] = round(one["cpu_s"] / max(one["wall_s"], 1e-9), 5)
+    watched = states["watched"]
+    figures["bytes_per_s"] = round(watched["bytes"] / max(watched["wall_s"], 1e-9))
+    figures["groups"] = result["groups"]
+    figures["batches"] = sum(len(block) for one in states.values() for block in one["batch_s"])
+    ratios = {
+        f"{name}_vs_none": round(
+            statistics.median(
+                one / none for one, none in zip(medians[name], medians["none"], strict=False)
+            ),
+            3,
+        )
+        for name in ("idle", "watched")
+    }
+    return {"name": BOARD, "engines": {SPILLWAY: figures}, "ratios": ratios}
 
 
 def theta_document(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 from spillway.doctor import memory_bytes, require_java
 from spillway.errors import QueryError, SettingsError
 from spillway_lab.bench.figures import (
+    board_document,
     case_document,
     engine_figures,
     plans_document,
@@ -30,6 +31,7 @@ from spillway_lab.bench.figures import (
     theta_document,
 )
 from spillway_lab.bench.spec import (
+    BOARD,
     CASES,
     CORES,
     DRIFT,
@@ -173,6 +175,8 @@ def _figures(
         return plans_document(results)
     if name == RELOCATE:
         return relocate_document(next(iter(results.values())))
+    if name == BOARD:
+        return board_document(next(iter(results.values())))
     if name == THETA:
         return theta_document(next(iter(results.values())))
     rows = settings.rows * CASES[name].streams

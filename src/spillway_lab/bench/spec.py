@@ -26,6 +26,7 @@ TUMBLING_BATCHES = 5
 RELOCATE = "relocate"
 DRIFT = "plans"
 THETA = "theta"
+BOARD = "dashboard"
 SPILLWAY, IDENTITY, ALL_MEMORY = "spillway", "identity", "all-memory"
 #: Spillway without fsync: the price of durability.
 UNSYNCED = "spillway-unsynced"
@@ -86,6 +87,7 @@ CASES = {
         module="spillway_lab.bench.plans",
     ),
     THETA: Case(streams=2, windowed=True, engines=(SPILLWAY,), module="spillway_lab.bench.theta"),
+    BOARD: Case(streams=2, windowed=True, engines=(SPILLWAY,), module="spillway_lab.bench.board"),
     "identity": Case(streams=2, engines=(IDENTITY,)),
 }
 

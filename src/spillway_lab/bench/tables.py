@@ -16,6 +16,7 @@ from typing import Any
 
 from spillway_lab.bench.spec import (
     ALL_MEMORY,
+    BOARD,
     DRIFT,
     ENGINES,
     PLANS,
@@ -40,7 +41,9 @@ def table(documents: Sequence[Mapping[str, Any]]) -> str:
     moves = [one for one in documents if one["name"] == RELOCATE]
     plans = [one for one in documents if one["name"] == DRIFT]
     thetas = [one for one in documents if one["name"] == THETA]
-    joins = [one for one in documents if one not in (*spills, *moves, *plans, *thetas)]
+    # The dashboard's figures are in its guide.
+    boards = [one for one in documents if one["name"] == BOARD]
+    joins = [one for one in documents if one not in (*spills, *moves, *plans, *thetas, *boards)]
     tables = (
         _join_table(joins),
         _spill_table(spills),

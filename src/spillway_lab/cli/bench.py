@@ -24,7 +24,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             help="join2, join3, join2-strings, join2-window, join2-left, groupby, window-agg, spill, "
-            "relocate, plans, theta, identity; default: all."
+            "relocate, plans, theta, dashboard, identity; default: all."
         ),
     ] = None,
     engines: Annotated[
@@ -120,7 +120,7 @@ def _teller(errors: Console, update: Callable[[str], None]) -> Say:
 
 
 def _table(document: dict[str, Any]) -> Table:
-    if document["name"] in ("relocate", "theta"):
+    if document["name"] in ("relocate", "theta", "dashboard"):
         return _plain_table(document)
     if document["name"] == "plans":
         return _plans_table(document)

@@ -117,10 +117,13 @@ def _display(console: Console, title: str) -> Iterator[Callable[[Live], None]]:
 
 
 def _lines(console: Console) -> Callable[[Live], None]:
-    phase, printed_at = "", 0.0
+    phase, printed_at, url = "", 0.0, ""
 
     def show(live: Live) -> None:
-        nonlocal phase, printed_at
+        nonlocal phase, printed_at, url
+        if live.url != url:
+            url = live.url
+            console.print(f"dashboard: {url}")
         if live.phase != phase:
             phase = live.phase
             console.print(phase)
@@ -146,7 +149,8 @@ def _facts(live: Live, last: Any) -> list[tuple[str, str]]:
 
 def _picture(live: Live, title: str) -> Group:
     head = Text(title, style="bold")
-    state = Text(f"{live.phase}, {live.elapsed_s:.0f} s", style="dim")
+    address = f"   dashboard: {live.url}" if live.url else ""
+    state = Text(f"{live.phase}, {live.elapsed_s:.0f} s{address}", style="dim")
     if live.last is None:
         return Group(head, state)
     facts = Table.grid(padding=(0, 2))

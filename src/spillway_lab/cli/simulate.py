@@ -27,7 +27,7 @@ def simulate(
     scenario: Annotated[
         str,
         typer.Argument(
-            help="baseline, rotating, blocked, pressure, large; or a JSON file with a scenario."
+            help="baseline, rotating, blocked, pressure, adapting, large; or a JSON file."
         ),
     ] = "baseline",
     seconds: Annotated[float | None, typer.Option(help="Virtual seconds.")] = None,
@@ -51,6 +51,17 @@ def simulate(
             "--calibrate", help="Measure this machine, write the result to --machine, and exit."
         ),
     ] = False,
+    dashboard: Annotated[
+        bool,
+        typer.Option("--dashboard", help="Show the run as a live page, until interrupted."),
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of --dashboard; 0 takes a free one.")] = 0,
+    speed: Annotated[
+        float, typer.Option(help="Virtual seconds per second with --dashboard.", min=0.01)
+    ] = 1.0,
+    record: Annotated[
+        Path | None, typer.Option(help="Write the run as a page that plays it, a .html file.")
+    ] = None,
     show: Annotated[
         bool, typer.Option("--show", help="Print the scenario as JSON and exit.")
     ] = False,
@@ -60,8 +71,6 @@ def simulate(
 
     It does not start Spark. The same scenario and seed give the same numbers.
     """
-    from spillway_lab.simulator.cluster.simulation import simulate as run
-
     errors = Console(stderr=True, markup=False, highlight=False)
     with guarded(json_output):
         if calibrate:
@@ -73,13 +82,10 @@ def simulate(
         if show:
             emit_json(wanted.to_json())
             return
-        with errors.status(f"{wanted.name}: 0 of {wanted.seconds:g} virtual seconds") as status:
-            found = run(
-                wanted,
-                tell=lambda at: status.update(
-                    f"{wanted.name}: {at:g} of {wanted.seconds:g} virtual seconds"
-                ),
-            )
+        if dashboard or record is not None:
+            found = _show_live(wanted, errors, port if dashboard else None, speed, record)
+        else:
+            found = _run_quietly(wanted, errors)
     if json_output:
         document = found.to_json()
         emit_json(document if journal else {k: v for k, v in document.items() if k != "journal"})
@@ -87,6 +93,31 @@ def simulate(
         _print(found, console_for(json_output))
     if found.violations:
         raise typer.Exit(VIOLATED)
+
+
+def _show_live(
+    wanted: Scenario, errors: Console, port: int | None, speed: float, record: Path | None
+) -> Result:
+    """Records the run, serves it, or both; the runs are equal."""
+    from spillway_lab.simulator.cluster.live import record_run, serve_run
+
+    if record is not None:
+        found = record_run(wanted, record)
+        errors.print(f"{record} plays {wanted.seconds:g} virtual seconds of {wanted.name}")
+    if port is not None:
+        found = serve_run(
+            wanted, port, speed, lambda url: errors.print(f"dashboard: {url} (Ctrl-C ends it)")
+        )
+    return found
+
+
+def _run_quietly(wanted: Scenario, errors: Console) -> Result:
+    """Runs with a line of progress."""
+    from spillway_lab.simulator.cluster.simulation import simulate as run
+
+    told = f"{wanted.name}: {{:g}} of {wanted.seconds:g} virtual seconds"
+    with errors.status(told.format(0)) as status:
+        return run(wanted, tell=lambda at: status.update(told.format(at)))
 
 
 def _calibrate(path: Path | None, errors: Console, json_output: bool) -> None:

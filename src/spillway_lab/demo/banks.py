@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 
 from spillway.checkpoint.checkpoint import Checkpoint
 from spillway.coordinator.batch.committed import Committed
-from spillway.errors import QueryError, SettingsError
+from spillway.dashboard.server.serving import Dashboard
+from spillway.errors import EnvironmentMissing, QueryError, SettingsError
 from spillway.settings import Adapt
 from spillway.spark.api.join import join
 from spillway.spark.api.query import Query
@@ -68,6 +69,8 @@ class Live:
     batch_ms: list[float] = field(default_factory=list)
     #: The last entry of `query.recentProgress`.
     last: Mapping[str, Any] | None = None
+    #: The address of the dashboard; empty if its packages are not installed.
+    url: str = ""
 
     @property
     def batch(self) -> int:
@@ -172,10 +175,13 @@ def _run(
 ) -> DemoResult:
     banks = Banks(spec.rows)
     query = _start(spark, spec, banks, folder)
+    board = open_dashboard(query, live, show)
     try:
         _follow(query, spec.seconds, live, show)
     finally:
         query.stop()
+        if board is not None:
+            board.close()
     live.take(query.recentProgress)
     committed = Checkpoint(str(folder / "checkpoint" / "spillway")).log.latest()
     if committed is None:
@@ -188,6 +194,17 @@ def _run(
     collected = _collected(spark, folder / "result", committed.batch)
     verdict = check_result(spark, banks, committed.batch + 1, collected)
     return DemoResult(spec, banks, live, committed, verdict, _query1(collected))
+
+
+def open_dashboard(query: Query, live: Live, show: Callable[[Live], None]) -> Dashboard | None:
+    """Opens the dashboard of a demonstration and shows its address; None without its packages."""
+    try:
+        board = query.dashboard()
+    except EnvironmentMissing:
+        return None
+    live.url = board.url
+    show(live)
+    return board
 
 
 def _start(spark: SparkSession, spec: DemoSpec, banks: Banks, folder: Path) -> Query:

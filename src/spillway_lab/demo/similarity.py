@@ -32,7 +32,7 @@ from spillway.settings import Adapt
 from spillway.spark.api.join import join
 from spillway.spark.api.query import Query
 from spillway.spark.api.session import local_session
-from spillway_lab.demo.banks import Live
+from spillway_lab.demo.banks import Live, open_dashboard
 from spillway_lab.quiet import java_errors_to
 from spillway_lab.workloads.cameras import HEIGHT, NAMES, WIDTH, Cameras, Frame, alike
 
@@ -120,6 +120,7 @@ def _run(
         .trigger(processingTime="1 second")
         .start(str(root / "out"))
     )
+    board = open_dashboard(query, live, show)
     live.phase = "running"
     began = time.monotonic()
     made = 1
@@ -141,6 +142,8 @@ def _run(
             time.sleep(_LOOK_EVERY_S)
     finally:
         query.stop()
+        if board is not None:
+            board.close()
     return live.batch + 1
 
 

@@ -119,6 +119,20 @@ def test_another_selectivity_gives_another_shape_after_two_evaluations() -> None
     assert shapes(state) == ["((a c) b)"] * 2
 
 
+def test_a_paused_query_measures_and_keeps_its_shapes() -> None:
+    state = start()
+    for _ in range(4):
+        plan = planned(state, state.batch + 1, shapes=shapes_of(state, AUTO))
+        records = {slot: record(slot) for slot in range(2)}
+        after = commit_batch(state, plan, records, (None,) * 3, 1.0)
+        state = reshape(after, plan, records, {}, 1.0, AUTO, paused=True)
+    assert shapes(state) == ["(a b c)"] * 2
+    assert state.events == ()
+    assert state.shapes[0].rates is not None
+    # It can decide again at once.
+    assert shapes(batch(batch(state, AUTO), AUTO)) == ["((a c) b)"] * 2
+
+
 def test_a_steady_stream_never_changes_its_shapes_again() -> None:
     state = start()
     seen = []

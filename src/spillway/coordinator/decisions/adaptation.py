@@ -56,6 +56,8 @@ class Rules:
     place_names: int = 1
     #: Whether to send state even to a slot that could take it over by name: simulators and tests do.
     always_sends: bool = False
+    #: Whether no new move, forced spill, join shape or ring length begins; for users.
+    paused: bool = False
 
     @classmethod
     def of(cls, adapt: Adapt, life_us: int | None = None) -> Rules:
@@ -86,6 +88,8 @@ class Rules:
 
     def due(self, state: Committed) -> bool:
         """Whether to compare the slots now."""
+        if self.paused:
+            return False
         sample = state.sample
         if self.cycle is not None and sample.progress.collection.moving:
             return False

@@ -56,15 +56,17 @@ def reshape(
     limits: Mapping[int, int | None],
     seconds: float,
     shaping: Shaping | None,
+    paused: bool = False,
 ) -> Committed:
     """Returns the state after a commit, with the shapes that slots have from the next plan on.
 
-    `seconds` is the time in which the rows of the batch came: since the previous batch.
+    `seconds` is the time in which the rows of the batch came: since the previous batch. While `paused`,
+    slots measure and keep their shapes.
     """
     if shaping is None or not plan.note.shapes:
         return state
     sending = busy(move for move in state.moves if not isinstance(move, ParallelTrack))
-    evaluated = _evaluated_now(state, limits, shaping)
+    evaluated = () if paused else _evaluated_now(state, limits, shaping)
     shapes, events = [], []
     for slot, shape in enumerate(plan.note.shapes[: state.routing.slots]):
         known = state.shapes[slot] if slot < len(state.shapes) else SlotShape(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
@@ -11,11 +11,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spillway.coordinator.wishes import LimitMemory, ScaleTo
+from spillway.coordinator.wishes import LimitMemory, PauseAdaptation, ScaleTo
+from spillway.dashboard.feed.feed import Feed
+from spillway.dashboard.feed.watching import Watching
+from spillway.dashboard.server.controls import CLEANUP, MEMORY, PAUSE, SCALE, Controls
+from spillway.dashboard.server.serving import Dashboard
 from spillway.errors import QueryError, SettingsError, SpillwayError, without_secrets
 from spillway.metrics.events import Event
 from spillway.redaction import hidden
 from spillway.settings import parse_bytes
+from spillway.spark.api.dashboard import CLOCKS, WatchedQuery
 from spillway.spark.api.describing import describe_stage
 from spillway.spark.api.watching import Watcher
 from spillway.spark.runtime.cleanup import Cleanup, clean_up, show_bar
@@ -40,6 +45,7 @@ class Query:
         """The query releases `held` when it ends."""
         self._streaming = streaming
         self._loop = loop
+        self._dashboard: Dashboard | None = None
         self._watcher = Watcher(spark, streaming, loop, held.pop_all().close, finite=finite)
 
     @property
@@ -173,6 +179,78 @@ class Query:
             )
         for stage in self._loop.stages:
             stage.conductor.wish(ScaleTo(slots))
+
+    def pause(self, paused: bool = True) -> None:
+        """Begins no more moves, forced spills, new plans and changes of the ring; False: again.
+
+        What has begun ends. Slots still spill at their memory limits, and `scale` still works. The pause
+        is valid until the query ends.
+        """
+        for stage in self._loop.stages:
+            stage.conductor.wish(PauseAdaptation(paused))
+
+    def dashboard(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        names: Sequence[str] = (),
+        controls: bool = False,
+    ) -> Dashboard:
+        """Opens the live dashboard of the query, and returns it; `url` is its address.
+
+        It listens on loopback, on a free port unless `port` names one; `names` are other names under
+        which a proxy makes it known. With `controls`, whoever has its `control_url` can clean up, change
+        the slot count and limits, and pause adaptation. It stays open when the query ends, until
+        `close()` or the end of the program. A second call returns the same dashboard.
+        """
+        if self._dashboard is None or self._dashboard.closed:
+            commands = self._controls() if controls else None
+            watched = WatchedQuery(
+                self._loop,
+                self.name,
+                self.runId,
+                lambda: self.isActive,
+                self.exception,
+                commands.names if commands else (),
+            )
+            self._dashboard = Dashboard(
+                Feed(),
+                host=host,
+                port=port,
+                names=names,
+                controls=commands,
+                producer=Watching(watched, CLOCKS),
+            )
+        return self._dashboard
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """The address of the open dashboard, or None."""
+        open_now = self._dashboard is not None and not self._dashboard.closed
+        return self._dashboard.url if self._dashboard is not None and open_now else None
+
+    def _controls(self) -> Controls:
+        """The commands of the dashboard."""
+
+        def clean(_: Any) -> str:
+            done = self.cleanup(show=lambda _: None)
+            return f"cleanup: {done.rows_out:,} results that were missing"
+
+        def scale(command: Any) -> str:
+            self.scale(slots=command.slots)
+            return f"the query changes to {command.slots} slots"
+
+        def limit(command: Any) -> str:
+            self.set_memory(bytes=command.bytes, slot=command.slot)
+            where = "all slots" if command.slot is None else f"slot {command.slot}"
+            return f"the limit of {where} changes with the next batch"
+
+        def pause(command: Any) -> str:
+            self.pause(command.paused)
+            return "adaptation pauses" if command.paused else "adaptation goes on"
+
+        return Controls({CLEANUP: clean, SCALE: scale, MEMORY: limit, PAUSE: pause})
 
     def processAllAvailable(self) -> None:
         """Waits until the sink has everything that the sources have now; for tests."""

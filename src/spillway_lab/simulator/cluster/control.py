@@ -89,7 +89,7 @@ class Control:
 
     def statistics(self, slot: int) -> GroupTable:
         """The current statistics of a slot's groups, as its controller sees them."""
-        return self._current().only(self.owned(slot).tolist())
+        return self.current().only(self.owned(slot).tolist())
 
     def add(self, tick: Tick) -> None:
         """Adds one tick to the records."""
@@ -174,7 +174,8 @@ class Control:
             (cluster.disk_rows > 0).astype(np.int64),
         )
 
-    def _current(self) -> GroupTable:
+    def current(self) -> GroupTable:
+        """The statistics of all groups now."""
         return replace(self.table, **vars(self._sizes()))
 
     def _records(self) -> dict[int, SlotRecord]:

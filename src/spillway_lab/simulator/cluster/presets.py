@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spillway.errors import SettingsError
-from spillway_lab.simulator.cluster.scenario import MB, Disturbance, Exchange, Scenario, Workload
+from spillway_lab.simulator.cluster.scenario import (
+    MB,
+    Disturbance,
+    Exchange,
+    Machine,
+    Scenario,
+    Workload,
+)
 
 #: Processor share of FLUX's process, which computes for 100 µs and sleeps for 50.
 EXTERNAL = 0.57
@@ -40,6 +47,32 @@ def pressure() -> Scenario:
     )
 
 
+def adapting() -> Scenario:
+    """32 nodes with hot groups that change, a slow slot, and a slot that loses memory."""
+    return Scenario(
+        "adapting",
+        seconds=90,
+        batch_s=0.25,
+        tick_s=0.05,
+        sample_s=0.5,
+        machine=Machine(memory_bytes=30 * MB),
+        workload=Workload(
+            "hot",
+            hot_rows=0.5,
+            hot_keys=0.15,
+            turn_s=30,
+            rows_per_s=350_000,
+            warm=False,
+            history_rows=6000,
+        ),
+        disturbances=(
+            Disturbance((3,), cpu=0.4, since_s=8, until_s=40),
+            Disturbance((20,), memory_bytes=10 * MB, since_s=20, until_s=50),
+        ),
+        adapt={"strategy": "active-disk", "relocation_interval": "4 seconds"},
+    )
+
+
 def large() -> Scenario:
     """1,000 slots and 100,000 groups for ten minutes, hot groups changing every two."""
     return Scenario(
@@ -56,7 +89,7 @@ def large() -> Scenario:
 
 
 PRESETS: dict[str, Callable[[], Scenario]] = {
-    made.__name__: made for made in (baseline, rotating, blocked, pressure, large)
+    made.__name__: made for made in (baseline, rotating, blocked, pressure, adapting, large)
 }
 
 

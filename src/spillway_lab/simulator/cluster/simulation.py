@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,21 @@ class Simulation:
         self._unanswered: set[int] | None = None
         #: Rows of the batches that have ended, where batches are made of rows.
         self._batched = 0.0
+
+    @property
+    def series(self) -> Mapping[str, Sequence[float]]:
+        """The points so far."""
+        return self._recorder.series
+
+    @property
+    def journal(self) -> Sequence[tuple[float, Event]]:
+        """The events so far, with their times; the oldest may be forgotten."""
+        return self._journal
+
+    @property
+    def events(self) -> int:
+        """How many events there were so far."""
+        return self._counts["events"]
 
     def run(self, tell: Tell) -> Result:
         """All ticks."""

@@ -72,6 +72,11 @@ class JoinControl:
         """The committed state, with the messages since."""
         return self.conductor.state
 
+    @property
+    def table(self) -> GroupTable:
+        """The statistics of the groups after the last batch."""
+        return self._table
+
     def commit(self, now: int) -> tuple[Event, ...]:
         """Ends the batch and begins the next one; returns the events."""
         took = Took((now - self._since) * self._scenario.tick_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 
 from spillway.metrics.events import Event, GroupsDeleted, GroupsReactivated, Reshaped
@@ -14,7 +16,11 @@ from spillway_lab.simulator.join.scenario import JoinScenario
 _PART = 1e-6
 
 
-def simulate_join(scenario: JoinScenario) -> Result:
+#: Called with the simulation and the virtual seconds that have passed, once for each sample.
+Tell = Callable[["JoinSimulation", float], None]
+
+
+def simulate_join(scenario: JoinScenario, tell: Tell = lambda *_: None) -> Result:
     """Runs a scenario in virtual time.
 
     Example:
@@ -22,7 +28,7 @@ def simulate_join(scenario: JoinScenario) -> Result:
         >>> found.totals["rows_behind"], found.violations
         (0.0, ())
     """
-    return JoinSimulation(scenario).run()
+    return JoinSimulation(scenario).run(tell)
 
 
 class JoinSimulation:
@@ -37,7 +43,17 @@ class JoinSimulation:
         self._journal: list[tuple[float, Event]] = []
         self._violations: list[str] = []
 
-    def run(self) -> Result:
+    @property
+    def journal(self) -> Sequence[tuple[float, Event]]:
+        """The events so far, with their times."""
+        return self._journal
+
+    @property
+    def series(self) -> Mapping[str, Sequence[float]]:
+        """The points so far."""
+        return self._series
+
+    def run(self, tell: Tell = lambda *_: None) -> Result:
         """All ticks."""
         scenario = self.scenario
         per_batch = max(1, round(scenario.batch_s / scenario.tick_s))
@@ -50,6 +66,7 @@ class JoinSimulation:
                 self._journal += [(now_s, event) for event in self.control.commit(now)]
             if now % per_sample == 0:
                 self._sample(now, now_s)
+                tell(self, now_s)
         return self._result()
 
     def _count(self, *kinds: type[Event]) -> int:

@@ -36,7 +36,7 @@ from spillway_lab.simulator.ring.scenario import RingScenario
 from spillway_lab.simulator.ring.slices import Placement, fixed, placed
 from spillway_lab.simulator.ring.travel import Found, Limits, Paths, Ring, RingRun, WorkTimes
 
-NAMES = ("second", "response_s", "rows", "fullest_rows", "slots")
+NAMES = ("second", "response_s", "rows", "fullest_rows", "slots", "results")
 
 
 class RingResult(Outcome[RingScenario]):
@@ -185,6 +185,7 @@ def _result(
         "second": seconds,
         "response_s": np.where(results > 0, late_s / np.maximum(results, 1e-300), 0.0),
         **states,
+        "results": results,
     }
     response = float(late_s.sum() / max(results.sum(), 1e-300))
     return RingResult(
@@ -209,6 +210,7 @@ def _batched(scenario: RingScenario, times: list[Floats], rng: np.random.Generat
         "fullest_rows": found.kept.max(axis=1),
         "slots": np.full(len(found.until_s), scenario.slots),
         "pairs": found.pairs,
+        "results": found.results,
     }
     late_s = float((found.results * found.took_s).sum())
     totals = {

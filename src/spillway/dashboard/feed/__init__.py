@@ -1,0 +1,1 @@
+"""The feed: what the page shows, as values."""
