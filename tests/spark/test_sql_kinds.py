@@ -6,7 +6,6 @@ Filters of streams keep it: the rows that they drop do not move the watermark.
 
 from __future__ import annotations
 
-import inspect
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from sql_oracle import SCHEMA, START, STREAMS, check, rows_of, run
 
-import spillway as sw
-from spillway.spark.api.stream import Grouped
 from spillway.testing import FileStream
 from tier import few
 
-#: These verbs come with their own branches of work; until then SQL says that it does not have them.
-HAS_KINDS = "how" in inspect.signature(sw.join).parameters
-HAS_WINDOWS = hasattr(Grouped, "session")
 LATE = "/*+ LATENESS('1 minute') */"
 NEAR = "a.k = b.k AND abs(a.ts - b.ts) < INTERVAL 8 SECONDS"
 #: Key and name of the last rows. They may still wait for partners, so the comparison leaves them out.
@@ -55,7 +49,6 @@ JOINS = [
 ]
 
 
-@pytest.mark.skipif(not HAS_KINDS, reason="sw.join has no how= here")
 @pytest.mark.parametrize("text", few(JOINS, 0))
 def test_outer_join_gives_what_spark_gives_in_batch(spark, streams, tmp_path, text) -> None:
     found = run(spark, text, streams, tmp_path)
@@ -87,7 +80,6 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.skipif(not HAS_WINDOWS, reason="a group-by has no windows of time here")
 @pytest.mark.parametrize("text", few(WINDOWS, 0))
 def test_windows_of_time_give_what_spark_gives_in_batch(spark, streams, tmp_path, text) -> None:
     found = run(spark, text, streams, tmp_path)
@@ -103,26 +95,11 @@ def test_windows_of_time_give_what_spark_gives_in_batch(spark, streams, tmp_path
     assert closed
 
 
-#: Aggregates of the other branch of work.
+#: Aggregates that only Spillway's group-by has as functions.
 MORE = """SELECT j, count(DISTINCT n) AS d, approx_count_distinct(n) AS e, bool_and(n > 1) AS f,
           any(n > 3) AS g, max_by(n, unix_micros(ts) + n) FILTER (WHERE n < 4) AS h FROM a GROUP BY j"""
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not HAS_WINDOWS, reason="these aggregates came with windows")
 def test_other_aggregates_give_what_spark_gives_in_batch(spark, streams, tmp_path) -> None:
     assert check(spark, MORE, streams, tmp_path, [0]) > 0
-
-
-@pytest.mark.skipif(HAS_KINDS, reason="sw.join has how= here")
-def test_kinds_that_the_api_lacks_are_refused(spark, streams) -> None:
-    frames = {name: streams[name].stream() for name in ("a", "b")}
-    with pytest.raises(sw.PlanError, match="outer, semi and anti joins are not supported yet"):
-        sw.sql(spark, f"SELECT {LATE} a.k FROM a LEFT JOIN b ON {NEAR}", **frames)
-
-
-@pytest.mark.skipif(HAS_WINDOWS, reason="a group-by has windows of time here")
-def test_windows_that_the_api_lacks_are_refused(spark, streams) -> None:
-    text = f"SELECT {LATE} count(*) AS n FROM a GROUP BY window(ts, '10 seconds')"
-    with pytest.raises(sw.PlanError, match="time windows in GROUP BY are not supported yet"):
-        sw.sql(spark, text, a=streams["a"].stream())

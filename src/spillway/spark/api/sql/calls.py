@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -129,32 +128,18 @@ class _Maker:
 
 def _joined(node: JoinNode, frames: dict[str, DataFrame]) -> Join:
     """A join of some kind: the one place that knows how the API says it."""
-    starting: Any = join
     if node.how == "inner" and not node.optional:
         return join(**frames)
-    if "how" not in inspect.signature(join).parameters:
-        assert node.place is not None
-        raise refused(
-            node.place, "outer, semi and anti joins are not supported yet", "use Spark's own join"
-        )
-    made: Any = starting(how=node.how, **frames)
-    found: Join = made.optional(*node.optional) if node.optional else made
-    return found
+    made = join(how=node.how, **frames)
+    return made.optional(*node.optional) if node.optional else made
 
 
 def _over_windows(source: Stream, keys: tuple[str, ...], window: TimeWindowNode) -> Grouped:
     """A group-by over time windows: the one place that knows how the API says it."""
     grouped: Any = source.group_by(*keys) if keys else source
-    session = window.kind == SESSION
-    if not hasattr(Grouped, "session"):
-        raise refused(
-            window.place,
-            "time windows in GROUP BY are not supported yet",
-            "group by a column such as date_trunc('minute', ts)",
-        )
     late = timedelta(microseconds=window.lateness_us)
     length = timedelta(microseconds=window.length_us)
-    if session:
+    if window.kind == SESSION:
         over: Grouped = grouped.session(length, time=window.time, lateness=late)
         return over
     over = grouped.window(
@@ -183,14 +168,7 @@ def _selected(result: Result, columns: tuple[Named, ...] | None) -> Result:
 def _aggregation(one: AggregateNode) -> aggregations.Aggregation:
     if one.of is None:
         return aggregations.count()
-    function = getattr(aggregations, one.function, None)
-    if function is None:
-        assert one.place is not None
-        raise refused(
-            one.place,
-            f"the aggregate {one.function} is not supported yet",
-            "aggregate a subquery: SELECT k, count(*) FROM (SELECT DISTINCT k, x FROM s) GROUP BY k",
-        )
+    function = getattr(aggregations, one.function)
     more = [extra for extra in (one.fraction, one.by) if extra is not None]
     made: aggregations.Aggregation = function(one.of, *more)
     return made
