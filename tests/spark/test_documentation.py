@@ -48,6 +48,7 @@ NOT_RUN = {
     "spillway demo similarity": "shell; test_similarity runs it",
     "spillway demo [--seconds N]": "a list of commands; test_bare_machine starts each",
     "(state at version": "a formula",
+    "spillway run job.yaml": "shell; tests/spark/test_jobs.py runs jobs",
     "spillway doctor --warm": "shell; tests/unit/kernels/test_warming.py warms",
     "prepare   the rows": "the names of three steps",
     "by_symbol = ": "needs a server; tests/connectors/test_postgres.py has these options",
