@@ -65,6 +65,9 @@ def run(
     seconds: Annotated[
         float | None, typer.Option(help="Stop the query after so many seconds.", min=0)
     ] = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Open the live dashboard, and print its address.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, and start nothing.")
     ] = False,
@@ -82,6 +85,10 @@ def run(
         "--checkpoint": checkpoint, "--adapt": adapt, "--trigger": trigger, "--master": master,
     }  # fmt: skip
     with guarded(json_output):
+        if dashboard:
+            from spillway.dashboard.server.serving import check_packages
+
+            check_packages()
         if job.suffix.lower() == ".sql":
             from spillway.jobs.flags import Flags, job_of_flags
 
@@ -100,7 +107,7 @@ def run(
                 "a console sink and --json both write to standard output",
                 hint="use another sink, or leave --json out",
             )
-        seen = run_job(found, seconds, json_output=json_output)
+        seen = run_job(found, seconds, json_output=json_output, dashboard=dashboard)
     _tell(seen, json_output)
 
 
@@ -140,7 +147,12 @@ def _look(job: Job, json_output: bool, *, explain: bool) -> None:
 
 
 def run_job(
-    job: Job, seconds: float | None = None, *, json_output: bool = False, submitted: bool = False
+    job: Job,
+    seconds: float | None = None,
+    *,
+    json_output: bool = False,
+    submitted: bool = False,
+    dashboard: bool = False,
 ) -> Seen:
     """Runs a job to its end."""
     from spillway.spark.jobs.following import Seen, follow, stoppable
@@ -153,6 +165,9 @@ def run_job(
         # Spark's context takes Ctrl-C for itself when it starts: it would cancel the running batch.
         with stoppable() as asked:
             query = started(job, query_of(job, streams_of(job, spark), spark))
+            if dashboard:
+                seen.dashboard = query.dashboard().url
+                show(seen)
             follow(query, seen, asked, show, seconds)
     return seen
 

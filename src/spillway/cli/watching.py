@@ -32,10 +32,13 @@ def display(console: Console) -> Iterator[Callable[[Seen], None]]:
 
 
 def _lines(console: Console) -> Callable[[Seen], None]:
-    phase, printed_at = "", 0.0
+    phase, printed_at, address = "", 0.0, None
 
     def show(seen: Seen) -> None:
-        nonlocal phase, printed_at
+        nonlocal phase, printed_at, address
+        if seen.dashboard != address:
+            address = seen.dashboard
+            console.print(f"{seen.name}: dashboard at {address}", soft_wrap=True)
         changed, phase = seen.phase != phase, seen.phase
         due = seen.last is not None and time.monotonic() - printed_at >= _LINE_EVERY_S
         if changed:
@@ -69,4 +72,5 @@ def _picture(seen: Seen) -> Group:
         lost = (seen.rows_late.get(name, 0), seen.rows_null.get(name, 0))
         table.add_row(name, count(rows), *map(count, lost))
     head = Text.assemble((seen.name, "bold"), f"  {seen.phase}  {seen.elapsed_s:.0f} s")
-    return Group(head, Text(", ".join(_facts(seen))), table)
+    address = [] if seen.dashboard is None else [Text(f"dashboard: {seen.dashboard}")]
+    return Group(head, *address, Text(", ".join(_facts(seen))), table)

@@ -33,6 +33,20 @@ def entry(batch: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_address_of_the_dashboard_is_shown(terminal: bool) -> None:
+    out = io.StringIO()
+    seen = Seen("job", 0.0)
+    with display(Console(file=out, force_terminal=terminal, width=100)) as show:
+        show(seen)
+        seen.dashboard = "http://127.0.0.1:4040/"
+        show(seen)
+        show(seen)
+    assert "http://127.0.0.1:4040/" in out.getvalue()
+    if not terminal:
+        assert out.getvalue().count("4040") == 1
+
+
 class Running:
     """A query that ends after so many looks."""
 

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Protocol
 
 from spillway.dashboard.feed.feed import Feed
@@ -28,6 +29,18 @@ class Producer(Protocol):
         """Returns what is new, or None; `watched`: whether a page is open."""
 
 
+def check_packages() -> None:
+    """Raises EnvironmentMissing if starlette or uvicorn is not installed."""
+    try:
+        for name in ("uvicorn", "spillway.dashboard.server.app"):
+            import_module(name)
+    except ModuleNotFoundError as problem:
+        raise EnvironmentMissing(
+            f"the dashboard needs the Python package {problem.name}, which is not installed",
+            hint="pip install 'spillway[dashboard]'",
+        ) from problem
+
+
 class Dashboard:
     """An open dashboard. Close it, or use it in a `with` statement."""
 
@@ -47,15 +60,11 @@ class Dashboard:
             EnvironmentMissing: starlette or uvicorn is not installed.
             SettingsError: The address cannot be used.
         """
-        try:
-            import uvicorn
+        check_packages()
+        import uvicorn
 
-            from spillway.dashboard.server.app import make_app
-        except ModuleNotFoundError as problem:
-            raise EnvironmentMissing(
-                f"the dashboard needs the Python package {problem.name}, which is not installed",
-                hint="pip install 'spillway[dashboard]'",
-            ) from problem
+        from spillway.dashboard.server.app import make_app
+
         self.feed = feed
         self._closing = threading.Event()
         self._socket = _bound(host, port)

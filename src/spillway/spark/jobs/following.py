@@ -42,6 +42,8 @@ class Seen:
     last: Mapping[str, Any] | None = None
     ended: str | None = None
     problem: Exception | None = None
+    #: The address of the live dashboard, if it is open.
+    dashboard: str | None = None
 
     def take(self, query: Query) -> None:
         """Counts the batches since the last look."""
