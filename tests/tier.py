@@ -35,8 +35,9 @@ def few(cases: Iterable[Any], *quick: int) -> list[Any]:
     Example: `@pytest.mark.parametrize("kind", few(["parquet", "json", "orc"], 0))`.
     """
     return [
-        one
-        if at in quick
-        else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.full)
+        pytest.param(
+            *(one if isinstance(one, tuple) else (one,)),
+            marks=() if at in quick else pytest.mark.full,
+        )
         for at, one in enumerate(cases)
     ]

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, reduce
 from operator import or_
+from threading import RLock
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -146,9 +147,14 @@ def made(kind: type[_T], found: Any) -> _T:
     return cast("_T", value if form.read is None else form.read(value, None))
 
 
-@cache
 def form_of(kind: Any) -> Form:
     """Returns how values of a type are stored."""
+    with _BUILDING:
+        return _form_of(kind)
+
+
+@cache
+def _form_of(kind: Any) -> Form:
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         chosen = next((one for one in args[1:] if isinstance(one, Stored)), None)
@@ -296,8 +302,16 @@ def _builtin(value: Any) -> Any:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_builtin)
+#: Held while a form is made. Queries of one process start in threads of their own, and each form must be
+#: made once: decoded values are of its class.
+_BUILDING = RLock()
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    with _BUILDING:
+        return _known_decoder(kind)
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+def _known_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(form_of(kind).kind)

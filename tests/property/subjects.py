@@ -54,6 +54,7 @@ def outer_joins(draw):
     return Outer(windows, kind, draw(st.booleans()))
 
 
+@st.composite
 def spans(draw, kind: type[Closed]) -> Closed:
     length = draw(st.integers(1, 9))
     slide = draw(st.integers(1, length) | st.just(length))

@@ -41,7 +41,9 @@ def left(spark: SparkSession) -> dict[str, Any]:
         "tables": bool(spark._jsparkSession.sharedState().cacheManager().isEmpty()),
         "accumulators": sorted(_accumulatorRegistry),
         "queries": [one.name for one in spark.streams.active],
-        "views": sorted(one.name for one in spark.catalog.listTables() if one.isTemporary),
+        "views": sorted(
+            one.tableName for one in spark.sql("SHOW TABLES").where("isTemporary").collect()
+        ),
         "settings": spark.conf.get("spark.sql.streaming.checkpointFileManagerClass", None),
         "scratch": sorted(map(str, scratch)),
     }

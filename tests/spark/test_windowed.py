@@ -160,7 +160,7 @@ def test_restarts_with_other_slots_see_the_rows_before(readings: Readings) -> No
         (lambda g: g.within("1 second", time="value"), "which is bigint, not a time"),
         (
             lambda g: g.agg(spread=sw.function(spread, "value", returns="bigint")),
-            "aggregate spread is a Python function, which needs the rows of a window",
+            "aggregate spread is a Python function, which needs the rows of a sliding window",
         ),
         (
             lambda g: g.last(3).agg(spread=sw.function(spread, "valu", returns="bigint")),

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway import codec
 from spillway.codec import Stored, decode, encode, made, plain, tagged
 from spillway.metrics.events import STEPS, TRACK_STEPS, Event, Scaled, Spilled
 from spillway.plan.shape import Shape, parse
@@ -144,3 +147,26 @@ def test_routing_is_stored_by_neighbouring_groups_and_checked_when_it_is_read() 
     routing = Routing.even(1000, 3)
     assert plain(routing)["table"] == [[0, 334], [1, 333], [2, 333]]
     assert decode(Routing, encode(routing)) == routing
+
+
+def test_threads_that_begin_together_make_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_at_once = []
+    make = codec._as_struct
+
+    def slowly(*given: Any) -> Any:
+        made_at_once.append(given[0])
+        time.sleep(0.01)
+        return make(*given)
+
+    monkeypatch.setattr(codec, "_as_struct", slowly)
+    codec._form_of.cache_clear()
+    codec._known_decoder.cache_clear()
+    event = Spilled(3, 1, (4, 5), 100, 0.5, "full")
+    data = encode(event)
+    made_at_once.clear()
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: decode(Event, data), range(8)))
+    codec._form_of.cache_clear()
+    codec._known_decoder.cache_clear()
+    assert found == [event] * 8
+    assert len(made_at_once) == len(set(made_at_once))

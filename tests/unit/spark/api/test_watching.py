@@ -47,6 +47,7 @@ class Loop:
         self.advance = self._step("advance")
         self.finish_moves = self._step("finish_moves")
         self.finish_waiting = self._step("finish_waiting")
+        self.finish_deciding = self._step("finish_deciding")
         self.close = self._step("close")
         self.end = self._step("end")
 
@@ -87,7 +88,7 @@ def test_query_that_ends_gives_everything_back(watched) -> None:
 def test_finite_input_is_finished_first(watched) -> None:
     loop = Loop()
     assert watched(Streaming(True), loop, finite=True).failure is None
-    assert loop.done == ["finish_moves", "finish_waiting", *TIDY]
+    assert loop.done == ["finish_moves", "finish_waiting", "finish_deciding", *TIDY]
 
 
 def test_failure_after_the_last_batch_is_kept_by_its_name(watched) -> None:

@@ -78,7 +78,8 @@ def _table(spark: SparkSession, name: str, place: Piece) -> DataFrame:
     try:
         return spark.table(".".join(quoted(part) for part in name.split(".")))
     except (AnalysisException, ParseException) as problem:
-        views = sorted(one.name for one in spark.catalog.listTables() if one.isTemporary)
+        tables = spark.sql("SHOW TABLES").where("isTemporary").collect()
+        views = sorted(str(one.tableName) for one in tables)
         raise refused(
             place,
             f"there is no stream {name}",
