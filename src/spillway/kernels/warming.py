@@ -40,11 +40,19 @@ _WANTED = "(i4[] i8[] i8[] {times} i8[] i8[] {marks} i8)"
 _HASHES = tuple(f"{a} {b}" for a in ("u4[]", "u4{}") for b in ("u4[]", "u4{}"))
 _WORDS = tuple(f"{a} i4[] {b} i4[] i8" for a in ("i8[]", "i8{}") for b in ("i8[]", "i8{}"))
 _LIMITS = [_WANTED.format(times=a, marks=b) for a in ("i8[]", "i8{}") for b in ("i4[]", "i4{}")]
-#: The types of arguments by kernel: `i4` is a number, `i4[]` an array, `i4{}` a read-only array.
+#: The types of arguments by kernel: `i4` is a number, `i4[]` an array, `i4{}` a read-only array,
+#: `i4[,]` a table.
 SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "order.order_by_stream_and_hash": ("i2[] u4[] i8",),
     "checksum._mix": ("u8{} u1{} i8", "u8[] u1[] i8"),
     "order.bucket_index": ("u4[] i8 i8", "u4{} i8 i8"),
+    "many.match_many": ("u4[] i8[,] i8 i4[,]", "u4{} i8[,] i8 i4[,]"),
+    "many.gather_words": ("i8[] i8 i4[] i4[]",),
+    "many.gather_bytes": ("i8[] i8[] i4[] i4[]",),
+    "many.equal_bytes": (
+        "(i4[] u1[] i4[]) i8[] i8[] i4[] i4[]",
+        "(i4{} u1{} i4[]) i8[] i8[] i4[] i4[]",
+    ),
     "probe.match_ranges": tuple(f"{some} {_INDEX} i8 i8" for some in _HASHES),
     "probe.expand": ("i4[] i4[] i4[] i8 i8 i8",),
     "equality._equal_words": _WORDS,
@@ -105,6 +113,8 @@ def _tuple(inner: list[Any]) -> Any:
 
 def _type(word: str) -> Any:
     kind = _KIND[word[:2]]
+    if word.endswith("[,]"):
+        return types.Array(kind, 2, "C")
     if word.endswith(("[]", "{}")):
         return types.Array(kind, 1, "C", readonly=word.endswith("{}"))
     return kind
